@@ -1,0 +1,74 @@
+"""The one way bytes from outside become messages.
+
+msgspec raises more than its own error on hostile input (85-facts): every decoder here turns
+all of it into `MalformedError`.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class MalformedError(ValueError):
+    """Bytes that are not the message they should be; the text says what is wrong, in one line."""
+
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, MemoryError)
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "not valid UTF-8"
+    if isinstance(error, MemoryError):
+        return "too large"
+    return " ".join(str(error).split())[:300]
+
+
+class JsonCodec(Generic[T]):
+    """Reads and writes one type, or one union, as JSON."""
+
+    def __init__(self, message_type: Any) -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(message_type)
+        self._encoder = msgspec.json.Encoder()
+
+    def decode(self, data: bytes | bytearray | memoryview | str | msgspec.Raw) -> T:
+        """Return the message in `data`.
+
+        Raises:
+            MalformedError: `data` is not this message.
+        """
+        try:
+            return self._decoder.decode(data)
+        except _UNREADABLE as error:
+            raise MalformedError(_one_line(error)) from None
+
+    def encode(self, message: T) -> bytes:
+        """Return `message` as one line of JSON without the newline."""
+        return self._encoder.encode(message)
+
+
+class MsgpackCodec(Generic[T]):
+    """Reads and writes one type, or one union, as msgpack."""
+
+    def __init__(self, message_type: Any) -> None:
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(message_type)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def decode(self, data: bytes | bytearray | memoryview | msgspec.Raw) -> T:
+        """Return the message in `data`.
+
+        Raises:
+            MalformedError: `data` is not this message.
+        """
+        try:
+            return self._decoder.decode(data)
+        except _UNREADABLE as error:
+            raise MalformedError(_one_line(error)) from None
+
+    def encode(self, message: T) -> bytes:
+        """Return `message` as msgpack."""
+        return self._encoder.encode(message)

@@ -1,0 +1,186 @@
+"""Messages of the curators: sessions, their active sets and their surfaces."""
+
+import msgspec
+
+from capd_protos.socket import Hello
+from capd_protos.types import CapabilityId, Decision, SessionKey
+
+
+class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
+    """Serve a connection whose hello was read; the stream itself waits under `connection`."""
+
+    connection: int
+    hello: Hello
+    peer_pid: int
+
+
+class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):
+    """The session that the connection belongs to."""
+
+    session: SessionKey
+    resume: str
+    resumed: bool
+
+
+class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
+    """Hand a user's message to a session."""
+
+    session: SessionKey
+    text: str
+
+
+class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
+    """What the message led to."""
+
+    session: SessionKey
+    decision: Decision
+    added: list[str]
+    """Wire names that joined the surface."""
+    removed: list[str]
+    ms: float
+    problem: str = ""
+    """Why the chosen capability could not be switched on."""
+
+
+class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):
+    """Switch a capability on in a session."""
+
+    session: SessionKey
+    name: str
+
+
+class DisableCapability(msgspec.Struct, frozen=True, tag="curator.disable"):
+    """Switch a capability off in a session."""
+
+    session: SessionKey
+    name: str
+
+
+class CapabilityAnswered(msgspec.Struct, frozen=True, tag="curator.answered"):
+    """The outcome in the words that a model gets as well."""
+
+    session: SessionKey
+    is_ok: bool
+    text: str
+    added: list[str] = []
+    removed: list[str] = []
+
+
+class CallTool(msgspec.Struct, frozen=True, tag="curator.call"):
+    """Call a tool as the session would; for the command line, not for the hot path."""
+
+    session: SessionKey
+    name: str
+    arguments: bytes
+    """A JSON object."""
+
+
+class ToolCalled(msgspec.Struct, frozen=True, tag="curator.called"):
+    """The call's one outcome."""
+
+    session: SessionKey
+    outcome: str
+    """`result`, `not_sent`, `outcome_unknown` or `refused`."""
+    result: bytes = b"{}"
+    """The result as JSON, where there is one."""
+    message: str = ""
+
+
+class ListTools(msgspec.Struct, frozen=True, tag="curator.tools"):
+    """Give a session's surface."""
+
+    session: SessionKey
+
+
+class ToolsListed(msgspec.Struct, frozen=True, tag="curator.tools_listed"):
+    """The surface in its order, each tool as the JSON that the client gets."""
+
+    session: SessionKey
+    tools: list[bytes]
+
+
+class ListSessions(msgspec.Struct, frozen=True, tag="curator.sessions"):
+    """List every session."""
+
+
+class ActiveEntry(msgspec.Struct, frozen=True):
+    """One activation."""
+
+    kind: str
+    id: CapabilityId
+    last_used_at: float
+    """Seconds since the epoch."""
+    tools: list[str]
+
+
+class SessionEntry(msgspec.Struct, frozen=True):
+    """One session."""
+
+    key: SessionKey
+    client: str
+    pid: int
+    project: str
+    mode: str
+    is_connected: bool
+    age: float
+    active: list[ActiveEntry]
+    cap: int
+    surface: int
+    available: int
+    surface_chars: int
+
+
+class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
+    """All sessions, oldest first."""
+
+    sessions: list[SessionEntry]
+
+
+class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
+    """Nothing was done, and why."""
+
+    code: str
+    """`session_unknown`, `session_ambiguous`, `session_in_use` or `resume_refused`."""
+    message: str
+
+
+class SessionStarted(msgspec.Struct, frozen=True, tag="session.started"):
+    """A session is served."""
+
+    session: SessionKey
+    client: str
+
+
+class SessionEnded(msgspec.Struct, frozen=True, tag="session.ended"):
+    """A session is over and holds nothing."""
+
+    session: SessionKey
+
+
+class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed"):
+    """A session's list of tools is another one."""
+
+    session: SessionKey
+    added: list[str]
+    removed: list[str]
+
+
+Request = (
+    OpenSession
+    | TakeTurn
+    | EnableCapability
+    | DisableCapability
+    | CallTool
+    | ListTools
+    | ListSessions
+)
+Reply = (
+    SessionOpened
+    | TurnTaken
+    | CapabilityAnswered
+    | ToolCalled
+    | ToolsListed
+    | SessionsListed
+    | CuratorRefused
+)
+Event = SessionStarted | SessionEnded | SurfaceChanged

@@ -1,0 +1,30 @@
+"""The envelope around every message between actors.
+
+On the wire it is two ZeroMQ frames: the envelope, then the body, both msgpack. The body is
+decoded with the union of the actor that the envelope is addressed to, so a mailbox can answer
+a body that it cannot read.
+"""
+
+import msgspec
+
+from capd_protos.types import ActorName, Address, MessageId
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """Who asks, under which number, until when, and where the one answer goes."""
+
+    id: MessageId
+    sender: ActorName
+    deadline: float
+    """Seconds that the sender still waits, counted from the sending; clocks are never compared."""
+    reply_to: Address
+    """The mailbox the answer is meant for; in a reply, the mailbox that answers."""
+    protocol: int = 1
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """The answer of a mailbox whose actor gave none of its own."""
+
+    code: str
+    """`malformed`, `no_answer`, `crashed` or `stopping`."""
+    message: str

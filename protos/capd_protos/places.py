@@ -1,0 +1,70 @@
+"""Where capd's socket and folders are: part of the contract, so that both ends agree.
+
+`CAPD_HOME` puts everything under one folder (tests, several daemons side by side);
+`CAPD_SOCKET` names the socket alone; otherwise the XDG places (docs/protocol.md, 70-operation).
+The shim repeats `socket_path` in builtins; a test holds the two together.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders and socket of one daemon, as absolute paths; none of them need exist."""
+
+    config: str
+    state: str
+    cache: str
+    data: str
+    run: str
+    socket: str
+
+
+def socket_path(
+    env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
+) -> str:
+    """Return the path of the socket for `env` and `uid`."""
+    if env.get("CAPD_SOCKET"):
+        return os.path.abspath(env["CAPD_SOCKET"])
+    if env.get("CAPD_HOME"):
+        return os.path.join(os.path.abspath(env["CAPD_HOME"]), "run", "capd.sock")
+    if env.get("XDG_RUNTIME_DIR"):
+        return os.path.join(env["XDG_RUNTIME_DIR"], "capd", "capd.sock")
+    if is_dir(f"/run/user/{uid}"):
+        return f"/run/user/{uid}/capd/capd.sock"
+    return os.path.join(_home(env), ".local", "state", "capd", "run", "capd.sock")
+
+
+def places(
+    env: Mapping[str, str], uid: int, is_dir: Callable[[str], bool] = os.path.isdir
+) -> Places:
+    """Return every place of the daemon that `env` and `uid` lead to."""
+    socket = socket_path(env, uid, is_dir)
+    if env.get("CAPD_HOME"):
+        home = os.path.abspath(env["CAPD_HOME"])
+        return Places(
+            config=os.path.join(home, "config"),
+            state=os.path.join(home, "state"),
+            cache=os.path.join(home, "cache"),
+            data=os.path.join(home, "data"),
+            run=os.path.join(home, "run"),
+            socket=socket,
+        )
+    return Places(
+        config=_xdg(env, "XDG_CONFIG_HOME", ".config"),
+        state=_xdg(env, "XDG_STATE_HOME", ".local/state"),
+        cache=_xdg(env, "XDG_CACHE_HOME", ".cache"),
+        data=_xdg(env, "XDG_DATA_HOME", ".local/share"),
+        run=os.path.dirname(socket),
+        socket=socket,
+    )
+
+
+def _home(env: Mapping[str, str]) -> str:
+    return env.get("HOME") or os.path.expanduser("~")
+
+
+def _xdg(env: Mapping[str, str], name: str, under_home: str) -> str:
+    return os.path.join(env.get(name) or os.path.join(_home(env), under_home), "capd")

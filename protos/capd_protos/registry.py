@@ -1,0 +1,189 @@
+"""Messages of the registry: what is installed, and which of it a message asks for."""
+
+import msgspec
+
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Decision,
+    Finding,
+    SessionKey,
+    TapName,
+)
+
+
+class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
+    """Decide what one user message asks for."""
+
+    session: SessionKey
+    text: str
+    active: list[CapabilityId] = []
+    keys: list[str] = []
+    """Names of the environment keys for which the session has a value."""
+    domain: str = ""
+    is_enabled: bool = True
+    """False where auto-activation is switched off for the session."""
+
+
+class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
+    """The decision."""
+
+    decision: Decision
+
+
+class ResolveCapability(msgspec.Struct, frozen=True, tag="registry.resolve"):
+    """Find the capability of this name (`name` or `tap/name`)."""
+
+    name: str
+
+
+class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
+    """The capability, ready to be activated."""
+
+    capability: CapabilitySpec
+    scripts: dict[str, str] = {}
+    """Paths of the dependency scripts that its tap has, by `org/tool`."""
+
+
+class CapabilityUnknown(msgspec.Struct, frozen=True, tag="registry.unknown"):
+    """No capability of this name can be activated."""
+
+    name: str
+    reason: str
+    near: list[str] = []
+
+
+class ListCapabilities(msgspec.Struct, frozen=True, tag="registry.list"):
+    """List everything that taps define, what cannot be used included."""
+
+
+class CapabilityEntry(msgspec.Struct, frozen=True):
+    """One capability directory of one tap."""
+
+    tap: TapName
+    name: CapabilityName
+    provider: str
+    is_routable: bool
+    reason: str = ""
+    """Why it is not routable, or routable but never activated."""
+    description: str = ""
+    domains: list[str] = []
+    triggers: list[str] = []
+    servers: list[str] = []
+    wanted_keys: list[str] = []
+
+
+class CapabilitiesListed(msgspec.Struct, frozen=True, tag="registry.listed"):
+    """All entries, by tap in their order of precedence, then by name."""
+
+    capabilities: list[CapabilityEntry]
+
+
+class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover"):
+    """Rank capabilities for an intent without activating any."""
+
+    intent: str
+    limit: int = 5
+
+
+class CapabilityHit(msgspec.Struct, frozen=True):
+    """One capability that fits an intent."""
+
+    id: CapabilityId
+    score: float
+    triggers: list[str]
+    wanted_keys: list[str]
+
+
+class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
+    """The hits, best first."""
+
+    hits: list[CapabilityHit]
+
+
+class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
+    """No answer, and why: `model_not_ready` or `no_intent`."""
+
+    code: str
+    message: str
+
+
+class ReloadCatalog(msgspec.Struct, frozen=True, tag="registry.reload"):
+    """Read the list of taps and all taps again; what fails keeps its last good state."""
+
+
+class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
+    """Say what is loaded and what was decided last."""
+
+
+class TapEntry(msgspec.Struct, frozen=True):
+    """One tap as loaded."""
+
+    name: TapName
+    path: str
+    revision: str
+    """Content hash of what was read, 12 hex digits."""
+    routable: int
+    unroutable: dict[str, str]
+    """Capability name to reason."""
+    findings: list[Finding]
+    error: str = ""
+    """Why the last reload failed, where the last good state is still in use."""
+
+
+class DecisionEntry(msgspec.Struct, frozen=True):
+    """A decision as kept for `capd why`."""
+
+    session: SessionKey
+    at: float
+    """Seconds since the epoch."""
+    decision: Decision
+    ms: float
+
+
+class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
+    """The registry's part of the status."""
+
+    taps: list[TapEntry]
+    decisions: list[DecisionEntry]
+    wanted_keys: list[str]
+    embedder_state: str
+    """`cold`, `loading`, `ready` or `unusable`, as routing sees it."""
+    embedder_reason: str
+    profile: dict[str, str | float | int]
+
+
+class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
+    """A reload took effect."""
+
+    wanted_keys: list[str]
+
+
+class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
+    """A decision was made."""
+
+    session: SessionKey
+    outcome: str
+    reason: str
+    name: str
+
+
+Request = (
+    RouteMessage
+    | ResolveCapability
+    | ListCapabilities
+    | DiscoverCapabilities
+    | ReloadCatalog
+    | DescribeRegistry
+)
+Reply = (
+    MessageRouted
+    | CapabilityResolved
+    | CapabilityUnknown
+    | CapabilitiesListed
+    | CapabilitiesFound
+    | RegistryRefused
+    | RegistryDescribed
+)
+Event = CatalogChanged | MessageDecided

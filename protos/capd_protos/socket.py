@@ -1,0 +1,223 @@
+"""The frames of the public Unix socket, one JSON object a line (docs/protocol.md).
+
+Link frames carry the member `capd` first and belong to the socket itself: hello, welcome,
+environment, dispatched. Every other line is JSON-RPC 2.0: MCP on a connection of role `mcp`,
+the control methods of `METHODS` on one of role `control`.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+LINK_PREFIX = b'{"capd":'
+"""Every link frame starts with these bytes, so a splice can tell it without parsing."""
+
+LINE_LIMIT_BYTES = 32 * 1024 * 1024
+"""A longer line is discarded and answered with `PARSE_ERROR`."""
+
+HELLO_LIMIT_BYTES = 64 * 1024
+"""A first line longer than this closes the connection."""
+
+
+class ClientInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The program at the far end."""
+
+    name: str
+    version: str = ""
+    pid: int = 0
+    """The client's own process where it is not the connecting one (a shim names its parent)."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_defaults=True):
+    """First line of every connection, from the client."""
+
+    protocol: int
+    role: Literal["mcp", "control"]
+    client: ClientInfo
+    cwd: str = ""
+    project: str = ""
+    """The project's root directory; empty means that `cwd` is the project."""
+    session: str = ""
+    """The session's key if the client knows one; empty asks for a new session."""
+    resume: str = ""
+    """The token of the last welcome: needed to take over a session that is not over."""
+    parent: str = ""
+    """The key of the session that this one was started by (sub-agents)."""
+    inherit: bool = True
+    """Whether the parent's active set is copied at this moment."""
+    dispatched: bool = False
+    """Whether `dispatched` frames are wanted."""
+
+
+class DaemonInfo(msgspec.Struct, frozen=True):
+    """The daemon that answers."""
+
+    version: str
+    pid: int
+
+
+class Welcome(msgspec.Struct, frozen=True, tag_field="capd", tag="welcome"):
+    """The answer to a hello that was accepted."""
+
+    protocol: int
+    daemon: DaemonInfo
+    session: str = ""
+    """The session's key; empty for role `control`."""
+    resume: str = ""
+    """Token for the next hello of this session; a secret, never logged."""
+    resumed: bool = False
+    """Whether the session was known, and its active set is back."""
+    want_env: list[str] = []
+    """Environment keys that definitions ask for; answer with one `env` frame."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
+    """The answer to a hello that was not accepted; the daemon closes the connection."""
+
+    code: str
+    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded` or `stopping`."""
+    message: str
+    protocol: int = 1
+
+
+class EnvValues(msgspec.Struct, frozen=True, tag_field="capd", tag="env"):
+    """The client's values for keys that the daemon asked for; keys it lacks are left out."""
+
+    env: dict[str, str]
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag_field="capd", tag="goodbye"):
+    """The client ends its session on purpose: what it held is released at once."""
+
+
+class Dispatched(msgspec.Struct, frozen=True, tag_field="capd", tag="dispatched"):
+    """The request `id` is about to be written to a server: from here on it may have run."""
+
+    id: int | str
+
+
+class WantEnv(msgspec.Struct, frozen=True, tag_field="capd", tag="want_env"):
+    """A reload brought new keys; answer with one `env` frame."""
+
+    keys: list[str]
+
+
+class Closing(msgspec.Struct, frozen=True, tag_field="capd", tag="closing"):
+    """The daemon closes this connection; `reconnect` says whether another one will be there."""
+
+    reason: str
+    reconnect: bool = True
+
+
+FromClient = Hello | EnvValues | Goodbye
+FromDaemon = Welcome | Refused | Dispatched | WantEnv | Closing
+
+# JSON-RPC error codes. capd's own lie outside -32768..-32000, so that they can never be
+# taken for a server's (80 section 5.1).
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+NOT_SENT = 4001
+"""No byte reached a server: safe to repeat."""
+OUTCOME_UNKNOWN = 4002
+"""The server may have run it: check before repeating."""
+REFUSED = 4003
+"""Denied by policy, limits or state; the text has the reason."""
+NOT_FOUND = 4004
+"""No such session, capability or tool; the text has near names."""
+UNAVAILABLE = 4005
+"""A part of the daemon does not answer; later it may."""
+
+
+def _empty_object() -> msgspec.Raw:
+    return msgspec.Raw(b"{}")
+
+
+class RpcError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The error member of a JSON-RPC response."""
+
+    code: int
+    message: str
+    data: Any = None
+
+
+class RpcRequest(msgspec.Struct, frozen=True):
+    """A request, or a notification where `id` is missing, as much as the daemon reads of it."""
+
+    method: str = ""
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    params: msgspec.Raw = msgspec.field(default_factory=_empty_object)
+
+
+class RpcResponse(msgspec.Struct, frozen=True, omit_defaults=False):
+    """A response line."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | None
+    result: Any = msgspec.UNSET
+    error: RpcError | msgspec.UnsetType = msgspec.UNSET
+
+
+class TurnParams(msgspec.Struct, frozen=True):
+    """Params of `turn` (control) and `capd/turn` (on an `mcp` connection, without session)."""
+
+    text: str
+    session: str = ""
+
+
+class SessionParams(msgspec.Struct, frozen=True):
+    """Params of a method that reads one session."""
+
+    session: str = ""
+
+
+class CapabilityParams(msgspec.Struct, frozen=True):
+    """Params of `enable` and `disable`."""
+
+    name: str
+    session: str = ""
+
+
+class CallParams(msgspec.Struct, frozen=True):
+    """Params of `call`."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.field(default_factory=_empty_object)
+    session: str = ""
+
+
+class DiscoverParams(msgspec.Struct, frozen=True):
+    """Params of `discover`."""
+
+    intent: str
+    limit: int = 5
+
+
+class EventParams(msgspec.Struct, frozen=True):
+    """Params of `events`: topics by prefix, all where empty."""
+
+    topics: list[str] = []
+
+
+class NoParams(msgspec.Struct, frozen=True):
+    """Params of a method that takes none."""
+
+
+METHODS: dict[str, type[msgspec.Struct]] = {
+    "status": NoParams,
+    "caps": NoParams,
+    "servers": NoParams,
+    "sessions": NoParams,
+    "tools": SessionParams,
+    "discover": DiscoverParams,
+    "enable": CapabilityParams,
+    "disable": CapabilityParams,
+    "turn": TurnParams,
+    "call": CallParams,
+    "events": EventParams,
+    "reload": NoParams,
+    "stop": NoParams,
+}
+"""The control methods and their params."""

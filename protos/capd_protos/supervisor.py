@@ -1,0 +1,167 @@
+"""Messages of the server supervisor: holds on servers, and what becomes of them."""
+
+import msgspec
+
+from capd_protos.types import (
+    InstanceId,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    SessionKey,
+    ToolDefinition,
+)
+
+
+class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
+    """Hold a server for a session, starting it if nobody holds it yet."""
+
+    session: SessionKey
+    server: ServerSpec
+    project: str
+    """The session's project root, an absolute path."""
+
+
+class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
+    """The server runs; its frames take the lane of `instance`."""
+
+    instance: InstanceId
+    identity: ServerIdentity
+    name: ServerName
+    pid: int
+    tools: list[ToolDefinition]
+
+
+class ServerRefused(msgspec.Struct, frozen=True, tag="supervisor.refused"):
+    """The server is not to be had; the session holds nothing more than before."""
+
+    name: ServerName
+    code: str
+    """`cannot_start`, `backing_off`, `missing_secrets` or `unsupported_transport`."""
+    message: str
+    stderr: list[str] = []
+
+
+class ReleaseServer(msgspec.Struct, frozen=True, tag="supervisor.release"):
+    """Drop a session's hold on an instance; holding nothing is fine."""
+
+    session: SessionKey
+    instance: InstanceId
+
+
+class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_session"):
+    """Drop every hold of a session."""
+
+    session: SessionKey
+
+
+class HoldsReleased(msgspec.Struct, frozen=True, tag="supervisor.released"):
+    """What the release left behind."""
+
+    held_by: list[SessionKey] = []
+    """Sessions that still hold the instance."""
+
+
+class ListServers(msgspec.Struct, frozen=True, tag="supervisor.list"):
+    """List every instance, those that failed last included."""
+
+
+class ServerEntry(msgspec.Struct, frozen=True):
+    """One instance."""
+
+    name: ServerName
+    identity: ServerIdentity
+    instance: InstanceId
+    scope: str
+    project: str
+    state: str
+    """`starting`, `ready`, `lingering`, `stopping`, `backing_off` or `failed`."""
+    pid: int
+    leases: list[SessionKey]
+    tools: int
+    restarts: int
+    uptime: float
+    last_error: str = ""
+
+
+class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):
+    """All instances, by name."""
+
+    servers: list[ServerEntry]
+
+
+class ListServerTools(msgspec.Struct, frozen=True, tag="supervisor.list_tools"):
+    """Give the tools that an instance lists at this moment."""
+
+    instance: InstanceId
+
+
+class ServerTools(msgspec.Struct, frozen=True, tag="supervisor.tools"):
+    """The tools; none where the instance is gone."""
+
+    tools: list[ToolDefinition]
+
+
+class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install"):
+    """Run the installers whose check does not pass yet."""
+
+    scripts: dict[str, str]
+    """Script paths by `org/tool`."""
+
+
+class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed"):
+    """Everything that was asked for is there."""
+
+    installed: list[str]
+    present: list[str]
+
+
+class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_failed"):
+    """An installer failed; those before it stay installed."""
+
+    dependency: str
+    message: str
+
+
+class ServerStarted(msgspec.Struct, frozen=True, tag="server.started"):
+    """A server is ready."""
+
+    name: ServerName
+    identity: ServerIdentity
+    instance: InstanceId
+    pid: int
+
+
+class ServerExited(msgspec.Struct, frozen=True, tag="server.exited"):
+    """An instance is gone with its whole process tree."""
+
+    name: ServerName
+    identity: ServerIdentity
+    instance: InstanceId
+    reason: str
+
+
+class ServerToolsChanged(msgspec.Struct, frozen=True, tag="server.tools_changed"):
+    """A server lists other tools than before; ask `ListServerTools` for them."""
+
+    name: ServerName
+    instance: InstanceId
+
+
+Request = (
+    AcquireServer
+    | ReleaseServer
+    | ReleaseSession
+    | ListServers
+    | ListServerTools
+    | InstallDependencies
+)
+Reply = (
+    ServerReady
+    | ServerRefused
+    | HoldsReleased
+    | ServersListed
+    | ServerTools
+    | DependenciesReady
+    | DependenciesFailed
+)
+Event = ServerStarted | ServerExited | ServerToolsChanged

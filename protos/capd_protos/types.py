@@ -1,0 +1,127 @@
+"""Ids and values that more than one message or rule speaks of."""
+
+from typing import NewType
+
+import msgspec
+
+ActorName = NewType("ActorName", str)
+"""An actor of the daemon: `registry`, `supervisor`, `curator`, `embedder`, `gateway`."""
+
+Address = NewType("Address", str)
+"""A ZeroMQ endpoint, `inproc://...` or `ipc://...`; placement is the address alone."""
+
+MessageId = NewType("MessageId", int)
+"""A request's number, unique among the requests of one sender."""
+
+SessionKey = NewType("SessionKey", str)
+"""One client conversation."""
+
+TapName = NewType("TapName", str)
+CapabilityName = NewType("CapabilityName", str)
+ServerName = NewType("ServerName", str)
+ToolName = NewType("ToolName", str)
+"""A tool's name as its server gives it."""
+
+WireName = NewType("WireName", str)
+"""A tool's name as clients see it: `<server>__<tool>`, at most 64 characters."""
+
+ServerIdentity = NewType("ServerIdentity", str)
+"""Hash of everything that makes two server definitions the same (10-catalog)."""
+
+InstanceId = NewType("InstanceId", str)
+"""One running connection to a server."""
+
+
+class CapabilityId(msgspec.Struct, frozen=True, order=True):
+    """A capability's identity everywhere: the tap that holds it, and its name there."""
+
+    tap: TapName
+    name: CapabilityName
+
+    def __str__(self) -> str:
+        """Render as `tap/name`, the form that pins a tap."""
+        return f"{self.tap}/{self.name}"
+
+
+class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A server as its tap defines it, placeholders unresolved: secrets never cross the bus."""
+
+    name: ServerName
+    transport: str
+    """`stdio`, `http` or `builtin`."""
+    tap: TapName
+    command: str = ""
+    args: tuple[str, ...] = ()
+    url: str = ""
+    env: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    timeout: float | None = None
+    """Seconds that one tool call may take; None where the definition says nothing."""
+    tools: tuple[str, ...] = ()
+    """The server's own filter, applied before any capability's; empty keeps all."""
+    scope: str = "project"
+    """`shared`, `project` or `session`: who may share an instance (80 section 5.5)."""
+    lazy: bool = True
+    description: str = ""
+
+
+class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A capability with what it takes to activate it."""
+
+    id: CapabilityId
+    provider: str
+    title: str = ""
+    description: str = ""
+    triggers: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    """Domains that a session must be in one of; empty means every session."""
+    servers: tuple[ServerSpec, ...] = ()
+    allowed_tools: tuple[str, ...] | None = None
+    """Patterns as written; None or empty keeps all tools (10-catalog)."""
+    requires: tuple[str, ...] = ()
+    """Dependency scripts, `org/tool`."""
+    wanted_keys: tuple[str, ...] = ()
+    """Environment keys that its placeholders ask for."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing wrong with a tap: where, and why it was dropped or kept with a warning."""
+
+    path: str
+    line: int
+    """From 1; 0 where the file as a whole is meant."""
+    reason: str
+    severity: str = "error"
+    """`error` (something is left out) or `warning`."""
+
+
+class Score(msgspec.Struct, frozen=True):
+    """How well one capability fits a message, as a cosine in [-1, 1]."""
+
+    id: CapabilityId
+    score: float
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What routing concluded for one message."""
+
+    outcome: str
+    """`activate` or `abstain`."""
+    reason: str = ""
+    """Why it abstained: one of `capd.core.routing.REASONS`."""
+    id: CapabilityId | None = None
+    """The winner, also where it is on already."""
+    top: tuple[Score, ...] = ()
+    """The best five, best first."""
+    fingerprint: str = ""
+    """First 16 hex digits of the message's SHA-256: the text itself is kept nowhere."""
+    left_out: dict[str, int] = {}
+    """Candidates that filters removed, counted by filter."""
+
+
+class ToolDefinition(msgspec.Struct, frozen=True):
+    """A tool as its server lists it: the bytes are passed on as they came."""
+
+    name: ToolName
+    json: bytes
+    """The whole definition, as the server wrote it."""
