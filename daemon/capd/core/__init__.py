@@ -1,0 +1,1 @@
+"""Decisions: pure, synchronous, without clock, I/O or logging."""

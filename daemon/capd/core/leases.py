@@ -1,0 +1,162 @@
+"""Who holds which instance, and when one that nobody holds is ended.
+
+    absent ──acquire: Start──> starting ──ready──> ready <──acquire── lingering
+       ^                          │ failed           │ last release      │ due: Stop
+       │                          v                  v                   v
+       └──────────────────────  (gone) <──died──  lingering ──────> stopping ──stopped──> absent
+                                                                  (or Start, if held again)
+
+A refcount is the number of holders. An instance is started once however many ask, it is
+stopped only when nobody holds it and its linger is over, and one that died stays held by its
+holders, who start it again by their next acquire.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, TypeVar
+
+from capd_protos.types import SessionKey
+
+K = TypeVar("K", bound=Hashable)
+
+
+class State(Enum):
+    """Where an instance is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    LINGERING = "lingering"
+    STOPPING = "stopping"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Generic[K]):
+    """Start the instance; answer with `ready` or `failed`."""
+
+    key: K
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Generic[K]):
+    """End the instance; answer with `stopped`."""
+
+    key: K
+
+
+Effect = Start[K] | Stop[K]
+
+
+@dataclass(slots=True)
+class _Lease:
+    state: State
+    holders: dict[SessionKey, None] = field(default_factory=dict)
+    due_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Leases(Generic[K]):
+    """Every lease of the daemon; `linger` is in seconds."""
+
+    linger: float
+    _leases: dict[K, _Lease] = field(default_factory=dict)
+
+    def acquire(self, key: K, session: SessionKey) -> list[Effect[K]]:
+        """Hold `key` for `session`, which may hold it already."""
+        lease = self._leases.get(key)
+        if lease is None:
+            self._leases[key] = _Lease(State.STARTING, {session: None})
+            return [Start(key)]
+        lease.holders[session] = None
+        if lease.state is State.LINGERING:
+            lease.state = State.READY
+        elif lease.state is State.DOWN:
+            lease.state = State.STARTING
+            return [Start(key)]
+        return []
+
+    def release(self, key: K, session: SessionKey, now: float) -> list[Effect[K]]:
+        """Drop a hold. The last one out starts the linger."""
+        lease = self._leases.get(key)
+        if lease is None or session not in lease.holders:
+            return []
+        del lease.holders[session]
+        if lease.holders:
+            return []
+        if lease.state is State.READY:
+            lease.state, lease.due_at = State.LINGERING, now + self.linger
+        elif lease.state is State.DOWN:
+            del self._leases[key]
+        elif lease.state is State.STARTING:
+            # Nobody waits for it any more: a start that hangs must not outlive its reason.
+            lease.state = State.STOPPING
+            return [Stop(key)]
+        return []
+
+    def release_session(self, session: SessionKey, now: float) -> list[Effect[K]]:
+        """Drop every hold of `session`."""
+        held = [key for key, lease in self._leases.items() if session in lease.holders]
+        return [effect for key in held for effect in self.release(key, session, now)]
+
+    def ready(self, key: K) -> None:
+        """Note that the instance of `key` serves."""
+        lease = self._leases.get(key)
+        if lease is not None and lease.state is State.STARTING:
+            lease.state = State.READY
+
+    def failed(self, key: K) -> list[SessionKey]:
+        """Note that a start failed: nobody holds the instance. Return who did."""
+        lease = self._leases.pop(key, None)
+        return list(lease.holders) if lease is not None else []
+
+    def died(self, key: K) -> None:
+        """Note that a running instance is gone by itself; its holders keep their hold."""
+        lease = self._leases.get(key)
+        if lease is None:
+            return
+        if lease.holders:
+            lease.state = State.DOWN
+        else:
+            del self._leases[key]
+
+    def stopped(self, key: K) -> list[Effect[K]]:
+        """Note that the instance is gone as asked; start it again if it is held by now."""
+        lease = self._leases.get(key)
+        if lease is None:
+            return []
+        if lease.holders:
+            lease.state = State.STARTING
+            return [Start(key)]
+        del self._leases[key]
+        return []
+
+    def due(self, now: float) -> list[Effect[K]]:
+        """End what has lingered long enough."""
+        over = [
+            key
+            for key, lease in self._leases.items()
+            if lease.state is State.LINGERING and lease.due_at <= now
+        ]
+        for key in over:
+            self._leases[key].state = State.STOPPING
+        return [Stop(key) for key in over]
+
+    def next_due(self) -> float | None:
+        """Return when `due` has something to do, if ever."""
+        times = [ls.due_at for ls in self._leases.values() if ls.state is State.LINGERING]
+        return min(times, default=None)
+
+    def holders(self, key: K) -> tuple[SessionKey, ...]:
+        """Return who holds `key`, the first one first."""
+        lease = self._leases.get(key)
+        return tuple(lease.holders) if lease is not None else ()
+
+    def state(self, key: K) -> State | None:
+        """Return the state of `key`, None where it is absent."""
+        lease = self._leases.get(key)
+        return lease.state if lease is not None else None
+
+    def keys(self) -> tuple[K, ...]:
+        """Return every key that is not absent."""
+        return tuple(self._leases)

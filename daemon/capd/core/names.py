@@ -1,0 +1,47 @@
+"""Names: the ones tools have on the wire, and the ones a person may have meant.
+
+A wire name is `<server>__<tool>`, at most 64 characters of `[A-Za-z0-9_-]`, the case kept
+(30-activation). It depends on the definition alone, so it is the same in every session; a
+name that had to be changed, or that another tool has already, ends in a short hash.
+"""
+
+import difflib
+import hashlib
+import re
+from collections.abc import Container, Iterable
+
+from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
+
+LIMIT = 64
+_HASH_DIGITS = 6
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def wire_name(
+    server: ServerName,
+    identity: ServerIdentity,
+    tool: ToolName,
+    taken: Container[WireName] = (),
+) -> WireName:
+    """Return the name under which clients see `tool`, other than all in `taken`."""
+    wanted = f"{server}__{tool}"
+    allowed = _FORBIDDEN.sub("_", wanted)
+    if allowed == wanted and len(allowed) <= LIMIT and allowed not in taken:
+        return WireName(allowed)
+    digest = hashlib.sha256(f"{identity}\0{server}\0{tool}".encode()).hexdigest()
+    for digits in range(_HASH_DIGITS, len(digest) + 1):
+        suffix = "_" + digest[:digits]
+        name = WireName(allowed[: LIMIT - len(suffix)] + suffix)
+        if name not in taken:
+            return name
+    raise AssertionError("a whole SHA-256 is taken")
+
+
+def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """Return known names that `name` may have meant, the nearest first."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    folded = name.casefold()
+    containing = [k for k in sorted(by_folded) if folded and (folded in k or k in folded)]
+    close = difflib.get_close_matches(folded, sorted(by_folded), n=limit, cutoff=0.6)
+    ordered = dict.fromkeys([*close, *containing])
+    return [by_folded[key] for key in list(ordered)[:limit]]

@@ -1,0 +1,59 @@
+"""The one outcome of a tool call, and how it is told (80 section 5.1).
+
+A call ends in a result, or `not_sent` (no byte reached a server), `outcome_unknown` (it may
+have run) or `refused`. The last three become results with `isError`, because clients show those
+to the model, while protocol errors often end the turn.
+"""
+
+import msgspec
+
+from capd.core.errors import CapdError
+
+
+class CallFailedError(CapdError):
+    """A call without a result of its server's."""
+
+    outcome = "refused"
+    is_retriable = False
+
+
+class NotSentError(CallFailedError):
+    """No byte reached a server: safe to repeat."""
+
+    outcome = "not_sent"
+    is_retriable = True
+
+
+class OutcomeUnknownError(CallFailedError):
+    """The server may have run it: check before repeating."""
+
+    outcome = "outcome_unknown"
+
+
+class RefusedError(CallFailedError):
+    """capd did not try."""
+
+
+class ServerError(Exception):
+    """The server answered with a JSON-RPC error, which is passed on as it is."""
+
+    def __init__(self, error: bytes) -> None:
+        super().__init__("the server answered with an error")
+        self.error = error
+        """The error object as the server wrote it."""
+
+
+def failed_result(error: CallFailedError) -> bytes:
+    """Return the MCP result that tells a model how its call ended."""
+    return msgspec.json.encode(
+        {
+            "content": [{"type": "text", "text": str(error)}],
+            "isError": True,
+            "_meta": {"capd/outcome": error.outcome, "capd/retriable": error.is_retriable},
+        }
+    )
+
+
+def text_result(text: str, *, is_error: bool = False) -> bytes:
+    """Return the MCP result of one of capd's own tools."""
+    return msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": is_error})

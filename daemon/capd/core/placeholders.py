@@ -1,0 +1,98 @@
+"""Placeholders in a server's definition: which keys it asks for, and their substitution.
+
+`{{ENV:KEY}}` and `{{INPUT:KEY}}` name a value, `{{CWD}}` and `{{PROJECT}}` a folder, and
+`{{{{X}}}}` is the text `{{X}}`. They are found in args, url, env and headers alike
+(10-catalog, "Secrets and placeholders"). An empty value counts as missing.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from capd.core.errors import CapdError
+from capd_protos.types import ServerSpec
+
+_PLACEHOLDER = re.compile(
+    r"\{\{\{\{(?P<literal>[^{}]*)\}\}\}\}"
+    r"|\{\{(?:ENV|INPUT):(?P<key>[A-Za-z_][A-Za-z0-9_]*)\}\}"
+    r"|\{\{(?P<folder>CWD|PROJECT)\}\}"
+)
+
+
+class MissingValueError(CapdError):
+    """A placeholder's key has no value; `keys` are all that are missing."""
+
+    def __init__(self, keys: list[str]) -> None:
+        super().__init__(f"needs {', '.join(keys)}: set it in the client's environment")
+        self.keys = keys
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """What the folder placeholders stand for, as absolute paths."""
+
+    cwd: str
+    project: str
+
+
+def wanted_keys(server: ServerSpec) -> tuple[str, ...]:
+    """Return the keys that `server` asks for, each once, in order of appearance."""
+    keys: dict[str, None] = {}
+    for text in _texts(server):
+        for match in _PLACEHOLDER.finditer(text):
+            if match["key"]:
+                keys.setdefault(match["key"])
+    return tuple(keys)
+
+
+def has_folder_placeholder(server: ServerSpec) -> bool:
+    """Tell whether what the server is started with depends on where."""
+    return any(match["folder"] for text in _texts(server) for match in _PLACEHOLDER.finditer(text))
+
+
+def keys_in_args(server: ServerSpec) -> tuple[str, ...]:
+    """Return the keys substituted into args, which the process list shows."""
+    found = (m["key"] for text in server.args for m in _PLACEHOLDER.finditer(text))
+    return tuple(dict.fromkeys(key for key in found if key))
+
+
+def resolved(server: ServerSpec, values: Mapping[str, str], folders: Folders) -> ServerSpec:
+    """Return `server` with every placeholder replaced.
+
+    Raises:
+        MissingValueError: keys without a value, all of them named.
+    """
+    missing = [key for key in wanted_keys(server) if not values.get(key)]
+    if missing:
+        raise MissingValueError(missing)
+
+    def replace(match: re.Match[str]) -> str:
+        if match["key"]:
+            return values[match["key"]]
+        if match["folder"]:
+            return folders.cwd if match["folder"] == "CWD" else folders.project
+        return "{{" + match["literal"] + "}}"
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(replace, text)
+
+    return msgspec.structs.replace(
+        server,
+        command=fill(server.command),
+        args=tuple(fill(arg) for arg in server.args),
+        url=fill(server.url),
+        env={key: fill(value) for key, value in server.env.items()},
+        headers={key: fill(value) for key, value in server.headers.items()},
+    )
+
+
+def _texts(server: ServerSpec) -> list[str]:
+    return [
+        server.command,
+        *server.args,
+        server.url,
+        *server.env.values(),
+        *server.headers.values(),
+    ]

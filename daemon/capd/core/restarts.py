@@ -1,0 +1,61 @@
+"""How often, and how soon, something that died may be started again.
+
+Pure: callers bring `now` (any monotonic seconds) and the jitter.
+"""
+
+
+class RestartIntensity:
+    """Counts restarts in a sliding window; more than `limit` in `window` seconds is too many.
+
+    The defaults are the actors' own, 3 in 5 s; a server's death counts 5 in 60 s
+    (80-reliability, 5.3).
+    """
+
+    def __init__(self, limit: int = 3, window: float = 5.0) -> None:
+        self._limit = limit
+        self._window = window
+        self._restarts: list[float] = []
+
+    def record(self, now: float) -> bool:
+        """Note a restart that is wanted at `now`; say whether it may happen.
+
+        A restart exactly `window` seconds ago has left the window. A refused restart counts
+        like any other: refusing does not shorten the wait.
+        """
+        recent = [at for at in self._restarts if now - at < self._window]
+        # The newest limit + 1 decide; older ones can never change an answer.
+        self._restarts = [*recent, now][-(self._limit + 1) :]
+        return len(self._restarts) <= self._limit
+
+
+class Backoff:
+    """Grows the wait before the next attempt by `factor` per failure, from `first` to `last`.
+
+    Seconds; the defaults are 80-reliability 5.3, "back-off 0.5 to 60 s with jitter".
+    """
+
+    def __init__(self, first: float = 0.5, last: float = 60.0, factor: float = 2.0) -> None:
+        if not (0 < first <= last and factor > 1):
+            raise ValueError(f"no growing wait from {first} to {last} s by {factor}")
+        self._first = first
+        self._last = last
+        self._factor = factor
+
+    def delay(self, failures: int, jitter: float) -> float:
+        """Return the seconds to wait after `failures` failures in a row, at least one.
+
+        `jitter` in [0, 1) spreads those who failed together over one whole step, so that
+        they part company at the first failure and also once the wait has stopped growing.
+        """
+        if failures < 1:
+            raise ValueError("a back-off follows at least one failure")
+        floor = max(self._first, self._last / self._factor)
+        step = self._first
+        for _ in range(failures - 1):
+            # A loop that ends at the cap: factor ** failures overflows a float.
+            if step >= floor:
+                break
+            step *= self._factor
+        step = min(step, floor)
+        top = min(step * self._factor, self._last)
+        return step + jitter * (top - step)

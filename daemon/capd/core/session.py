@@ -1,0 +1,142 @@
+"""What one session has: its active set, its surface, and the servers that they rest on.
+
+Pure state: a step takes what was found out and returns what changed and which instances are to
+be released. Grants, holds and surface always agree: a tool is shown exactly while a capability
+grants it, a server is held exactly while a capability needs it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from capd.core.active_set import ActiveSet, Change, Grant
+from capd.core.surface import Surface
+from capd.core.tool_filter import kept_tools
+from capd_protos.types import (
+    CapabilityId,
+    CapabilitySpec,
+    InstanceId,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    ToolDefinition,
+    WireName,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A server that the session holds, by the instance that serves it now."""
+
+    spec: ServerSpec
+    identity: ServerIdentity
+    instance: InstanceId
+    tools: tuple[ToolDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step changed."""
+
+    added: tuple[WireName, ...] = ()
+    removed: tuple[WireName, ...] = ()
+    redefined: tuple[WireName, ...] = ()
+    evicted: tuple[CapabilityId, ...] = ()
+    unheld: tuple[Held, ...] = ()
+    """Servers that nothing needs any more: their holds are to be released."""
+
+    @property
+    def changes_list(self) -> bool:
+        """Whether the client's list of tools is another one."""
+        return bool(self.added or self.removed or self.redefined)
+
+
+@dataclass(slots=True)
+class SessionState:
+    """The state of one session."""
+
+    active: ActiveSet
+    surface: Surface
+    _held: dict[ServerIdentity, Held] = field(default_factory=dict)
+    _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
+
+    def activate(self, capability: CapabilitySpec, servers: Sequence[Held], now: float) -> Step:
+        """Commit a capability whose servers are all connected."""
+        self._specs[capability.id] = capability
+        for server in servers:
+            self._held[server.identity] = server
+        grants = [grant for server in servers for grant in _granted(capability, server)]
+        identities = [server.identity for server in servers]
+        return self._follow(self.active.activate(capability.id, identities, grants, now))
+
+    def deactivate(self, capability: CapabilityId) -> Step:
+        """Take a capability off; one that is not on changes nothing."""
+        self._specs.pop(capability, None)
+        return self._follow(self.active.deactivate(capability))
+
+    def server_lists(
+        self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
+    ) -> Step:
+        """Filter again after a held server listed other tools or came back as another instance."""
+        old = self._held.get(server)
+        if old is None:
+            return Step()
+        held = self._held[server] = Held(old.spec, server, instance, tuple(tools))
+        grants = {
+            activation.id: tuple(_granted(self._specs[activation.id], held))
+            for activation in self.active.activations
+            if server in activation.servers
+        }
+        change = self.active.replace_grants(server, grants)
+        redefined = self.surface.redefine({Grant(server, tool.name): tool for tool in tools})
+        return self._follow(change, tuple(redefined))
+
+    def held(self, server: ServerIdentity) -> Held | None:
+        """Return how a server is held."""
+        return self._held.get(server)
+
+    def held_as(self, instance: InstanceId) -> Held | None:
+        """Return which server an instance is held as."""
+        return next((h for h in self._held.values() if h.instance == instance), None)
+
+    def find_active(self, name: str) -> CapabilityId | None:
+        """Return the active capability that `name` or `tap/name` means."""
+        ids = (activation.id for activation in self.active.activations)
+        return next((id_ for id_ in ids if name in {str(id_.name), str(id_)}), None)
+
+    def tools_of(self, capability: CapabilityId) -> list[WireName]:
+        """Return what an active capability shows, in the surface's order."""
+        for activation in self.active.activations:
+            if activation.id == capability:
+                granted = set(activation.grants)
+                return [shown.name for shown in self.surface.shown if shown.grant in granted]
+        return []
+
+    @property
+    def available(self) -> int:
+        """How many tools the held servers offer, own ones included."""
+        own = len(self.surface) - len(self.surface.shown)
+        return own + sum(len(held.tools) for held in self._held.values())
+
+    def _follow(self, change: Change, redefined: tuple[WireName, ...] = ()) -> Step:
+        """Bring surface and holds to where the active set is."""
+        removed = self.surface.remove(change.removed)
+        definitions = {
+            Grant(held.identity, tool.name): tool
+            for held in self._held.values()
+            for tool in held.tools
+        }
+        names: dict[ServerIdentity, ServerName] = {
+            held.identity: held.spec.name for held in self._held.values()
+        }
+        added = self.surface.add(change.added, names, definitions)
+        for evicted in change.evicted:
+            self._specs.pop(evicted, None)
+        unheld = tuple(self._held.pop(server) for server in change.unheld)
+        return Step(tuple(added), tuple(removed), redefined, change.evicted, unheld)
+
+
+def _granted(capability: CapabilitySpec, server: Held) -> list[Grant]:
+    names = [tool.name for tool in server.tools]
+    spec = server.spec
+    kept = kept_tools(spec.name, names, spec.tools, capability.allowed_tools)
+    return [Grant(server.identity, name) for name in kept]

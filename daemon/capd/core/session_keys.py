@@ -1,0 +1,20 @@
+"""What a session's key looks like (docs/protocol.md)."""
+
+import re
+
+from capd_protos.types import SessionKey
+
+_KEY = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_NOT_IN_KEY = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_CHARACTERS = 40
+
+
+def is_key(text: str) -> bool:
+    """Tell whether a client may use `text` as its session's key."""
+    return _KEY.fullmatch(text) is not None
+
+
+def fresh_key(client: str, digits: str) -> SessionKey:
+    """Return a key for a session of `client` that random `digits` tell from its others."""
+    name = _NOT_IN_KEY.sub("-", client)[:_NAME_CHARACTERS].strip("-") or "client"
+    return SessionKey(f"{name}-{digits}")

@@ -1,0 +1,110 @@
+"""The tools a session is shown, in order, and the exact bytes of that list.
+
+Own tools come first, then granted ones in the order of first activation. What is unchanged is
+listed with identical bytes, so that a client's prompt cache holds (30-activation, "Surface").
+A definition is passed on as its server wrote it; only the name is capd's.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from capd.core.active_set import Grant
+from capd.core.names import wire_name
+from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, WireName
+
+_definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One tool of the surface."""
+
+    name: WireName
+    grant: Grant
+    json: bytes
+    """The definition as the client gets it."""
+
+
+class Surface:
+    """The surface of one session."""
+
+    def __init__(self, own: Iterable[tuple[WireName, bytes]]) -> None:
+        self._own = dict(own)
+        self._shown: dict[Grant, Shown] = {}
+        self._by_name: dict[WireName, Shown] = {}
+
+    def __len__(self) -> int:
+        """Return how many tools are shown, own ones included."""
+        return len(self._own) + len(self._shown)
+
+    @property
+    def shown(self) -> tuple[Shown, ...]:
+        """The granted tools, in their order."""
+        return tuple(self._shown.values())
+
+    def find(self, name: str) -> Shown | None:
+        """Return the granted tool of this name."""
+        return self._by_name.get(WireName(name))
+
+    def add(
+        self,
+        grants: Iterable[Grant],
+        names: Mapping[ServerIdentity, ServerName],
+        definitions: Mapping[Grant, ToolDefinition],
+    ) -> list[WireName]:
+        """Append `grants`, skipping those shown already; return the new names in order."""
+        added: list[WireName] = []
+        for grant in grants:
+            if grant in self._shown:
+                continue
+            name = wire_name(
+                names[grant.server],
+                grant.server,
+                grant.tool,
+                self._by_name.keys() | self._own.keys(),
+            )
+            shown = Shown(name, grant, renamed(definitions[grant].json, name))
+            self._shown[grant] = self._by_name[name] = shown
+            added.append(name)
+        return added
+
+    def remove(self, grants: Iterable[Grant]) -> list[WireName]:
+        """Take `grants` off; return the names that went, in order."""
+        removed: list[WireName] = []
+        for grant in grants:
+            shown = self._shown.pop(grant, None)
+            if shown is not None:
+                del self._by_name[shown.name]
+                removed.append(shown.name)
+        return removed
+
+    def redefine(self, definitions: Mapping[Grant, ToolDefinition]) -> list[WireName]:
+        """Take over changed definitions of tools that are shown; return the names concerned."""
+        changed: list[WireName] = []
+        for grant, definition in definitions.items():
+            old = self._shown.get(grant)
+            if old is None:
+                continue
+            json = renamed(definition.json, old.name)
+            if json != old.json:
+                self._shown[grant] = self._by_name[old.name] = Shown(old.name, grant, json)
+                changed.append(old.name)
+        return changed
+
+    def definitions(self) -> list[bytes]:
+        """Return every tool's JSON in order."""
+        return [*self._own.values(), *(shown.json for shown in self._shown.values())]
+
+    def listing(self) -> bytes:
+        """Return the result of `tools/list`, the same bytes while nothing changes."""
+        return b'{"tools":[' + b",".join(self.definitions()) + b"]}"
+
+
+def renamed(definition: bytes, name: WireName) -> bytes:
+    """Return a tool's JSON under another name, every other member as it was written."""
+    members = _definition.decode(definition)
+    encoded = {"name": msgspec.Raw(msgspec.json.encode(name))}
+    encoded.update((key, value) for key, value in members.items() if key != "name")
+    return msgspec.json.encode(encoded)

@@ -1,0 +1,302 @@
+"""What the files of a tap say: texts in, capabilities and findings out.
+
+A capability is a folder with `config.toml` (triggers, domains) and provider files; which one is
+used is `default.toml`, a provider file itself, a link to one, or, where a checkout wrote links
+as text, a file that holds nothing but a sibling's name. What is wrong is left out and reported;
+the rest stays usable (10-catalog).
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from capd.core.placeholders import keys_in_args, wanted_keys
+from capd.core.scopes import default_scope
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Finding,
+    ServerName,
+    ServerSpec,
+    TapName,
+)
+
+NO_CONFIG = "no config.toml"
+FEWEST_TRIGGERS = 3
+
+_CONFIG_KEYS = frozenset({"triggers", "domains"})
+_PROVIDER_KEYS = frozenset({"deps", "roles", "mcp"})
+_TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
+_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
+_AT_LINE = re.compile(r"at line (\d+)")
+_HEADER = re.compile(r"^#\s*(Title|Description):\s*(.+?)\s*$", re.MULTILINE)
+
+
+class _ServerBlock(msgspec.Struct):
+    """An `[[mcp.servers]]` block, by the types of its keys."""
+
+    name: str
+    type: str = ""
+    command: str = ""
+    args: list[str] = []
+    url: str = ""
+    headers: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout_seconds: float | None = None
+    tools: list[str] = []
+    auto_bind: list[str] = []
+    scope: str = ""
+    lazy: bool = True
+    sandbox: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityFiles:
+    """One capability folder: the text of each of its files by name."""
+
+    name: CapabilityName
+    path: str
+    """As a person would look for it; findings name files below it."""
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityRead:
+    """What one folder came to: a capability, or the reason why there is none."""
+
+    name: CapabilityName
+    capability: CapabilitySpec | None
+    reason: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(slots=True)
+class _Report:
+    """Collects findings of one folder."""
+
+    files: CapabilityFiles
+    findings: list[Finding]
+
+    def add(self, file: str, reason: str, *, near: str = "", severity: str = "error") -> None:
+        line = _line_of(self.files.texts.get(file, ""), near) if near else 0
+        self.findings.append(Finding(f"{self.files.path}/{file}", line, reason, severity))
+
+
+def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
+    """Return what a capability folder defines, with `provider` in place of the default."""
+    report = _Report(files, [])
+
+    def unusable(reason: str) -> CapabilityRead:
+        return CapabilityRead(files.name, None, reason, tuple(report.findings))
+
+    if "config.toml" not in files.texts:
+        return unusable(NO_CONFIG)
+    config = _parsed("config.toml", report)
+    if config is None:
+        return unusable(report.findings[-1].reason)
+    triggers = _triggers(config, report)
+    if not triggers:
+        report.add("config.toml", "no triggers: 5 to 15 phrases in a user's words", near="triggers")
+        return unusable("no triggers")
+    domains = _strings(config.get("domains", []), "config.toml", "domains", report)
+    _report_unknown(config, _CONFIG_KEYS, "config.toml", "", report)
+
+    file = _provider_file(files, provider)
+    if file is None:
+        wanted = f"{provider}.toml" if provider else "default.toml"
+        report.add("config.toml", f"no provider file {wanted}")
+        return unusable(f"no {wanted}")
+    body = _parsed(file, report)
+    if body is None:
+        return unusable(report.findings[-1].reason)
+    _report_unknown(body, _PROVIDER_KEYS, file, "", report)
+    servers = _servers(tap, body, file, report)
+    headers = dict(_HEADER.findall(files.texts[file]))
+    capability = CapabilitySpec(
+        id=CapabilityId(tap, files.name),
+        provider=file.removesuffix(".toml"),
+        title=headers.get("Title", ""),
+        description=headers.get("Description", ""),
+        triggers=triggers,
+        domains=domains,
+        servers=servers,
+        allowed_tools=_allowed_tools(body, file, report),
+        requires=_requires(body, file, report),
+        wanted_keys=tuple(dict.fromkeys(key for s in servers for key in wanted_keys(s))),
+    )
+    return CapabilityRead(files.name, capability, "", tuple(report.findings))
+
+
+def _parsed(file: str, report: _Report) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(report.files.texts[file])
+    except tomllib.TOMLDecodeError as error:
+        at = _AT_LINE.search(str(error))
+        reason = f"{file}: {error}"
+        line = int(at[1]) if at else 0
+        report.findings.append(Finding(f"{report.files.path}/{file}", line, reason))
+        return None
+
+
+def _provider_file(files: CapabilityFiles, provider: str) -> str | None:
+    file = f"{provider}.toml" if provider else "default.toml"
+    for _ in range(3):
+        text = files.texts.get(file)
+        if text is None:
+            return None
+        if not _POINTER.fullmatch(text.strip()):
+            return file
+        file = text.strip()
+    return None
+
+
+def _triggers(config: Mapping[str, Any], report: _Report) -> tuple[str, ...]:
+    raw = config.get("triggers", [])
+    if not isinstance(raw, list):
+        report.add("config.toml", "`triggers` is not a list", near="triggers")
+        return ()
+    kept: dict[str, None] = {}
+    for entry in raw:
+        if isinstance(entry, str) and entry.strip():
+            kept.setdefault(entry.strip())
+        else:
+            reason = f"trigger {entry!r} is blank or not text: left out"
+            report.add("config.toml", reason, near=f"{entry!r}".replace("'", '"'))
+    if 0 < len(kept) < FEWEST_TRIGGERS:
+        report.add(
+            "config.toml",
+            f"only {len(kept)} triggers: fewer than {FEWEST_TRIGGERS} route badly",
+            near="triggers",
+            severity="warning",
+        )
+    return tuple(kept)
+
+
+def _servers(
+    tap: TapName, body: Mapping[str, Any], file: str, report: _Report
+) -> tuple[ServerSpec, ...]:
+    mcp = body.get("mcp", {})
+    blocks = mcp.get("servers", []) if isinstance(mcp, dict) else []
+    if not isinstance(blocks, list):
+        report.add(file, "`mcp.servers` is not a list of tables", near="servers")
+        blocks = []
+    found: dict[str, ServerSpec] = {}
+    for block in blocks:
+        server = _server(tap, block, file, report)
+        if server is not None:
+            found.setdefault(server.name, server)
+    refs = _roles(body).get("server_refs")
+    if refs is None:
+        return tuple(found.values())
+    wanted = _strings(refs, file, "server_refs", report)
+    for ref in wanted:
+        if ref not in found:
+            report.add(file, f"server_refs names {ref!r}, which no usable block defines", near=ref)
+    return tuple(found[ref] for ref in wanted if ref in found)
+
+
+def _server(tap: TapName, block: Any, file: str, report: _Report) -> ServerSpec | None:
+    name = block.get("name", "?") if isinstance(block, dict) else "?"
+
+    def dropped(why: str) -> None:
+        report.add(file, f"server {name!r} left out: {why}", near=f'"{name}"')
+
+    try:
+        parsed = msgspec.convert(block, _ServerBlock)
+    except msgspec.ValidationError as error:
+        dropped(str(error))
+        return None
+    transport = _TRANSPORTS.get(parsed.type or ("http" if parsed.url else "stdio"))
+    why = _wrong_with(parsed, transport)
+    if why or transport is None:
+        dropped(why)
+        return None
+    _report_unknown(block, frozenset(_ServerBlock.__struct_fields__), file, f"{name}: ", report)
+    server = ServerSpec(
+        name=ServerName(parsed.name),
+        transport=transport,
+        tap=tap,
+        command=parsed.command,
+        args=tuple(parsed.args),
+        url=parsed.url,
+        env=parsed.env,
+        headers=parsed.headers,
+        timeout=parsed.timeout_seconds,
+        tools=tuple(parsed.tools),
+        scope=parsed.scope or default_scope(parsed.command, parsed.args, transport),
+        lazy=parsed.lazy,
+        description=parsed.description,
+    )
+    for key in keys_in_args(server):
+        why = f"server {name!r}: the value of {key} goes into args, which the process list shows"
+        report.add(file, why, near=key, severity="warning")
+    return server
+
+
+def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
+    if not _SERVER_NAME.fullmatch(block.name) or "__" in block.name:
+        return "a name is letters, digits, `_`, `.`, `-`, without `__`"
+    if transport is None:
+        return f"type {block.type!r} is none of stdio, http, builtin"
+    if transport == "stdio" and not block.command:
+        return "a stdio server needs `command`"
+    if transport == "http" and not block.url:
+        return "an http server needs `url`"
+    if block.scope not in {"", "shared", "project", "session"}:
+        return f"scope {block.scope!r} is none of shared, project, session"
+    if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004
+        return "`timeout_seconds` is not within 1 to 3600"
+    return ""
+
+
+def _roles(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    roles = body.get("roles", {})
+    mcp = roles.get("mcp", {}) if isinstance(roles, dict) else {}
+    return mcp if isinstance(mcp, dict) else {}
+
+
+def _allowed_tools(body: Mapping[str, Any], file: str, report: _Report) -> tuple[str, ...] | None:
+    allowed = _roles(body).get("allowed_tools")
+    return None if allowed is None else _strings(allowed, file, "allowed_tools", report)
+
+
+def _requires(body: Mapping[str, Any], file: str, report: _Report) -> tuple[str, ...]:
+    deps = body.get("deps", {})
+    wanted = deps.get("require", []) if isinstance(deps, dict) else []
+    scripts = _strings(wanted, file, "require", report)
+    for script in scripts:
+        if not _SCRIPT_NAME.fullmatch(script):
+            report.add(file, f"dependency {script!r} is not `org/tool`: left out", near=script)
+    return tuple(script for script in scripts if _SCRIPT_NAME.fullmatch(script))
+
+
+def _strings(value: Any, file: str, key: str, report: _Report) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        report.add(file, f"`{key}` is not a list of texts", near=key)
+        return ()
+    if not all(isinstance(entry, str) for entry in value):
+        report.add(file, f"`{key}` holds what is not text: that is left out", near=key)
+    return tuple(entry for entry in value if isinstance(entry, str))
+
+
+def _report_unknown(
+    table: Mapping[str, Any], known: frozenset[str], file: str, where: str, report: _Report
+) -> None:
+    for key in _unknown(table, known):
+        report.add(file, f"{where}unknown key `{key}` is kept", near=key, severity="warning")
+
+
+def _unknown(table: Mapping[str, Any], known: frozenset[str]) -> Iterable[str]:
+    return (key for key in table if key not in known)
+
+
+def _line_of(text: str, needle: str) -> int:
+    return next((n for n, line in enumerate(text.splitlines(), 1) if needle in line), 0)

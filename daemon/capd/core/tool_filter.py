@@ -1,0 +1,37 @@
+"""Which tools of a server a pattern list keeps (10-catalog, "allowed_tools").
+
+No list or an empty one keeps all. `S:rest` speaks of server S, `X:rest` of another one, a
+pattern without a colon of every server. Globs are the shell's, case-sensitive. A list that
+says nothing of this server keeps none: it fails closed.
+"""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from capd_protos.types import ServerName, ToolName
+
+
+def patterns_for(server: ServerName, patterns: Sequence[str] | None) -> list[str] | None:
+    """Return the globs that apply to `server`; None where there is no filter at all."""
+    if not patterns:
+        return None
+    globs: list[str] = []
+    for pattern in patterns:
+        scope, colon, rest = pattern.partition(":")
+        if not colon:
+            globs.append(pattern)
+        elif scope == server:
+            globs.append(rest)
+    return globs
+
+
+def kept_tools(
+    server: ServerName, tools: Iterable[ToolName], *filters: Sequence[str] | None
+) -> list[ToolName]:
+    """Return the tools of `server` that pass every filter, in the server's order."""
+    applied = [patterns_for(server, patterns) for patterns in filters]
+    return [
+        tool
+        for tool in tools
+        if all(globs is None or any(fnmatchcase(tool, glob) for glob in globs) for globs in applied)
+    ]
