@@ -1,0 +1,1 @@
+"""Mailboxes and supervision; nothing here knows MCP."""

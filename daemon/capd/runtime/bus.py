@@ -1,0 +1,188 @@
+"""How one process talks to the actors, its own and others', knowing them by name alone.
+
+An actor's placement is its address: `inproc://` in this process, `ipc://` in another. The
+bodies that an actor takes or gives are msgspec unions of tagged Structs, one codec each; no
+such union has a member tagged `failure`, which is how an answer that is none is recognised.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+import trio
+import zmq
+
+from capd.runtime.events import Publisher, Subscription
+from capd.runtime.mailbox import Mailbox
+from capd.runtime.peer import Peer
+from capd.runtime.postbox import Postbox
+from capd.runtime.zmq_socket import CannotBindError, Context
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, Address, MessageId
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+E = TypeVar("E")
+
+
+class Bus:
+    """Owns a process's ZeroMQ sockets and the tasks that read them; use it as `async with`.
+
+    Mailboxes and subscriptions are closed before the bus. What it drops is counted in
+    `counts`, under the name that is logged with it.
+    """
+
+    def __init__(
+        self,
+        addresses: Mapping[ActorName, Address],
+        name: ActorName,
+        *,
+        events: Address | None = None,
+        bind_events: bool = False,
+        context: Context | None = None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._addresses = addresses
+        self._name = name
+        self._events = events
+        self._bind_events = bind_events
+        self._own_context: Context | None = None
+        self._shared_context = context
+        self._ids = itertools.count(1)
+        self._peers: dict[ActorName, Peer] = {}
+        self._postboxes: dict[ActorName, Postbox] = {}
+        self._publisher: Publisher | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._shared_context is None:
+            self._own_context = zmq.Context()
+        if self._bind_events:
+            try:
+                self._publisher = Publisher(self._context, self._events_address)
+            except CannotBindError:
+                self._close_context()
+                raise
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._nursery.cancel_scope.cancel()
+        try:
+            # Told nothing of `error`, the nursery does not wrap it in a group.
+            await self._nursery_manager.__aexit__(None, None, None)
+        finally:
+            for postbox in self._postboxes.values():
+                postbox.close()
+            for peer in self._peers.values():
+                peer.close()
+            if self._publisher is not None:
+                self._publisher.close()
+            self._close_context()
+
+    def mailbox(
+        self, actor: ActorName, request_codec: MsgpackCodec[Q]
+    ) -> AbstractAsyncContextManager[Mailbox[Q]]:
+        """Listen as `actor` for the length of a block; iterate what it yields for letters.
+
+        The address stays bound until the bus ends: requests that come after the block wait for
+        the next one, as long as their senders do.
+        """
+        return self._mailbox(actor, request_codec)
+
+    async def ask(
+        self,
+        actor: ActorName,
+        request: msgspec.Struct,
+        reply_codec: MsgpackCodec[R],
+        timeout: float,
+    ) -> R:
+        """Return the reply of `actor` to `request`; it may start to listen while we wait.
+
+        Raises:
+            AskTimeoutError: sent, and not answered within `timeout` seconds.
+            PeerUnreachableError: not sent within `timeout` seconds.
+            AskFailedError: answered with a `Failure`, or with something unreadable.
+        """
+        peer = self._peers.get(actor)
+        if peer is None:
+            peer = self._peers[actor] = Peer(
+                self._context,
+                actor,
+                self._addresses[actor],
+                sender=self._name,
+                reply_to=self._addresses.get(self._name, Address("")),
+                counts=self.counts,
+            )
+            self._nursery.start_soon(peer.listen, name=f"answers of {actor}")
+        return await peer.ask(MessageId(next(self._ids)), request, reply_codec, timeout)
+
+    def publish(self, event: msgspec.Struct) -> None:
+        """Tell `event` to whoever listens now; never waits."""
+        if self._publisher is None:
+            raise RuntimeError(f"{self._name} does not publish: its bus has no bind_events")
+        self._publisher.publish(event)
+
+    def subscribe(
+        self, codec: MsgpackCodec[E], *topic_prefixes: str
+    ) -> AbstractAsyncContextManager[Subscription[E]]:
+        """Listen to the events whose tags start with one of `topic_prefixes`, or to all."""
+        return self._subscribe(codec, topic_prefixes)
+
+    @asynccontextmanager
+    async def _mailbox(
+        self, actor: ActorName, request_codec: MsgpackCodec[Q]
+    ) -> AsyncIterator[Mailbox[Q]]:
+        postbox = self._postboxes.get(actor)
+        if postbox is None:
+            postbox = Postbox(self._context, actor, self._addresses[actor], self.counts)
+            self._postboxes[actor] = postbox
+            self._nursery.start_soon(postbox.collect, name=f"requests to {actor}")
+        if postbox.has_reader:
+            raise RuntimeError(f"{actor} has a mailbox in this process already")
+        postbox.has_reader = True
+        mailbox = Mailbox(postbox, request_codec)
+        try:
+            yield mailbox
+        finally:
+            mailbox.close()
+            postbox.has_reader = False
+
+    @asynccontextmanager
+    async def _subscribe(
+        self, codec: MsgpackCodec[E], topic_prefixes: tuple[str, ...]
+    ) -> AsyncIterator[Subscription[E]]:
+        subscription = Subscription(
+            self._context, self._events_address, codec, topic_prefixes, self.counts
+        )
+        try:
+            yield subscription
+        finally:
+            subscription.close()
+
+    @property
+    def _context(self) -> Context:
+        context = self._shared_context or self._own_context
+        if context is None:
+            raise RuntimeError("the bus has not been entered")
+        return context
+
+    @property
+    def _events_address(self) -> Address:
+        if self._events is None:
+            raise RuntimeError(f"the bus of {self._name} was given no address for events")
+        return self._events
+
+    def _close_context(self) -> None:
+        if self._own_context is not None:
+            self._own_context.destroy(linger=0)
+            self._own_context = None

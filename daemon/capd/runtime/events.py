@@ -1,0 +1,81 @@
+"""Events between actors: sent to whoever listens, lost to whoever is late or slow.
+
+The topic of an event is its tag, so a prefix of tags (`server.`) is a subscription.
+"""
+
+from collections import Counter
+from typing import Generic, Self, TypeVar
+
+import msgspec
+import structlog
+import zmq
+
+from capd.runtime.postbox import BODIES
+from capd.runtime.zmq_socket import CannotBindError, Context, TrioSocket
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.types import Address
+
+E = TypeVar("E")
+
+log = structlog.get_logger()
+
+
+class Publisher:
+    """The process's one source of events."""
+
+    def __init__(self, context: Context, address: Address) -> None:
+        self._socket = TrioSocket(context, zmq.SocketType.PUB)
+        try:
+            self._socket.bind(address)
+        except CannotBindError:
+            self._socket.close()
+            raise
+
+    def publish(self, event: msgspec.Struct) -> None:
+        """Send `event` to those who listen; at their high-water mark they lose it."""
+        tag = event.__struct_config__.tag
+        if not isinstance(tag, str):
+            raise TypeError(f"{type(event).__name__} has no tag of text, so no topic")
+        # libzmq reads subscriptions at most once a millisecond when it only sends; this reads
+        # them at once, so that a subscriber misses nothing that comes after it.
+        self._socket.refresh()
+        self._socket.send_nowait([tag.encode(), BODIES.encode(event)])
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class Subscription(Generic[E]):
+    """An endless iterator of events; those that the codec does not know are skipped."""
+
+    def __init__(
+        self,
+        context: Context,
+        address: Address,
+        codec: MsgpackCodec[E],
+        prefixes: tuple[str, ...],
+        counts: Counter[str],
+    ) -> None:
+        self._codec = codec
+        self._counts = counts
+        self._socket = TrioSocket(context, zmq.SocketType.SUB)
+        self._socket.connect(address)
+        for prefix in prefixes or ("",):
+            self._socket.subscribe(prefix.encode())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> E:
+        while True:
+            frames = await self._socket.recv()
+            try:
+                return self._codec.decode(frames[-1])
+            except MalformedError:
+                self._counts["undecodable_event"] += 1
+                log.info("undecodable_event", topic=frames[0][:100])
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,119 @@
+"""What an actor reads: letters, each of which gets exactly one answer.
+
+A letter:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
+"""
+
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import msgspec
+import trio
+
+from capd.core.errors import CapdError
+from capd.runtime.postbox import BODIES, Arrival, Postbox
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.types import ActorName
+
+Q = TypeVar("Q")
+
+
+class AlreadyAnsweredError(CapdError):
+    """A second answer to one request."""
+
+
+class Letter(Generic[Q]):
+    """A request and the duty to answer it; `async with letter:` keeps the duty."""
+
+    def __init__(self, mailbox: "Mailbox[Q]", arrival: Arrival, request: Q) -> None:
+        self.request = request
+        self.expires_at = arrival.expires_at
+        """When the sender gives up, on this process's `trio.current_time()`."""
+        self._mailbox = mailbox
+        self._arrival = arrival
+
+    @property
+    def sender(self) -> ActorName:
+        """Who asks."""
+        return self._arrival.envelope.sender
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the one answer has been given, by whomever."""
+        return self not in self._mailbox.unanswered
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that the sender still waits; 0.0 when it has given up."""
+        return max(0.0, self.expires_at - trio.current_time())
+
+    async def reply(self, message: msgspec.Struct) -> None:
+        """Answer with `message`; once the sender has given up, nothing is sent.
+
+        Raises:
+            AlreadyAnsweredError: the letter had its answer, or its mailbox has closed.
+        """
+        body = BODIES.encode(message)
+        self._close()
+        await self._mailbox.postbox.answer(self._arrival, body)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.is_answered:
+            return
+        self._close()
+        postbox = self._mailbox.postbox
+        if error is None:
+            postbox.fail(self._arrival, "no_answer", f"{postbox.actor} gave no answer")
+        elif isinstance(error, trio.Cancelled):
+            postbox.stop(self._arrival)
+        else:
+            # The type alone: the text may hold what the sender of another letter wrote.
+            postbox.fail(self._arrival, "crashed", f"{postbox.actor}: {type(error).__name__}")
+
+    def _close(self) -> None:
+        if self.is_answered:
+            raise AlreadyAnsweredError(f"{self._mailbox.postbox.actor} answered this already")
+        del self._mailbox.unanswered[self]
+
+
+class Mailbox(Generic[Q]):
+    """An actor's turn at its postbox: iterate it for letters.
+
+    A body that is not a request of the actor is answered as `malformed` and not shown.
+    """
+
+    def __init__(self, postbox: Postbox, request_codec: MsgpackCodec[Q]) -> None:
+        self.postbox = postbox
+        self.unanswered: dict[Letter[Q], Arrival] = {}
+        self._codec = request_codec
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Letter[Q]:
+        while True:
+            arrival = await self.postbox.take()
+            try:
+                request = self._codec.decode(arrival.body)
+            except MalformedError as error:
+                self.postbox.count("malformed_request", arrival.envelope)
+                self.postbox.fail(arrival, "malformed", str(error))
+                continue
+            letter = Letter(self, arrival, request)
+            self.unanswered[letter] = arrival
+            return letter
+
+    def close(self) -> None:
+        """Answer as `stopping` whatever the actor took or could have taken."""
+        for arrival in self.unanswered.values():
+            self.postbox.stop(arrival)
+        self.unanswered.clear()
+        for arrival in self.postbox.drain():
+            self.postbox.stop(arrival)

@@ -1,0 +1,154 @@
+"""The bound socket of one actor's address: what arrives there, and the answers that leave.
+
+A postbox outlives the restarts of its actor, for an `inproc://` socket that was closed is never
+found again by those who were connected to it. A request that comes between two lives waits.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+import trio
+import zmq
+
+from capd.runtime.zmq_socket import (
+    CannotBindError,
+    Context,
+    NoSuchPeerError,
+    SocketFullError,
+    TrioSocket,
+)
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.envelope import Envelope, Failure
+from capd_protos.types import ActorName, Address
+
+log = structlog.get_logger()
+
+ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
+BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
+"""Encodes any message; what comes in is decoded by the codec of its reader."""
+
+_HELD_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request as it came in, its body unread."""
+
+    peer: bytes
+    envelope: Envelope
+    body: bytes
+    expires_at: float
+
+
+class Postbox:
+    """Receives and answers at one address, for one reader at a time."""
+
+    def __init__(
+        self, context: Context, actor: ActorName, address: Address, counts: Counter[str]
+    ) -> None:
+        self.actor = actor
+        self.has_reader = False
+        self.counts = counts
+        self._address = address
+        self._log = log.bind(actor=actor)
+        self._socket = TrioSocket(context, zmq.SocketType.ROUTER)
+        try:
+            self._socket.bind(address)
+        except CannotBindError:
+            self._socket.close()
+            raise
+        self._put, self._held = trio.open_memory_channel[Arrival](_HELD_LIMIT)
+
+    async def collect(self) -> None:
+        """Take in requests until cancelled; when the reader is 1000 behind, let senders wait."""
+        while True:
+            arrival = self._read(await self._socket.recv())
+            if arrival is not None:
+                await self._put.send(arrival)
+
+    async def take(self) -> Arrival:
+        """Return the next request whose sender still waits for the answer."""
+        while True:
+            arrival = await self._held.receive()
+            if arrival.expires_at > trio.current_time():
+                return arrival
+            self.count("expired_request", arrival.envelope)
+
+    def drain(self) -> Iterator[Arrival]:
+        """Yield what has arrived and was not taken."""
+        while True:
+            try:
+                yield self._held.receive_nowait()
+            except trio.WouldBlock:
+                return
+
+    async def answer(self, arrival: Arrival, body: bytes) -> None:
+        """Send the answer, waiting for room only as long as its reader waits for it."""
+        frames = self._frames(arrival, body)
+        wait = arrival.expires_at - trio.current_time()
+        if wait <= 0:
+            self.count("late_answer", arrival.envelope)
+        else:
+            try:
+                # At once if it can be: an actor that is being cancelled still answers.
+                self._socket.send_nowait(frames)
+            except SocketFullError:
+                await self._answer_later(arrival, frames, wait)
+            except NoSuchPeerError:
+                self.count("undeliverable_answer", arrival.envelope)
+        await trio.lowlevel.checkpoint()
+
+    def fail(self, arrival: Arrival, code: str, message: str) -> None:
+        """Answer for an actor that does not; never waits, so it works while being cancelled."""
+        body = BODIES.encode(Failure(code=code, message=message))
+        try:
+            self._socket.send_nowait(self._frames(arrival, body))
+        except (NoSuchPeerError, SocketFullError):
+            self.count("undeliverable_answer", arrival.envelope)
+
+    def stop(self, arrival: Arrival) -> None:
+        """Answer that the actor ended before it got to this request."""
+        self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
+
+    def count(self, event: str, envelope: Envelope) -> None:
+        """Count and log what became of a request that got no good answer."""
+        self.counts[event] += 1
+        self._log.info(event, sender=envelope.sender, id=envelope.id)
+
+    def close(self) -> None:
+        """Answer what nobody has taken, and close the socket."""
+        for arrival in self.drain():
+            self.stop(arrival)
+        self._put.close()
+        self._held.close()
+        self._socket.close()
+
+    async def _answer_later(self, arrival: Arrival, frames: list[bytes], wait: float) -> None:
+        with trio.move_on_after(wait) as patience:
+            try:
+                await self._socket.send(frames)
+            except NoSuchPeerError:
+                self.count("undeliverable_answer", arrival.envelope)
+        if patience.cancelled_caught:
+            self.count("late_answer", arrival.envelope)
+
+    def _frames(self, arrival: Arrival, body: bytes) -> list[bytes]:
+        envelope = Envelope(
+            id=arrival.envelope.id, sender=self.actor, deadline=0.0, reply_to=self._address
+        )
+        return [arrival.peer, ENVELOPES.encode(envelope), body]
+
+    def _read(self, frames: list[bytes]) -> Arrival | None:
+        try:
+            peer, head, body = frames
+            envelope = ENVELOPES.decode(head)
+        except ValueError as error:
+            # Too few or too many frames, or a MalformedError: nobody can be answered.
+            reason = "envelope" if isinstance(error, MalformedError) else "frames"
+            self.counts["garbage_request"] += 1
+            self._log.warning("garbage_request", reason=reason, frames=len(frames))
+            return None
+        return Arrival(peer, envelope, body, trio.current_time() + envelope.deadline)

@@ -1,0 +1,157 @@
+"""The tree that keeps the actors running: one-for-one restarts, ordered start and stop.
+
+A child:  starting -> running -> crashed -> starting (while its intensity allows)
+                                         -> given up (ends the whole tree)
+          any state -> stopping -> finished
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+import trio
+
+from capd.core.errors import CapdError
+from capd.core.restarts import RestartIntensity
+from capd.runtime.boundary import described
+
+log = structlog.get_logger()
+
+
+class SupervisionGaveUpError(CapdError):
+    """A child crashed more often than its restart intensity allows."""
+
+    def __init__(self, child: str) -> None:
+        super().__init__(f"{child} keeps crashing and is not restarted again; its log says why")
+        self.child = child
+
+
+class RunChild(Protocol):
+    """What a child runs: calls `task_status.started()` once it can take messages."""
+
+    def __call__(self, *, task_status: trio.TaskStatus[None]) -> Awaitable[object]:
+        """Run until cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One member of the tree."""
+
+    name: str
+    run: RunChild
+    transient: bool = False
+    """Returning is a good end, not a crash."""
+
+
+class _Ready:
+    """The `task_status` of a child, that may be reported by every one of its restarts."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def started(self, value: object = None) -> None:
+        del value
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+class _Post:
+    """A child's place in the tree, kept through its restarts."""
+
+    def __init__(self, child: Child, intensity: RestartIntensity) -> None:
+        self.child = child
+        self.ready = _Ready()
+        self._intensity = intensity
+        self._finished = trio.Event()
+        self._is_stopping = False
+        self._scope = trio.CancelScope()
+        self._log = log.bind(child=child.name)
+
+    async def keep(self, give_up: Callable[[str], None]) -> None:
+        """Run the child, again after each crash, until it is stopped or crashes too often."""
+        try:
+            while not await self._run_once():
+                if not self._intensity.record(trio.current_time()):
+                    self._log.error("child_given_up")
+                    give_up(self.child.name)
+                    return
+                self._log.info("child_restarting")
+        finally:
+            self._finished.set()
+
+    async def stop(self, timeout: float) -> None:
+        """Cancel the child and wait for its end, at most `timeout` seconds."""
+        self._is_stopping = True
+        self._scope.cancel()
+        with trio.move_on_after(timeout, shield=True):
+            await self._finished.wait()
+        if not self._finished.is_set():
+            self._log.error("child_overran_stop", timeout=timeout)
+
+    async def _run_once(self) -> bool:
+        """Return whether the child has ended for good."""
+        if self._is_stopping:
+            return True
+        # Shielded: only `stop` may end a child, or a cancelled tree would end in any order.
+        self._scope = trio.CancelScope(shield=True)
+        try:
+            # The scope is inside: it takes its own Cancelled out of a group before we look.
+            with self._scope:
+                await self.child.run(task_status=self.ready)
+        except Exception as error:  # noqa: BLE001 - the supervisor
+            self._log.error("child_crashed", **described(error))
+            return self._is_stopping
+        if self._is_stopping:
+            return True
+        if not self.child.transient:
+            self._log.error("child_returned")
+            return False
+        # A transient child that has done its work holds up nobody.
+        self.ready.started()
+        return True
+
+
+async def supervise(
+    children: Sequence[Child],
+    *,
+    stop_timeout: float = 5.0,
+    intensity: Callable[[], RestartIntensity] = RestartIntensity,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Start `children` in order and keep them running until cancelled.
+
+    Each starts after the one before it has called `started()`; each has an intensity of its
+    own. They are stopped in reverse order, each finished before the one before it is
+    cancelled, or `stop_timeout` seconds later: a child's cleanup that awaits must shield itself,
+    and one that shields itself for longer is logged and no longer waited for by the others.
+
+    Raises:
+        SupervisionGaveUpError: a child crashed too often; all others have been stopped.
+    """
+    given_up: list[str] = []
+    running = trio.CancelScope()
+
+    def give_up(name: str) -> None:
+        given_up.append(name)
+        running.cancel()
+
+    posts: list[_Post] = []
+    async with trio.open_nursery() as nursery:
+        try:
+            with running:
+                for child in children:
+                    post = _Post(child, intensity())
+                    posts.append(post)
+                    nursery.start_soon(post.keep, give_up, name=child.name)
+                    await post.ready.wait()
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            for post in reversed(posts):
+                await post.stop(stop_timeout)
+    if given_up:
+        raise SupervisionGaveUpError(given_up[0])

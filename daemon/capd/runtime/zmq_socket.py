@@ -1,0 +1,194 @@
+"""One ZeroMQ socket that trio tasks may use together.
+
+The socket's FD is edge-triggered and says only that something changed (85-facts). Two rules
+follow: a task reads EVENTS before it sleeps on the FD, and every send or receive reads EVENTS
+again for the tasks that sleep, because it may have consumed the edge that was theirs. trio lets
+one task wait per FD: a leader does, the others sleep until they are woken or must lead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+import trio
+import zmq
+
+from capd.core.errors import CapdError
+from capd_protos.types import Address
+
+Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
+
+HIGH_WATER = 1000
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_RECONNECT_MS = 50
+_ROUTER_RETRY = 0.01
+
+
+class SocketFullError(CapdError):
+    """There is no room: the peer is 1000 messages behind, or has not connected."""
+
+
+class CannotBindError(CapdError):
+    """An address at which nobody can listen."""
+
+
+class NoSuchPeerError(CapdError):
+    """The peer that the first frame names is not connected."""
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """One sleeping task: what it waits for, and how it is woken."""
+
+    flag: int
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
+class TrioSocket:
+    """Sends and receives multipart messages; whoever opens it closes it."""
+
+    def __init__(
+        self,
+        context: Context,
+        kind: zmq.SocketType,
+        *,
+        high_water: int = HIGH_WATER,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> None:
+        self._kind = kind
+        self._socket = context.socket(kind)
+        self._socket.set(zmq.SNDHWM, high_water)
+        self._socket.set(zmq.RCVHWM, high_water)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.MAXMSGSIZE, max_message_bytes)
+        self._socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        if kind == zmq.ROUTER:
+            self._socket.set(zmq.ROUTER_MANDATORY, 1)
+        self._fd = self._socket.fileno()
+        self._turns: list[_Turn] = []
+        self._leader: _Turn | None = None
+
+    def bind(self, address: Address) -> None:
+        """Listen at `address`.
+
+        Raises:
+            CannotBindError: the address is taken, too long, or its folder is missing.
+        """
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            raise CannotBindError(f"cannot listen at {address}: {error}") from None
+        self.refresh()
+
+    def connect(self, address: Address) -> None:
+        """Reach out to `address`, whether or not somebody listens there yet."""
+        if self._kind == zmq.DEALER and address.startswith("ipc:"):
+            # Queue for living peers alone: a request for a dead one would reach its successor.
+            self._socket.set(zmq.IMMEDIATE, 1)
+        self._socket.connect(address)
+        self.refresh()
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Take the messages whose first frame starts with `prefix` (SUB only)."""
+        self._socket.set(zmq.SUBSCRIBE, prefix)
+
+    def close(self) -> None:
+        """Drop what is unsent; tasks that wait get `trio.ClosedResourceError`."""
+        # Cancelling takes the leader out of trio's epoll before its fd goes away.
+        for turn in self._turns:
+            turn.scope.cancel()
+        self._socket.close(linger=0)
+
+    async def recv(self) -> list[bytes]:
+        """Return the next message; a cancellation never loses one."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            self._check_open()
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                await self._wait(zmq.POLLIN)
+                continue
+            if self._turns:
+                self.refresh()
+            # The message is in no queue any more: a plain checkpoint could drop it.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return frames
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Send one message, waiting for room; a cancelled send has sent nothing.
+
+        Raises:
+            NoSuchPeerError: see `send_nowait`.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            try:
+                self.send_nowait(frames)
+            except SocketFullError:
+                await self.wait_writable()
+            else:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return
+
+    def send_nowait(self, frames: Sequence[bytes]) -> None:
+        """Send one message whole or not at all.
+
+        Raises:
+            SocketFullError: there is no room, or nobody is connected yet.
+            NoSuchPeerError: a ROUTER does not know the peer in the first frame.
+        """
+        self._check_open()
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            raise SocketFullError("the peer reads too slowly, or has not connected") from None
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                raise NoSuchPeerError("the peer is not connected") from None
+            raise
+        finally:
+            if self._turns:
+                self.refresh()
+
+    async def wait_writable(self) -> None:
+        """Sleep until it is worth trying `send_nowait` again."""
+        if self._kind == zmq.ROUTER:
+            # POLLOUT of a ROUTER means room for any peer, so it cannot wait for one of them.
+            await trio.sleep(_ROUTER_RETRY)
+        else:
+            await self._wait(zmq.POLLOUT)
+
+    def refresh(self) -> None:
+        """Let libzmq do its pending work, and wake the tasks that can go on."""
+        if self._socket.closed:
+            return
+        events = cast("int", self._socket.get(zmq.EVENTS))
+        for turn in self._turns:
+            if turn.flag & events:
+                turn.scope.cancel()
+
+    def _check_open(self) -> None:
+        if self._socket.closed:
+            raise trio.ClosedResourceError("this socket was closed")
+
+    async def _wait(self, flag: int) -> None:
+        self._check_open()
+        turn = _Turn(flag)
+        self._turns.append(turn)
+        try:
+            # Re-arms the edge, and ends the wait below at once if it has come already.
+            self.refresh()
+            with turn.scope:
+                if self._leader is None:
+                    self._leader = turn
+                    await trio.lowlevel.wait_readable(self._fd)
+                else:
+                    await trio.sleep_forever()
+        finally:
+            self._turns.remove(turn)
+            if self._leader is turn:
+                self._leader = None
+            # Also when a follower leaves: it may have been woken to lead, and cancelled since.
+            if self._leader is None and self._turns:
+                self._turns[0].scope.cancel()
