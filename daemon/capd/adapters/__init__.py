@@ -1,0 +1,1 @@
+"""The outside world: processes, sockets, files, the model, MCP."""

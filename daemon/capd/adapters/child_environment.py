@@ -1,0 +1,117 @@
+"""Which variables a downstream server gets: known families, and what its definition declares.
+
+The daemon's environment holds what the user's session put there, tokens and agent sockets among
+it, and the control variables of systemd and capd. Names are listed, not patterns, where a family
+could hold a secret: `XDG_ACTIVATION_TOKEN` and `UV_PUBLISH_TOKEN` match any pattern that works.
+"""
+
+import os
+from collections.abc import Mapping
+
+_LOCALE_PREFIX = "LC_"
+_USER = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
+_LOCALE = {"LANG", "LANGUAGE", "TZ"}
+_TEMPORARY = {"TEMP", "TMP", "TMPDIR"}
+_XDG = {
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_DIRS",
+    "XDG_CONFIG_HOME",
+    "XDG_CURRENT_DESKTOP",
+    "XDG_DATA_DIRS",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_TYPE",
+    "XDG_STATE_HOME",
+}
+_DISPLAY = {"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"}
+_PROXY = {"ALL_PROXY", "FTP_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
+_CERTIFICATES = {
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NIX_SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_USE_SYSTEM_CA",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+}
+_NPM = {
+    "NPM_CONFIG_CACHE",
+    "NPM_CONFIG_CAFILE",
+    "NPM_CONFIG_GLOBALCONFIG",
+    "NPM_CONFIG_HTTPS_PROXY",
+    "NPM_CONFIG_NOPROXY",
+    "NPM_CONFIG_OFFLINE",
+    "NPM_CONFIG_PREFER_OFFLINE",
+    "NPM_CONFIG_PREFIX",
+    "NPM_CONFIG_PROXY",
+    "NPM_CONFIG_REGISTRY",
+    "NPM_CONFIG_STRICT_SSL",
+    "NPM_CONFIG_USERCONFIG",
+}
+_PIP = {
+    "PIP_CACHE_DIR",
+    "PIP_CERT",
+    "PIP_CONFIG_FILE",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_INDEX_URL",
+    "PIP_NO_INDEX",
+    "PIP_PROXY",
+    "PIP_TRUSTED_HOST",
+}
+_UV = {
+    "UV_CACHE_DIR",
+    "UV_CONFIG_FILE",
+    "UV_DEFAULT_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_INSECURE_HOST",
+    "UV_KEYRING_PROVIDER",
+    "UV_NATIVE_TLS",
+    "UV_NO_INDEX",
+    "UV_OFFLINE",
+    "UV_PYTHON_DOWNLOADS",
+    "UV_PYTHON_INSTALL_DIR",
+    "UV_PYTHON_INSTALL_MIRROR",
+    "UV_PYTHON_PREFERENCE",
+    "UV_SYSTEM_CERTS",
+    "UV_TOOL_BIN_DIR",
+    "UV_TOOL_DIR",
+}
+# npm and every proxy-aware program read both cases.
+_EITHER_CASE = _PROXY | _NPM
+_INHERITED = (
+    _USER
+    | _LOCALE
+    | _TEMPORARY
+    | _XDG
+    | _DISPLAY
+    | _CERTIFICATES
+    | _PIP
+    | _UV
+    | _EITHER_CASE
+    | {name.lower() for name in _EITHER_CASE}
+)
+
+
+def child_environment(
+    daemon_environment: Mapping[str, str], declared: Mapping[str, str], *, extra_path: str
+) -> dict[str, str]:
+    """Return a server's whole environment.
+
+    What a definition declares passes whatever its name, for it names its own secrets.
+    `extra_path` goes last in PATH: it holds capd's own `uvx`, and the user's comes first.
+    """
+    environment = {
+        name: value
+        for name, value in daemon_environment.items()
+        if name in _INHERITED or name.startswith(_LOCALE_PREFIX)
+    } | dict(declared)
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    if extra_path not in folders:
+        folders.append(extra_path)
+    environment["PATH"] = os.pathsep.join(folders)
+    return environment

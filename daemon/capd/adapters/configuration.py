@@ -1,0 +1,81 @@
+"""The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
+
+A key that is absent from a nearer layer resets nothing. A file that cannot be used leaves the
+defaults, and says so: a daemon with a wrong setting is of more use than none (70-operation).
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+class ServersTable(msgspec.Struct, frozen=True):
+    """`[servers]`."""
+
+    linger: Seconds = 30.0
+    """How long an instance that nobody holds is kept."""
+
+
+class SessionsTable(msgspec.Struct, frozen=True):
+    """`[sessions]`."""
+
+    capabilities: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """How many capabilities with tools may be on at once."""
+
+
+class EmbedderTable(msgspec.Struct, frozen=True):
+    """`[embedder]`."""
+
+    placement: Literal["process", "daemon"] = "process"
+    """Its own process, which gives all memory back when idle, or the daemon's."""
+    idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
+    """Seconds without a text after which the model is dropped."""
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """Everything that can be set."""
+
+    servers: ServersTable = ServersTable()
+    sessions: SessionsTable = SessionsTable()
+    embedder: EmbedderTable = EmbedderTable()
+
+
+# Each variable with the key that it sets.
+VARIABLES = {
+    "CAPD_LINGER": ("servers", "linger"),
+    "CAPD_CAPABILITIES": ("sessions", "capabilities"),
+    "CAPD_EMBEDDER": ("embedder", "placement"),
+    "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
+}
+
+
+def load_configuration(
+    file: Path, environment: Mapping[str, str]
+) -> tuple[Configuration, list[str]]:
+    """Return the configuration, and a line for each layer that could not be used."""
+    problems: list[str] = []
+    tables: dict[str, Any] = {}
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        msgspec.convert(tables, Configuration)
+    except FileNotFoundError:
+        pass
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        problems.append(f"{file} is not used: {error}")
+        tables = {}
+    for variable, (table, key) in VARIABLES.items():
+        if variable not in environment:
+            continue
+        layered = {**tables, table: {**tables.get(table, {}), key: environment[variable]}}
+        try:
+            msgspec.convert(layered, Configuration, strict=False)
+        except msgspec.ValidationError as error:
+            problems.append(f"{variable} is not used: {error}")
+        else:
+            tables = layered
+    return msgspec.convert(tables, Configuration, strict=False), problems

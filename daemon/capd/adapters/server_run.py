@@ -1,0 +1,140 @@
+"""One run of a stdio server, from its spawn to the end of its last descendant.
+
+    spawned ──handshake, tools/list──> ready ──(its tools change)──> ready
+       │ too slow, wrong, dead           │ dead, silent, noisy, or cancelled
+       v                                 v
+    StartFailedError                  ServerLostError, or the caller's cancellation
+
+Death is the process's own end; a grandchild that keeps its output open does not hide it.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from capd.adapters.lane import Lane
+from capd.adapters.processes import ProcessSpec, ServerProcess
+from capd.core.errors import CapdError, leaves
+from capd_protos.types import ServerName, ToolDefinition
+
+START_TIMEOUT = 90.0
+"""Seconds from spawn to tool list; a package runner may have to download the server first."""
+STOP_GRACE = 2.0
+CLOSED_OUTPUT_GRACE = 1.0
+REFETCH_PAUSE = 2.0
+STDERR_SHOWN = 10
+
+Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerProcess]]
+
+
+class StartFailedError(CapdError):
+    """The server was never ready; `stderr` is the last it said."""
+
+    def __init__(self, reason: str, stderr: list[str]) -> None:
+        super().__init__(reason)
+        self.stderr = stderr
+
+
+class ServerLostError(CapdError):
+    """The server was ready, and is gone by itself."""
+
+
+class ServerRun:
+    """A run; `serve` it in a task, cancel that task to end it."""
+
+    def __init__(self, name: ServerName, version: str, log: FilteringBoundLogger) -> None:
+        self.pid = 0
+        self.tools: list[ToolDefinition] = []
+        self._name = name
+        self._version = version
+        self._log = log
+        self._tools_changed = trio.Event()
+
+    async def serve(
+        self,
+        spec: ProcessSpec,
+        spawn: Spawn,
+        *,
+        on_ready: Callable[[Lane], None],
+        on_tools: Callable[[], None],
+    ) -> None:
+        """Start the server, report it ready, and stay until it is lost or we are cancelled.
+
+        Raises:
+            StartFailedError, ServerLostError: see there.
+            CommandNotFoundError, SpawnFailedError: there is no process at all.
+        """
+        async with spawn(spec) as process:
+            self.pid = process.pid
+            lane = Lane(
+                self._name,
+                process.stdin,
+                process.stdout,
+                on_tools_changed=self._note_change,
+                log=self._log,
+            )
+            is_ready = False
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._run_lane, lane, process)
+                    nursery.start_soon(self._watch_death, lane, process)
+                    await self._make_ready(lane)
+                    is_ready = True
+                    on_ready(lane)
+                    await self._follow_tools(lane, on_tools)
+            except* CapdError as errors:
+                reason = str(_telling(errors))
+                if is_ready:
+                    raise ServerLostError(reason) from None
+                raise StartFailedError(reason, process.stderr_tail()[-STDERR_SHOWN:]) from None
+            finally:
+                lane.close("was stopped")
+                await process.stop(STOP_GRACE)
+
+    def _note_change(self) -> None:
+        self._tools_changed.set()
+
+    async def _make_ready(self, lane: Lane) -> None:
+        with trio.move_on_after(START_TIMEOUT) as patience:
+            await lane.initialize(self._version, START_TIMEOUT)
+            self.tools = await lane.list_tools()
+        if patience.cancelled_caught:
+            raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
+
+    async def _run_lane(self, lane: Lane, process: ServerProcess) -> None:
+        await lane.run()
+        # Its output has ended. Its exit follows at once, or it is of no more use.
+        with trio.move_on_after(CLOSED_OUTPUT_GRACE):
+            await process.wait()
+            await trio.sleep_forever()
+        raise _ServerDeadError("it closed its standard output")
+
+    async def _watch_death(self, lane: Lane, process: ServerProcess) -> None:
+        status = await process.wait()
+        tail = process.stderr_tail()[-1:]
+        said = f" (last on stderr: {tail[0]})" if tail else ""
+        lane.close(f"{status}{said}")
+        raise _ServerDeadError(f"it {status}{said}")
+
+    async def _follow_tools(self, lane: Lane, on_tools: Callable[[], None]) -> None:
+        while True:
+            await self._tools_changed.wait()
+            self._tools_changed = trio.Event()
+            tools = await lane.list_tools()
+            if tools != self.tools:
+                self.tools = tools
+                on_tools()
+            # A storm of notifications costs one list in two seconds (80, B8).
+            await trio.sleep(REFETCH_PAUSE)
+
+
+class _ServerDeadError(CapdError):
+    """The process is gone, which explains every other error of the moment."""
+
+
+def _telling(errors: BaseExceptionGroup[CapdError]) -> CapdError:
+    """Return the error that says most: a death explains the handshake that it cut."""
+    everything = list(leaves(errors))
+    return next((e for e in everything if isinstance(e, _ServerDeadError)), everything[0])

@@ -1,0 +1,73 @@
+"""What a server said on stderr last, for the person who asks why it ended.
+
+It is read always, so that a server never blocks on it, and kept in a ring, so that a flood costs
+64 KiB.
+"""
+
+import os
+
+import trio
+
+_KEPT_BYTES = 64 * 1024
+_PAUSE = 0.01
+
+
+class StderrTail:
+    """The last 64 KiB of a server's stderr, read always so that the server never blocks on it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_blocking(fd, False)
+        self._kept = bytearray()
+        self._is_cut = False
+
+    async def drain(self) -> None:
+        """Read until the last writer has closed."""
+        while True:
+            await trio.lowlevel.wait_readable(self._fd)
+            size_bytes = self._take()
+            if size_bytes == 0:
+                return
+            if size_bytes is not None and size_bytes >= _KEPT_BYTES:
+                await trio.sleep(_PAUSE)  # a flood costs its writer the time, not capd
+
+    def take_what_is_there(self) -> None:
+        """Read what a server wrote before it ended, which a pipe holds; others may still write."""
+        for _ in range(2):
+            if not self._take():
+                return
+
+    def lines(self) -> list[str]:
+        """Return whole lines with control characters escaped."""
+        lines = self._kept.decode("utf-8", "replace").split("\n")
+        if self._is_cut and len(lines) > 1:
+            del lines[0]
+        if not lines[-1]:
+            lines.pop()
+        return [_printable(line.removesuffix("\r")) for line in lines]
+
+    def close(self) -> None:
+        """Close the reading end."""
+        os.close(self._fd)
+
+    def _take(self) -> int | None:
+        """Read once; return how much, or None if nothing was there."""
+        try:
+            chunk = os.read(self._fd, _KEPT_BYTES)
+        except BlockingIOError:
+            return None
+        self._kept += chunk
+        if len(self._kept) > _KEPT_BYTES:
+            del self._kept[:-_KEPT_BYTES]
+            self._is_cut = True
+        return len(chunk)
+
+
+def _printable(line: str) -> str:
+    """Escape what would move a terminal's cursor or reorder its text."""
+    if line.isprintable():
+        return line
+    return "".join(
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode()
+        for each in line
+    )

@@ -1,0 +1,35 @@
+"""What systemd is told of the daemon, where it asked to be told (`Type=notify`)."""
+
+import os
+import socket
+from collections.abc import MutableMapping
+
+
+class Notifier:
+    """Speaks to NOTIFY_SOCKET, which children never see; silent where there is none."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        self._address = environment.pop("NOTIFY_SOCKET", "")
+        environment.pop("WATCHDOG_USEC", None)
+        environment.pop("WATCHDOG_PID", None)
+
+    def ready(self, status: str) -> None:
+        """Say that the socket serves."""
+        self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={status}")
+
+    def stopping(self) -> None:
+        """Say that the daemon ends on purpose."""
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        address = self._address
+        if address.startswith("@"):
+            address = "\0" + address[1:]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            try:
+                sock.sendto(text.encode(), address)
+            except OSError:
+                # A manager that is gone cannot be told; that is no reason to end.
+                return

@@ -1,0 +1,110 @@
+"""Taps on disk: the user's list of them, and the files of each. Nothing here is a rule.
+
+A folder that cannot be read raises, and whoever asked keeps what it had. Reading never touches
+the network (10-catalog).
+"""
+
+import hashlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import capd
+from capd.core.catalog import Tap
+from capd.core.errors import CapdError
+from capd.core.tap_format import CapabilityFiles, read_capability
+from capd_protos.types import CapabilityName, TapName
+
+STARTER = TapName("starter")
+_LARGEST_FILE_BYTES = 1 << 20
+
+
+class TapUnreadableError(CapdError):
+    """A tap, or the list of taps, cannot be read; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapPlace:
+    """One line of the user's list."""
+
+    name: TapName
+    path: Path
+
+
+class _TapEntry(msgspec.Struct):
+    name: str
+    path: str
+
+
+class _TapList(msgspec.Struct):
+    taps: list[_TapEntry] = []
+
+
+def starter_place() -> TapPlace:
+    """Return where the built-in tap is: in the wheel, or in the checkout."""
+    package = Path(capd.__file__).parent
+    installed = package / "starter_tap"
+    return TapPlace(
+        STARTER, installed if installed.is_dir() else package.parents[1] / "taps/starter"
+    )
+
+
+def tap_places(list_file: Path) -> list[TapPlace]:
+    """Return the taps in order of precedence: the user's as added, then the starter tap.
+
+    Raises:
+        TapUnreadableError: the list is there and cannot be used.
+    """
+    try:
+        listed = msgspec.convert(tomllib.loads(list_file.read_text(encoding="utf-8")), _TapList)
+    except FileNotFoundError:
+        listed = _TapList()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise TapUnreadableError(f"{list_file}: {error}") from None
+    places = [TapPlace(TapName(entry.name), Path(entry.path)) for entry in listed.taps]
+    return [*places, starter_place()]
+
+
+def read_tap(place: TapPlace) -> Tap:
+    """Return the tap at `place`.
+
+    Raises:
+        TapUnreadableError: there is no folder of capabilities.
+    """
+    root = place.path / "capabilities"
+    digest = hashlib.sha256()
+    reads = []
+    try:
+        folders = sorted(folder for folder in root.iterdir() if folder.is_dir())
+        for folder in folders:
+            texts = {file.name: _text(file) for file in sorted(folder.glob("*.toml"))}
+            for name, text in texts.items():
+                digest.update(f"{folder.name}/{name}\0{text}\0".encode())
+            shown = f"capabilities/{folder.name}"
+            files = CapabilityFiles(CapabilityName(folder.name), shown, texts)
+            reads.append(read_capability(place.name, files))
+    except OSError as error:
+        raise TapUnreadableError(f"tap {place.name}: {error}") from None
+    return Tap(
+        name=place.name,
+        path=str(place.path),
+        revision=digest.hexdigest()[:12],
+        reads=tuple(reads),
+        scripts=_scripts(place.path / "deps"),
+    )
+
+
+def _text(file: Path) -> str:
+    """Return a file's text; a link reads as the name of the sibling that it points to."""
+    if file.is_symlink():
+        return file.readlink().name
+    with file.open("rb") as opened:
+        data = opened.read(_LARGEST_FILE_BYTES)
+    # What is not UTF-8 fails in the parser, with a line number.
+    return data.decode("utf-8", "replace")
+
+
+def _scripts(root: Path) -> dict[str, str]:
+    return {f"{s.parent.name}/{s.stem}": str(s) for s in sorted(root.glob("*/*.sh"))}

@@ -1,0 +1,470 @@
+"""Frames from hostile peers, and frames to peers that stop reading."""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from capd.adapters.processes import ProcessSpec, ServerProcess, running
+from capd.adapters.stdio_frames import (
+    Frame,
+    FrameCutError,
+    FrameReader,
+    FrameStalledError,
+    FrameWriter,
+    Oversized,
+    WriterFullError,
+    WriterStalledError,
+    recover_id,
+)
+
+PATIENCE = 30.0
+
+
+class Chunks(trio.abc.ReceiveStream):
+    """A peer that sends these chunks, with pauses in between, and then closes."""
+
+    def __init__(self, *chunks: bytes | float, is_open: bool = False) -> None:
+        self._chunks = list(chunks)
+        self._is_open = is_open
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        while self._chunks:
+            chunk = self._chunks.pop(0)
+            if isinstance(chunk, bytes):
+                return chunk
+            await trio.sleep(chunk)
+        if self._is_open:
+            await trio.sleep_forever()
+        return b""
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class Pipe(trio.abc.SendStream):
+    """A peer that takes bytes one small piece at a time, as long as it reads."""
+
+    def __init__(self, room_bytes: int = sys.maxsize, piece_bytes: int = 8) -> None:
+        self.room_bytes = room_bytes
+        self.taken = b""
+        self.is_broken = False
+        self._piece_bytes = piece_bytes
+        self._is_busy = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_busy:
+            raise trio.BusyResourceError
+        self._is_busy = True
+        try:
+            while data:
+                await trio.lowlevel.checkpoint()
+                if self.is_broken:
+                    raise trio.BrokenResourceError
+                count = min(self._piece_bytes, self.room_bytes - len(self.taken), len(data))
+                if count <= 0:
+                    await trio.sleep(0.1)
+                self.taken += bytes(data[:count])
+                data = data[count:]
+        finally:
+            self._is_busy = False
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def read_all(reader: FrameReader) -> list[Frame | Oversized]:
+    return [each async for each in reader]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ((b"a\nb\n",), [Frame(b"a"), Frame(b"b")]),
+        ((b"a", b"b\nc", b"\n"), [Frame(b"ab"), Frame(b"c")]),
+        ((b"\n\n \r\n\t\na\n",), [Frame(b"a")]),
+        ((b"a\r\n",), [Frame(b"a\r")]),
+        ((b"\xff\x00\n",), [Frame(b"\xff\x00")]),
+        ((), []),
+        ((b"12345678\n",), [Frame(b"12345678")]),
+        ((b"123456789\nok\n",), [Oversized(9, b"123456789"), Frame(b"ok")]),
+        ((b"1234", b"56789", b"0", b"\nok\n"), [Oversized(10, b"123456789"), Frame(b"ok")]),
+        ((b"         ", b"\nok\n"), [Oversized(9, b"         "), Frame(b"ok")]),
+    ],
+)
+async def test_lines_become_frames_however_they_are_cut(
+    chunks: tuple[bytes, ...], expected: list[Frame | Oversized]
+) -> None:
+    assert await read_all(FrameReader(Chunks(*chunks), cap_bytes=8)) == expected
+
+
+async def test_every_cut_of_a_stream_gives_the_same_frames() -> None:
+    stream = b'{"id":1}\n\n{"id":2}\r\n' + b"x" * 30 + b"\ny"
+    expected = [Frame(b'{"id":1}'), Frame(b'{"id":2}\r'), Oversized(30, b"x" * 30)]
+
+    for first in range(len(stream)):
+        for second in range(first, len(stream)):
+            pieces = [stream[:first], stream[first:second], stream[second:]]
+            reader = FrameReader(Chunks(*filter(None, pieces)), cap_bytes=20)
+            found = await read_all(reader)
+            heads = [
+                Oversized(each.size_bytes, b"x" * 30) if isinstance(each, Oversized) else each
+                for each in found
+            ]
+            assert (heads, reader.partial) == (expected, b"y")
+
+
+async def test_a_last_line_without_its_newline_is_kept_apart() -> None:
+    reader = FrameReader(Chunks(b"whole\npar", b"tial"))
+
+    assert (await read_all(reader), reader.partial) == ([Frame(b"whole")], b"partial")
+
+
+async def test_the_head_of_an_oversized_line_is_at_most_4_kib() -> None:
+    reader = FrameReader(Chunks(b"a" * 3000, b"b" * 60_000, b"c" * 60_000, b"\n"), cap_bytes=50_000)
+
+    assert await read_all(reader) == [Oversized(123_000, b"a" * 3000 + b"b" * 1096)]
+
+
+async def test_a_line_that_began_must_end_in_time(autojump_clock: trio.testing.MockClock) -> None:
+    reader = FrameReader(Chunks(100.0, b"whole\nhalf", 20.0, b"more", 20.0, b"x", is_open=True))
+
+    assert await anext(reader) == Frame(b"whole")
+    with pytest.raises(FrameStalledError, match=r"30 s .*8 bytes"):
+        await anext(reader)
+    assert trio.current_time() == pytest.approx(130)
+
+
+async def test_a_peer_that_says_nothing_is_not_stalled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    reader = FrameReader(Chunks(b"whole\n", 10_000.0, b"next\n", 20.0, b"l", 20.0, b"ast\n"))
+
+    assert await read_all(reader) == [Frame(b"whole"), Frame(b"next"), Frame(b"last")]
+
+
+async def test_a_busy_reader_does_not_blame_the_peer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    reader = FrameReader(Chunks(b"first\nsec", b"ond\n"))
+
+    await anext(reader)
+    await trio.sleep(1000)
+
+    assert await anext(reader) == Frame(b"second")
+
+
+async def test_a_flood_of_small_lines_lets_others_run() -> None:
+    frames = 0
+    frames_before_other = -1
+
+    async def other() -> None:
+        nonlocal frames_before_other
+        frames_before_other = frames
+
+    async with trio.open_nursery() as nursery:
+        reader = FrameReader(Chunks(b"{}\n" * 20_000))
+        await anext(reader)
+        nursery.start_soon(other)
+        async for _ in reader:
+            frames += 1
+
+    assert 0 <= frames_before_other < 100
+
+
+async def test_a_long_line_costs_linear_work() -> None:
+    # Joining at every chunk would copy 16 GiB here, and not end before the deadline.
+    chunk = b"x" * 1024
+    reader = FrameReader(Chunks(*[chunk] * 32 * 1024, b"\n"), cap_bytes=64 * 1024 * 1024)
+
+    with trio.fail_after(PATIENCE / 3):
+        frame = await anext(reader)
+
+    assert isinstance(frame, Frame)
+    assert len(frame.data) == 32 * 1024 * 1024
+
+
+async def test_cancelling_a_reader_loses_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    reader = FrameReader(Chunks(b"ha", 5.0, b"lf\n"))
+
+    with trio.move_on_after(1):
+        await anext(reader)
+    reader._stream = Chunks(b"lf\n")
+
+    assert await anext(reader) == Frame(b"half")
+
+
+def evil_spec(shared: Path, mode: str, n: int = 0) -> ProcessSpec:
+    script = str(shared / "fixtures" / "evil_server.py")
+    argv = (sys.executable, script, "--mode", mode, "--n", str(n))
+    return ProcessSpec(argv, {"PATH": os.defpath}, Path("/"))
+
+
+def request(method: str, **params: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 5, "method": method, "params": params}).encode()
+
+
+async def test_a_huge_line_is_discarded_and_the_server_stays_usable(shared_fixtures: Path) -> None:
+    async def call(process: ServerProcess, reader: FrameReader) -> Frame | Oversized:
+        await process.stdin.send_all(request("tools/call", name="echo") + b"\n")
+        return await anext(reader)
+
+    with trio.fail_after(PATIENCE):
+        async with running(evil_spec(shared_fixtures, "huge_line", n=200)) as process:
+            reader = FrameReader(process.stdout, cap_bytes=1024 * 1024)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            first = await call(process, reader)
+            second = await call(process, reader)
+            grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    assert first == second
+    assert isinstance(first, Oversized)
+    assert (first.size_bytes > 200 * 1024 * 1024, recover_id(first.head)) == (True, 5)
+    assert grown_kib < 64 * 1024
+
+
+@pytest.mark.parametrize("mode", ["bad_utf8", "deep_json", "lone_surrogate", "nan"])
+async def test_the_id_of_what_hostile_servers_send_is_recovered(
+    shared_fixtures: Path, mode: str
+) -> None:
+    with trio.fail_after(PATIENCE):
+        async with running(evil_spec(shared_fixtures, mode)) as process:
+            await process.stdin.send_all(request("tools/call", name="echo") + b"\n")
+            frame = await anext(FrameReader(process.stdout))
+
+    assert isinstance(frame, Frame)
+    assert recover_id(frame.data) == 5
+
+
+async def test_frames_are_written_whole_and_in_order() -> None:
+    pipe = Pipe()
+    writer = FrameWriter(pipe)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        async with trio.open_nursery() as senders:
+            for each in range(50):
+                senders.start_soon(writer.send, b"%d" % each * 20)
+        nursery.cancel_scope.cancel()
+
+    assert sorted(pipe.taken.split()) == sorted(b"%d" % each * 20 for each in range(50))
+
+
+async def test_a_cancelled_sender_never_leaves_half_a_frame(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    pipe = Pipe(room_bytes=20)
+    writer = FrameWriter(pipe)
+    began: list[str] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        async with trio.open_nursery() as senders:
+            senders.start_soon(writer.send, b"a" * 30, lambda: began.append("a"))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            senders.start_soon(writer.send, b"b" * 30, lambda: began.append("b"))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+            senders.cancel_scope.cancel()
+        pipe.room_bytes = sys.maxsize
+        await writer.send(b"c" * 30, lambda: began.append("c"))
+        nursery.cancel_scope.cancel()
+
+    assert pipe.taken == b"a" * 30 + b"\n" + b"c" * 30 + b"\n"
+    assert began == ["a", "c"]
+
+
+async def test_the_callback_runs_before_the_first_byte() -> None:
+    pipe = Pipe()
+    seen: list[bytes] = []
+    writer = FrameWriter(pipe)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        await writer.send(b"first", lambda: seen.append(pipe.taken))
+        await writer.send(b"second", lambda: seen.append(pipe.taken))
+        nursery.cancel_scope.cancel()
+
+    assert seen == [b"", b"first\n"]
+
+
+@pytest.mark.parametrize(("frames", "size_bytes"), [(64, 10), (4, 1024 * 1024)])
+async def test_a_full_queue_refuses_and_writes_nothing_of_the_refused(
+    autojump_clock: trio.testing.MockClock, frames: int, size_bytes: int
+) -> None:
+    pipe = Pipe(room_bytes=3, piece_bytes=1_000_000)
+    writer = FrameWriter(pipe)
+    began: list[str] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        async with trio.open_nursery() as senders:
+            for _ in range(frames):
+                senders.start_soon(writer.send, b"a" * size_bytes)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+            with pytest.raises(WriterFullError):
+                await writer.send(b"refused", lambda: began.append("refused"))
+
+            pipe.room_bytes = sys.maxsize
+        await writer.send(b"accepted")
+        nursery.cancel_scope.cancel()
+
+    assert pipe.taken == (b"a" * size_bytes + b"\n") * frames + b"accepted\n"
+    assert began == []
+
+
+async def test_a_frame_larger_than_the_queue_passes_when_nothing_waits() -> None:
+    pipe = Pipe(piece_bytes=100_000)
+    writer = FrameWriter(pipe, max_bytes=10)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        await writer.send(b"a" * 1000)
+        nursery.cancel_scope.cancel()
+
+    assert pipe.taken == b"a" * 1000 + b"\n"
+
+
+async def outcome(writer: FrameWriter, frame: bytes, outcomes: dict[bytes, object]) -> None:
+    try:
+        await writer.send(frame)
+        outcomes[frame] = "sent"
+    except (WriterFullError, FrameCutError) as error:
+        outcomes[frame] = type(error)
+
+
+async def test_a_peer_that_stops_reading_ends_the_writer_with_an_error(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    pipe = Pipe(room_bytes=9)
+    writer = FrameWriter(pipe)
+    outcomes: dict[bytes, object] = {}
+    async with trio.open_nursery() as senders:
+        for each in (b"sent", b"cut__", b"unsent"):
+            senders.start_soon(outcome, writer, each, outcomes)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+        with pytest.raises(WriterStalledError, match="5 bytes within 10 s"):
+            await writer.run()
+
+    await outcome(writer, b"late", outcomes)
+    assert writer.is_dead
+    assert pipe.taken == b"sent\ncut_"
+    assert outcomes == {
+        b"sent": "sent",
+        b"cut__": FrameCutError,
+        b"unsent": WriterFullError,
+        b"late": WriterFullError,
+    }
+
+
+async def break_it(pipe: Pipe, scope: trio.CancelScope) -> None:
+    pipe.is_broken = True
+
+
+async def cancel_it(pipe: Pipe, scope: trio.CancelScope) -> None:
+    scope.cancel()
+
+
+@pytest.mark.parametrize("ending", [break_it, cancel_it])
+async def test_every_sender_learns_that_the_writer_ended(
+    autojump_clock: trio.testing.MockClock,
+    ending: Callable[[Pipe, trio.CancelScope], Awaitable[None]],
+) -> None:
+    pipe = Pipe(room_bytes=3)
+    writer = FrameWriter(pipe)
+    outcomes: dict[bytes, object] = {}
+    async with trio.open_nursery() as nursery:
+        scope = await nursery.start(run_in_a_scope, writer)
+        nursery.start_soon(outcome, writer, b"first", outcomes)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.start_soon(outcome, writer, b"second", outcomes)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(ending, pipe, scope)
+
+    assert outcomes == {b"first": FrameCutError, b"second": WriterFullError}
+
+
+async def run_in_a_scope(
+    writer: FrameWriter, *, task_status: trio.TaskStatus[trio.CancelScope]
+) -> None:
+    with trio.CancelScope() as scope:
+        task_status.started(scope)
+        await writer.run()
+
+
+async def test_a_server_that_does_not_read_is_refused_and_can_be_ended(
+    shared_fixtures: Path,
+) -> None:
+    refused = 0
+
+    async def call(writer: FrameWriter) -> None:
+        nonlocal refused
+        try:
+            await writer.send(request("tools/call", x="x" * 10_000))
+        except (WriterFullError, FrameCutError):
+            refused += 1
+
+    with trio.fail_after(PATIENCE):
+        async with running(evil_spec(shared_fixtures, "no_read")) as process:
+            writer = FrameWriter(process.stdin)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(writer.run)
+                for _ in range(1000):
+                    nursery.start_soon(call, writer)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                refused_at_once = refused
+                await process.stop(0.05)
+
+    # A pipe of 64 KiB took a few frames, the queue 64; ending the server answered the rest.
+    assert 1000 - 64 - 20 <= refused_at_once <= 1000 - 64
+    assert refused >= 1000 - 20
+    assert writer.is_dead
+
+
+def test_a_frame_with_a_newline_is_a_bug_of_the_caller() -> None:
+    with pytest.raises(AssertionError):
+        trio.run(FrameWriter(Pipe()).send, b"a\nb")
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{"x":"', 7),
+        (b'  { "id" : -12 , "x":', -12),
+        (b'{"id":"ab\\"c\\u00e9","x":[', 'ab"cé'),
+        (b'{"result":{"id":1},"x":[{"id":2}],"id":3}', 3),
+        (b'{"method":"id","id":4}', 4),
+        (b'{"a":"\\"id\\":9,","id":5}', 5),
+        (b'{"x":"\xff\xfe","id":6}', 6),
+        (b'{"x":{"y":"}"},"id":8}', 8),
+        (b'{"id":12', None),
+        (b'{"id":12.5}', None),
+        (b'{"id":1e3}', None),
+        (b'{"id":007}', None),
+        (b'{"id":null}', None),
+        (b'{"id":[1]}', None),
+        (b'{"id":"\xff"}', None),
+        (b'{"id":"' + b"x" * 600 + b'"}', None),
+        (b'{"id":"cut', None),
+        (b'{"x":"never closed, "id":1', None),
+        (b'[{"id":1}]', None),
+        (b"42", None),
+        (b"", None),
+        (b'{"x":' + b"[" * 200_000, None),
+        (b'{"x":"' + b"\\" * 200_000, None),
+        (b'{"x":"' + b'\\"' * 100_000 + b'","id":1}', None),
+    ],
+)
+def test_an_id_is_recovered_from_a_broken_frame_or_not_at_all(
+    head: bytes, expected: int | str | None
+) -> None:
+    assert recover_id(head) == expected
