@@ -1,0 +1,1 @@
+"""One file per actor: a message in, a decision of the core, its effects out."""

@@ -1,0 +1,188 @@
+"""The registry's vectors: every trigger's, and the embedder that makes them.
+
+    cold ──need──> loading ──> ready ──embedder gone, catalog changed──> cold or loading
+                      └──────> unusable (asked again at the next need)
+
+Nobody waits here: what is asked while it is not ready is told so, and that is the need. Trigger
+vectors are kept on disk by model and text hash; a user's words are embedded and forgotten.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from capd.adapters.minilm import MODEL
+from capd.adapters.vector_cache import VectorCache
+from capd.core.catalog import Catalog
+from capd.core.errors import CapdError
+from capd.core.routing import Candidate, RoutingProfile
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import embedder
+from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import SessionStarted
+from capd_protos.types import ActorName, CapabilityId
+
+if TYPE_CHECKING:
+    from capd.core.routing import Vectors
+
+EMBEDDER = ActorName("embedder")
+REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
+HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
+    embedder.EmbedderExited | SessionStarted
+)
+
+MESSAGE_TIMEOUT = 0.25
+"""Seconds for one message's vector, of which a loaded model takes 10 to 17 ms (20-routing)."""
+WARM_UP_TIMEOUT = 120.0
+BATCH = 32
+BATCH_TIMEOUT = 60.0
+TRY_AGAIN = 1.0
+
+log = structlog.get_logger(actor="registry")
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+
+class NotReadyError(CapdError):
+    """There are no vectors now."""
+
+
+class CatalogVectors:
+    """What a message can be compared with."""
+
+    def __init__(self, bus: Bus, cache_file: Path, profile: RoutingProfile) -> None:
+        self.state = "cold"
+        self.reason = ""
+        self._bus = bus
+        self._cache_file = cache_file
+        self._profile = profile
+        self._cache: VectorCache | None = None
+        self._catalog = Catalog()
+        self._candidates: dict[CapabilityId, Candidate] | None = None
+        self._need = trio.Event()
+
+    def catalog_changed(self, catalog: Catalog) -> None:
+        """Compare with `catalog` from here on, once its triggers are embedded."""
+        self._catalog = catalog
+        self._candidates = None
+        if self.state == "ready":
+            self.state = "cold"
+            self._need.set()
+
+    async def follow(self) -> None:
+        """Bring vectors in whenever there is need, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            nursery.start_soon(self._contained_prepare)
+
+    async def _contained_prepare(self) -> None:
+        # Without vectors routing abstains, which is better than no registry.
+        await contained("prepare", self._prepare, log=log)
+
+    async def compared(self, text: str) -> "tuple[Vectors, dict[CapabilityId, Candidate]]":
+        """Return the vector of `text` and everything that it may be compared with."""
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+        candidates = self._candidates
+        if self.state != "ready" or candidates is None:
+            self._need.set()
+            raise NotReadyError
+        try:
+            reply = await self._bus.ask(
+                EMBEDDER, embedder.EmbedTexts([text]), REPLIES, MESSAGE_TIMEOUT
+            )
+        except _UNANSWERED as error:
+            self._lost_embedder(str(error))
+            raise NotReadyError from None
+        if not isinstance(reply, embedder.TextsEmbedded):
+            self._lost_embedder("it is loading")
+            raise NotReadyError
+        return np.frombuffer(reply.vectors, dtype="<f4"), candidates
+
+    def _lost_embedder(self, reason: str) -> None:
+        log.info("embedder_lost", reason=reason)
+        self.state, self.reason = "cold", reason
+        self._need.set()
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(HINTS, "embedder.exited", "session.started") as hints:
+            async for hint in hints:
+                if isinstance(hint, SessionStarted):
+                    # The user's first words follow soon; they should not find a cold model.
+                    self._need.set()
+                elif self.state == "ready":
+                    self.state = "cold"
+                    if not hint.expected:
+                        self._need.set()
+
+    async def _prepare(self) -> None:
+        """Bring the embedder up and every trigger's vector in, whenever there is need."""
+        while True:
+            await self._need.wait()
+            self._need = trio.Event()
+            if self.state == "ready" and self._candidates is not None:
+                continue
+            self.state = "loading"
+            try:
+                await self._warm_up()
+                self._candidates = await self._embed_triggers()
+            except _UNANSWERED as error:
+                self.state, self.reason = "cold", str(error)
+                log.warning("embedder_not_ready", reason=self.reason)
+                # What was down may be starting: it is asked again without another message.
+                await trio.sleep(TRY_AGAIN)
+                self._need.set()
+            except CapdError as error:
+                self.state, self.reason = "unusable", str(error)
+                log.error("embedder_unusable", reason=self.reason)
+            else:
+                self.state, self.reason = "ready", ""
+                log.info("routing_ready", capabilities=len(self._candidates))
+
+    async def _warm_up(self) -> None:
+        self._bus.publish(embedder.EmbedderNeeded())
+        reply = await self._bus.ask(EMBEDDER, embedder.WarmUp(), REPLIES, WARM_UP_TIMEOUT)
+        if not isinstance(reply, embedder.EmbedderDescribed) or reply.state != "ready":
+            reason = reply.reason if isinstance(reply, embedder.EmbedderDescribed) else str(reply)
+            raise NotReadyError(reason)
+        self._profile.check(reply.model, reply.quantisation, reply.pooling)
+
+    async def _embed_triggers(self) -> dict[CapabilityId, Candidate]:
+        cache = self._cache
+        if cache is None:
+            cache = self._cache = await trio.to_thread.run_sync(
+                VectorCache, self._cache_file, MODEL.key, MODEL.dimensions
+            )
+            if cache.reason:
+                log.warning("vector_cache_ignored", reason=cache.reason)
+        catalog = self._catalog
+        texts = list(dict.fromkeys(t for c in catalog.winners for t in c.triggers))
+        known = cache.get(texts)
+        missing = [text for text in texts if text not in known]
+        for at in range(0, len(missing), BATCH):
+            await self._embed_batch(missing[at : at + BATCH], cache)
+        return await trio.to_thread.run_sync(_candidates, catalog, cache.get(texts))
+
+    async def _embed_batch(self, texts: list[str], cache: VectorCache) -> None:
+        import numpy as np  # noqa: PLC0415 - as above
+
+        reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts(texts), REPLIES, BATCH_TIMEOUT)
+        if not isinstance(reply, embedder.TextsEmbedded):
+            raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
+        rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
+        await trio.to_thread.run_sync(cache.put, dict(zip(texts, rows, strict=True)))
+
+
+def _candidates(catalog: Catalog, vectors: "dict[str, Vectors]") -> dict[CapabilityId, Candidate]:
+    import numpy as np  # noqa: PLC0415 - as above
+
+    return {
+        capability.id: Candidate(
+            capability.id, np.stack([vectors[trigger] for trigger in capability.triggers])
+        )
+        for capability in catalog.winners
+    }

@@ -1,0 +1,240 @@
+"""The curator of one session: what its client asks, what its user says, where its calls go."""
+
+import time
+
+import msgspec
+import structlog
+
+from capd.actors import reports
+from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
+from capd.adapters.lane import CallHooks, Lane
+from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.core import own_tools
+from capd.core.active_set import ActiveSet
+from capd.core.calls import is_success
+from capd.core.names import near_names
+from capd.core.outcomes import text_result
+from capd.core.session import SessionState, Step
+from capd.core.surface import Surface
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd_protos import curator as messages
+from capd_protos import registry
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import CapabilityId, Decision, InstanceId
+
+_ARGUMENTS: JsonCodec[own_tools.Arguments] = JsonCodec(own_tools.Arguments)
+
+
+class Curator:
+    """One session; its connection may come and go."""
+
+    def __init__(
+        self,
+        place: SessionPlace,
+        *,
+        bus: Bus,
+        lanes: Handover[InstanceId, Lane],
+        environments: SessionEnvironments,
+        cap: int,
+    ) -> None:
+        self.place = place
+        self.upstream: Upstream | None = None
+        self._bus = bus
+        self._environments = environments
+        surface = Surface([(own_tools.CAPABILITY, own_tools.DEFINITION)])
+        self._state = SessionState(ActiveSet(cap), surface)
+        self.activation = Activation(
+            place,
+            self._state,
+            bus=bus,
+            lanes=lanes,
+            environments=environments,
+            on_step=self._stepped,
+        )
+        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    # What a connection asks
+
+    def instructions(self) -> str:
+        """Return the stable text for the model."""
+        return own_tools.INSTRUCTIONS
+
+    def tools(self) -> bytes:
+        """Return the result of `tools/list`."""
+        return self._state.surface.listing()
+
+    def definitions(self) -> list[bytes]:
+        """Return the surface, tool by tool."""
+        return self._state.surface.definitions()
+
+    def environment(self, values: dict[str, str]) -> None:
+        """Take over the client's values."""
+        self._environments.put(self.place.key, values)
+        self._log.info("environment_received", keys=sorted(values))
+
+    async def turn(self, text: str) -> bytes:
+        """Take a turn on the session's own connection."""
+        return msgspec.json.encode(reports.turn(await self.take_turn(text)))
+
+    async def call(self, request: ToolRequest) -> bytes:
+        """Return the result of one call.
+
+        Raises:
+            UnknownToolError: no such tool is shown.
+            CallFailedError, ServerError: see there.
+        """
+        if request.name == own_tools.CAPABILITY:
+            return await self._call_capability(request.arguments)
+        shown = self._state.surface.find(request.name)
+        if shown is None:
+            raise UnknownToolError(self._unknown_tool(request.name))
+        held = self._state.held(shown.grant.server)
+        lane = await self.activation.lane(shown.grant.server)
+        result = await lane.call_tool(
+            shown.grant.tool,
+            request.arguments,
+            request.meta,
+            timeout=held.spec.timeout if held is not None else None,
+            hooks=CallHooks(request.dispatched, request.progress),
+        )
+        if is_success(result):
+            self._state.active.used(shown.grant, time.time())
+        return result
+
+    # What a user says
+
+    async def take_turn(self, text: str) -> messages.TurnTaken:
+        """Decide on a user's message, and switch on what it asks for."""
+        started_at = time.monotonic()
+        decision = await self._routed(text)
+        outcome = Outcome("")
+        if decision.id is not None and decision.outcome == "activate":
+            outcome = await self.activation.enable(str(decision.id))
+        elif decision.id is not None:
+            self._state.active.touch(decision.id, time.time())
+        return messages.TurnTaken(
+            session=self.place.key,
+            decision=decision,
+            added=list(outcome.added),
+            removed=list(outcome.removed),
+            ms=round((time.monotonic() - started_at) * 1000, 3),
+            problem="" if outcome.is_ok else outcome.text,
+        )
+
+    def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
+        """Return the session as the status shows it; times in seconds since the epoch."""
+        state = self._state
+        return messages.SessionEntry(
+            key=self.place.key,
+            client=self.place.client,
+            pid=pid,
+            project=self.place.project,
+            mode="dynamic",
+            is_connected=self.upstream is not None,
+            age=now - opened_at,
+            active=[
+                messages.ActiveEntry(
+                    "capability" if activation.takes_slot else "dependencies",
+                    activation.id,
+                    activation.last_used_at,
+                    list(state.tools_of(activation.id)),
+                )
+                for activation in state.active.activations
+            ],
+            cap=state.active.cap,
+            surface=len(state.surface),
+            available=state.available,
+            surface_chars=len(state.surface.listing()),
+        )
+
+    async def _routed(self, text: str) -> Decision:
+        request = registry.RouteMessage(
+            session=self.place.key,
+            text=text,
+            active=[activation.id for activation in self._state.active.activations],
+            keys=self._environments.keys(self.place.key),
+        )
+        try:
+            reply = await self.activation.ask_registry(request)
+        except NotActivatedError as error:
+            self._log.warning("not_routed", reason=str(error))
+            return Decision("abstain", "model_not_ready")
+        assert isinstance(reply, registry.MessageRouted)
+        return reply.decision
+
+    def _stepped(self, step: Step) -> None:
+        if not step.changes_list:
+            return
+        if self.upstream is not None:
+            self.upstream.tools_changed()
+        self._bus.publish(
+            messages.SurfaceChanged(self.place.key, list(step.added), list(step.removed))
+        )
+
+    def _unknown_tool(self, name: str) -> str:
+        shown = [tool.name for tool in self._state.surface.shown]
+        near = near_names(name, [*shown, own_tools.CAPABILITY])
+        hint = f" Near names: {', '.join(near)}." if near else ""
+        return (
+            f"No tool {own_tools.echo(name)} is switched on in this session.{hint} "
+            "The tool `capability` finds and switches on others."
+        )
+
+    # The tool `capability`
+
+    async def _call_capability(self, arguments: bytes) -> bytes:
+        try:
+            wanted = own_tools.checked(_ARGUMENTS.decode(arguments or b"{}"))
+        except MalformedError as error:
+            return text_result(f"The arguments are wrong: {error}", is_error=True)
+        except own_tools.BadArgumentsError as error:
+            return text_result(str(error), is_error=True)
+        try:
+            match wanted.action:
+                case "list":
+                    outcome = await self._listed()
+                case "discover":
+                    outcome = await self._discovered(wanted.intent)
+                case "enable":
+                    outcome = await self.activation.enable(wanted.name)
+                case _:
+                    outcome = await self.activation.disable(wanted.name)
+        except NotActivatedError as error:
+            outcome = Outcome(str(error), is_ok=False)
+        return text_result(outcome.text, is_error=not outcome.is_ok)
+
+    async def _listed(self) -> Outcome:
+        reply = await self.activation.ask_registry(registry.ListCapabilities())
+        assert isinstance(reply, registry.CapabilitiesListed)
+        # Reversed: where two taps have one name, the first tap's entry stays.
+        shown = {
+            entry.name: self._entry_of(
+                CapabilityId(entry.tap, entry.name), entry.triggers, entry.wanted_keys
+            )
+            for entry in reversed(reply.capabilities)
+            if entry.is_routable
+        }
+        return Outcome(own_tools.listing([shown[name] for name in sorted(shown)], 0, ""))
+
+    async def _discovered(self, intent: str) -> Outcome:
+        reply = await self.activation.ask_registry(registry.DiscoverCapabilities(intent))
+        if not isinstance(reply, registry.CapabilitiesFound):
+            return Outcome(own_tools.MODEL_NOT_READY, is_ok=False)
+        hits = [
+            self._entry_of(hit.id, hit.triggers, hit.wanted_keys, hit.score) for hit in reply.hits
+        ]
+        return Outcome(own_tools.discovered(intent, hits))
+
+    def _entry_of(
+        self,
+        capability: CapabilityId,
+        triggers: list[str],
+        wanted: list[str],
+        score: float | None = None,
+    ) -> own_tools.Listed:
+        values = self._environments.values(self.place.key)
+        missing = [key for key in wanted if not values.get(key)]
+        is_active = capability in self._state.active
+        return own_tools.Listed(capability, triggers, missing, is_active, score)

@@ -1,0 +1,276 @@
+"""The one mailbox of all curators: finds a session by its key, and watches over its life.
+
+    hello ──> connected ──goodbye, or its process is gone──> over (holds nothing)
+                 ^  │ socket lost, process alive
+       resume ───┘  v
+                  lost ──30 s──> over
+
+A mailbox a session would cost two file descriptors each and end at a thousand (85-facts, 2).
+"""
+
+import secrets
+import time
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from capd.actors.activation import SessionPlace
+from capd.actors.curator import Curator
+from capd.adapters import platform
+from capd.adapters.connection import Connection
+from capd.adapters.lane import CallHooks, Lane
+from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.core.names import near_names
+from capd.core.outcomes import CallFailedError, ServerError
+from capd.core.session_keys import fresh_key, is_key
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.mailbox import Letter
+from capd_protos import curator as messages
+from capd_protos import registry, supervisor
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, InstanceId, SessionKey
+
+NAME = ActorName("curator")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+HINTS: MsgpackCodec[supervisor.ServerToolsChanged | registry.CatalogChanged] = MsgpackCodec(
+    supervisor.ServerToolsChanged | registry.CatalogChanged
+)
+
+LOST_RETENTION = 30.0
+"""Seconds that a session whose socket was lost keeps its leases (30-activation)."""
+HANDOVER_TIMEOUT = 10.0
+LOOK_AGAIN = 0.25
+
+log = structlog.get_logger(actor="curator")
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    curator: Curator
+    resume: str
+    opened_at: float
+    pid: int
+    """The process at the other end of the socket, by the kernel's word."""
+    client_pid: int
+    claim: int = 0
+    """Counts connections: only the newest may end the session."""
+    process: str | None = None
+
+
+class CuratorHost:
+    """Message in, the right curator asked."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        connections: Handover[int, Connection],
+        lanes: Handover[InstanceId, Lane],
+        environments: SessionEnvironments,
+        *,
+        cap: int,
+        version: str,
+    ) -> None:
+        self._bus = bus
+        self._connections = connections
+        self._lanes = lanes
+        self._environments = environments
+        self._cap = cap
+        self._version = version
+        self._sessions: dict[SessionKey, _Session] = {}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; clients are told to come back."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._listen)
+                async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
+                    task_status.started()
+                    async for letter in mailbox:
+                        nursery.start_soon(self._answer, letter)
+        finally:
+            self._sessions.clear()
+
+    async def _answer(self, letter: Letter[messages.Request]) -> None:
+        async with letter:
+            await letter.reply(await self._replied(letter.request))
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.OpenSession():
+                return self._open(request)
+            case messages.ListSessions():
+                return self._listed()
+        curator = self._find(request.session)
+        if isinstance(curator, messages.CuratorRefused):
+            return curator
+        key = curator.place.key
+        match request:
+            case messages.TakeTurn(text=text):
+                return await curator.take_turn(text)
+            case messages.EnableCapability(name=name):
+                outcome = await curator.activation.enable(name)
+            case messages.DisableCapability(name=name):
+                outcome = await curator.activation.disable(name)
+            case messages.CallTool():
+                return await self._called(curator, request)
+            case messages.ListTools():
+                return messages.ToolsListed(key, curator.definitions())
+        return messages.CapabilityAnswered(
+            key, outcome.is_ok, outcome.text, list(outcome.added), list(outcome.removed)
+        )
+
+    def _find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
+        if not key and len(self._sessions) == 1:
+            return next(iter(self._sessions.values())).curator
+        session = self._sessions.get(key)
+        if session is not None:
+            return session.curator
+        known = ", ".join(self._sessions) or "none is open"
+        if not key:
+            text = f"which session? ({known}) Name one with --session."
+            return messages.CuratorRefused("session_ambiguous", text)
+        near = near_names(key, self._sessions)
+        hint = f" Near names: {', '.join(near)}." if near else f" Sessions: {known}."
+        return messages.CuratorRefused("session_unknown", f"no session {key!r}.{hint}")
+
+    def _listed(self) -> messages.SessionsListed:
+        now = time.time()
+        return messages.SessionsListed(
+            [
+                session.curator.entry(now, session.opened_at, session.client_pid or session.pid)
+                for session in self._sessions.values()
+            ]
+        )
+
+    async def _called(self, curator: Curator, request: messages.CallTool) -> messages.ToolCalled:
+        hooks = CallHooks()
+        call = ToolRequest(request.name, request.arguments, b"", hooks.dispatched, hooks.progress)
+        key = curator.place.key
+        try:
+            result = await curator.call(call)
+        except UnknownToolError as error:
+            return messages.ToolCalled(key, "not_found", message=str(error))
+        except CallFailedError as error:
+            return messages.ToolCalled(key, error.outcome, message=str(error))
+        except ServerError as error:
+            return messages.ToolCalled(key, "error", error.error)
+        return messages.ToolCalled(key, "result", result)
+
+    # Life of a session
+
+    def _open(self, request: messages.OpenSession) -> messages.Reply:
+        hello = request.hello
+        connection = self._connections.take(request.connection)
+        if connection is None:
+            return messages.CuratorRefused("bad_hello", "the connection is gone")
+        if hello.session and not is_key(hello.session):
+            text = "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
+            return messages.CuratorRefused("bad_hello", text)
+        session = self._sessions.get(SessionKey(hello.session))
+        resumed = session is not None
+        if session is None:
+            session = self._new_session(request)
+        elif not secrets.compare_digest(hello.resume, session.resume):
+            code = "resume_refused" if hello.resume else "session_in_use"
+            text = f"session {hello.session} is not over; resume it with its last token"
+            return messages.CuratorRefused(code, text)
+        elif session.curator.upstream is not None:
+            session.curator.upstream.close("resumed elsewhere", reconnect=False)
+        session.resume = secrets.token_urlsafe(16)
+        session.claim += 1
+        session.pid = request.peer_pid
+        session.process = platform.process_start_time(request.peer_pid)
+        key = session.curator.place.key
+        self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
+        self._bus.publish(messages.SessionStarted(key, hello.client.name))
+        log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
+        return messages.SessionOpened(key, session.resume, resumed)
+
+    def _new_session(self, request: messages.OpenSession) -> _Session:
+        hello = request.hello
+        key = SessionKey(hello.session)
+        while not key or key in self._sessions:
+            key = fresh_key(hello.client.name, secrets.token_hex(2))
+        place = SessionPlace(key, hello.client.name, hello.project or hello.cwd)
+        curator = Curator(
+            place,
+            bus=self._bus,
+            lanes=self._lanes,
+            environments=self._environments,
+            cap=self._cap,
+        )
+        session = self._sessions[key] = _Session(
+            curator, "", time.time(), request.peer_pid, hello.client.pid
+        )
+        return session
+
+    async def _serve(
+        self, session: _Session, connection: Connection, wants_dispatched: bool
+    ) -> None:
+        await contained(
+            "session", self._serve_connection, session, connection, wants_dispatched, log=log
+        )
+
+    async def _serve_connection(
+        self, session: _Session, connection: Connection, wants_dispatched: bool
+    ) -> None:
+        claim = session.claim
+        curator = session.curator
+        upstream: Upstream | None = None
+        try:
+            with trio.move_on_after(HANDOVER_TIMEOUT):
+                await connection.welcomed.wait()
+            upstream = Upstream(
+                connection.stream,
+                connection.reader,
+                wants_dispatched=wants_dispatched,
+                version=self._version,
+                log=log.bind(session=curator.place.key),
+            )
+            curator.upstream = upstream
+            await upstream.run(curator)
+        finally:
+            if claim == session.claim:
+                curator.upstream = None
+                is_goodbye = upstream is not None and upstream.is_goodbye
+                if not is_goodbye:
+                    await self._wait_while_lost(session, claim)
+                if claim == session.claim:
+                    await self._end(session)
+
+    async def _wait_while_lost(self, session: _Session, claim: int) -> None:
+        """Wait until the session is taken up again, its process is gone, or 30 s have passed."""
+        log.info("session_lost", session=session.curator.place.key)
+        with trio.move_on_after(LOST_RETENTION):
+            while claim == session.claim:
+                alive = platform.process_start_time(session.pid)
+                if alive is None or alive != session.process:
+                    return
+                await trio.sleep(LOOK_AGAIN)
+
+    async def _end(self, session: _Session) -> None:
+        key = session.curator.place.key
+        if self._sessions.get(key) is session:
+            del self._sessions[key]
+        await session.curator.activation.release_all()
+        self._environments.drop(key)
+        log.info("session_ended", session=key)
+        self._bus.publish(messages.SessionEnded(key))
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(HINTS, "server.tools_changed", "registry.changed") as hints:
+            async for hint in hints:
+                if isinstance(hint, supervisor.ServerToolsChanged):
+                    for session in list(self._sessions.values()):
+                        self._nursery.start_soon(
+                            session.curator.activation.server_tools_changed, hint.instance
+                        )
+                    continue
+                for session in self._sessions.values():
+                    if session.curator.upstream is not None:
+                        session.curator.upstream.want_environment(hint.wanted_keys)

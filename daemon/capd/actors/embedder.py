@@ -1,0 +1,154 @@
+"""The embedder: owns the model, which is loaded on first need and dropped when idle.
+
+    cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold   (or the process ends)
+                                    └──────> unusable               (until it is asked again)
+
+It is the same actor in the daemon's process and in its own; its address and `on_idle` differ.
+While it loads, texts are refused, never queued: who routes does not wait for a model.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import structlog
+import trio
+
+from capd.adapters import platform
+from capd.adapters.minilm import MODEL, ModelUnusableError
+from capd.runtime.bus import Bus
+from capd.runtime.mailbox import Letter
+from capd_protos import embedder as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+NAME = ActorName("embedder")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+MOST_TEXTS = 64
+"""Texts of one request: with 16 x 64 tokens a run, below a second of work (85-facts 7)."""
+
+log = structlog.get_logger(actor="embedder")
+
+
+class Vectors(Protocol):
+    """What a model returns: rows of float32."""
+
+    def tobytes(self) -> bytes:
+        """Return the rows one after the other, little-endian."""
+        ...
+
+
+class Model(Protocol):
+    """A loaded model."""
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit vector a text, blocking."""
+        ...
+
+
+class Embedder:
+    """Message in, vectors out."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        load: Callable[[], Model],
+        *,
+        idle: float,
+        on_idle: Literal["unload", "end"],
+    ) -> None:
+        self._bus = bus
+        self._load = load
+        self._idle = idle
+        self._on_idle = on_idle
+        self._model: Model | None = None
+        self._state = "cold"
+        self._reason = ""
+        self._settled = trio.Event()
+        self._last_used_at = 0.0
+        # One run at a time: two are slower than one after the other on two cores (20-routing).
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled, or until idle where that ends it."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._last_used_at = trio.current_time()
+            nursery.start_soon(self._drop_when_idle)
+            async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
+                task_status.started()
+                async for letter in mailbox:
+                    nursery.start_soon(self._answer, letter)
+
+    async def _answer(self, letter: Letter[messages.Request]) -> None:
+        async with letter:
+            self._last_used_at = trio.current_time()
+            match letter.request:
+                case messages.EmbedTexts(texts):
+                    await letter.reply(await self._embedded(texts))
+                case messages.WarmUp():
+                    self._start_loading()
+                    while self._state == "loading":
+                        await self._settled.wait()
+                    await letter.reply(self._described())
+                case messages.DescribeEmbedder():
+                    await letter.reply(self._described())
+            self._last_used_at = trio.current_time()
+
+    async def _embedded(self, texts: list[str]) -> messages.Reply:
+        if len(texts) > MOST_TEXTS:
+            return messages.EmbedderRefused("too_many", f"at most {MOST_TEXTS} texts a request")
+        self._start_loading()
+        model = self._model
+        if model is None:
+            return messages.EmbedderRefused(self._state, self._reason or "the model is loading")
+        vectors = await trio.to_thread.run_sync(model.embed, texts, limiter=self._limiter)
+        return messages.TextsEmbedded(vectors.tobytes(), MODEL.dimensions)
+
+    def _start_loading(self) -> None:
+        if self._state in {"cold", "unusable"}:
+            self._state, self._reason = "loading", ""
+            self._settled = trio.Event()
+            self._nursery.start_soon(self._load_model)
+
+    async def _load_model(self) -> None:
+        started_at = trio.current_time()
+        try:
+            self._model = await trio.to_thread.run_sync(self._load, limiter=self._limiter)
+        except ModelUnusableError as error:
+            self._state, self._reason = "unusable", str(error)
+            log.error("model_unusable", reason=self._reason)
+        else:
+            self._state = "ready"
+            log.info("model_ready", seconds=round(trio.current_time() - started_at, 3))
+        self._settled.set()
+
+    async def _drop_when_idle(self) -> None:
+        while True:
+            await trio.sleep_until(self._last_used_at + self._idle)
+            if trio.current_time() < self._last_used_at + self._idle:
+                continue
+            if self._on_idle == "end":
+                log.info("embedder_idle")
+                self._nursery.cancel_scope.cancel()
+            elif self._model is not None:
+                self._model = None
+                self._state = "cold"
+                platform.trim_memory()
+                log.info("model_unloaded")
+            self._last_used_at = trio.current_time()
+
+    def _described(self) -> messages.EmbedderDescribed:
+        pid = os.getpid()
+        return messages.EmbedderDescribed(
+            state=self._state,
+            model=MODEL.id,
+            revision=MODEL.revision,
+            quantisation=MODEL.quantisation,
+            pooling=MODEL.pooling,
+            dimensions=MODEL.dimensions,
+            pid=pid,
+            rss_bytes=platform.rss_bytes(pid) or 0,
+            reason=self._reason,
+        )

@@ -1,0 +1,254 @@
+"""The registry: what is installed, and which of it a message asks for.
+
+It reads taps, keeps their triggers' vectors, and answers routing and search by the rules of
+`core.routing`. It never waits for the embedder: a message that comes before the vectors are
+there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
+fingerprinted and forgotten.
+"""
+
+import time
+from collections import deque
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
+from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
+from capd.core import routing
+from capd.core.catalog import Catalog, Tap, Unknown
+from capd.core.own_tools import MODEL_NOT_READY
+from capd.runtime.bus import Bus
+from capd.runtime.mailbox import Letter
+from capd_protos import registry as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, Decision, TapName
+
+NAME = ActorName("registry")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+DECISIONS_KEPT = 100
+LOWEST_HIT = 0.2
+"""`discover` shows what scores above this (95-ancestors, "discover")."""
+
+log = structlog.get_logger(actor="registry")
+
+
+class Registry:
+    """Message in, decision out."""
+
+    def __init__(self, bus: Bus, tap_list: Path, cache_file: Path) -> None:
+        self._bus = bus
+        self._tap_list = tap_list
+        self._catalog = Catalog()
+        self._list_error = ""
+        self._profile = routing.MINILM_INT8
+        self._vectors = CatalogVectors(bus, cache_file, self._profile)
+        self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        await self._load_taps()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._vectors.follow)
+            async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
+                task_status.started()
+                async for letter in mailbox:
+                    nursery.start_soon(self._answer, letter)
+
+    async def _answer(self, letter: Letter[messages.Request]) -> None:
+        async with letter:
+            await letter.reply(await self._replied(letter.request))
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.RouteMessage():
+                return messages.MessageRouted(await self._route(request))
+            case messages.ResolveCapability(name):
+                return self._resolve(name)
+            case messages.ListCapabilities():
+                return messages.CapabilitiesListed(self._entries())
+            case messages.DiscoverCapabilities():
+                return await self._discover(request)
+            case messages.ReloadCatalog():
+                await self._load_taps()
+                self._bus.publish(messages.CatalogChanged(list(self._catalog.wanted_keys)))
+                return self._described()
+            case messages.DescribeRegistry():
+                return self._described()
+
+    # Taps
+
+    async def _load_taps(self) -> None:
+        """Read everything again; a tap that cannot be read keeps its last good state."""
+        old = {tap.name: tap for tap in self._catalog.taps}
+        try:
+            places = await trio.to_thread.run_sync(tap_places, self._tap_list)
+        except TapUnreadableError as error:
+            self._list_error = str(error)
+            log.error("tap_list_unreadable", reason=self._list_error)
+            if old:
+                return
+            places = await trio.to_thread.run_sync(tap_places, Path("/nonexistent"))
+        else:
+            self._list_error = ""
+        taps: list[Tap] = []
+        for place in places:
+            try:
+                taps.append(await trio.to_thread.run_sync(read_tap, place))
+            except TapUnreadableError as error:
+                log.error("tap_unreadable", tap=place.name, reason=str(error))
+                last = old.get(place.name) or Tap(place.name, str(place.path), "", (), {})
+                taps.append(
+                    Tap(last.name, last.path, last.revision, last.reads, last.scripts, str(error))
+                )
+        self._catalog = Catalog(taps)
+        for tap in taps:
+            log.info(
+                "tap_loaded",
+                tap=tap.name,
+                routable=len(tap.capabilities),
+                unroutable=len(tap.unroutable),
+                findings=len(tap.findings),
+            )
+        self._vectors.catalog_changed(self._catalog)
+
+    def _resolve(self, name: str) -> messages.Reply:
+        found = self._catalog.find(name)
+        if isinstance(found, Unknown):
+            return messages.CapabilityUnknown(name, found.reason, list(found.near))
+        tap = self._catalog.tap_of(found.id)
+        scripts = {r: tap.scripts[r] for r in found.requires if r in tap.scripts} if tap else {}
+        return messages.CapabilityResolved(found, scripts)
+
+    def _entries(self) -> list[messages.CapabilityEntry]:
+        entries: list[messages.CapabilityEntry] = []
+        for tap in self._catalog.taps:
+            for read in tap.reads:
+                capability = read.capability
+                if capability is None:
+                    entries.append(
+                        messages.CapabilityEntry(tap.name, read.name, "", False, read.reason)
+                    )
+                    continue
+                is_builtin = any(s.transport == "builtin" for s in capability.servers)
+                entries.append(
+                    messages.CapabilityEntry(
+                        tap.name,
+                        read.name,
+                        capability.provider,
+                        True,
+                        "builtin_unsupported" if is_builtin else "",
+                        capability.description,
+                        list(capability.domains),
+                        list(capability.triggers),
+                        [server.name for server in capability.servers],
+                        list(capability.wanted_keys),
+                    )
+                )
+        return entries
+
+    # Routing
+
+    async def _route(self, request: messages.RouteMessage) -> Decision:
+        started_at = trio.current_time()
+        cleaned = routing.before_model(request.text, is_enabled=request.is_enabled)
+        if isinstance(cleaned, Decision):
+            decision = cleaned
+        else:
+            decision = await self._decide(request, cleaned)
+        entry = messages.DecisionEntry(
+            request.session, time.time(), decision, (trio.current_time() - started_at) * 1000
+        )
+        self._decisions.append(entry)
+        name = str(decision.id.name) if decision.id else ""
+        log.info(
+            "message_routed",
+            session=request.session,
+            fingerprint=decision.fingerprint,
+            outcome=decision.outcome,
+            reason=decision.reason,
+            capability=name,
+        )
+        self._bus.publish(
+            messages.MessageDecided(request.session, decision.outcome, decision.reason, name)
+        )
+        return decision
+
+    async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
+        fingerprint = routing.fingerprint(request.text)
+        try:
+            message, candidates = await self._vectors.compared(cleaned)
+        except NotReadyError:
+            return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
+        kept = routing.eligible(self._catalog.winners, request.domain, request.keys)
+        ranked = routing.scores(
+            message, [candidates[c.id] for c in kept.capabilities], self._profile.top_k
+        )
+        decision = routing.decide(ranked, request.active, self._profile)
+        return Decision(
+            decision.outcome,
+            decision.reason,
+            decision.id,
+            decision.top,
+            fingerprint,
+            kept.left_out,
+        )
+
+    async def _discover(self, request: messages.DiscoverCapabilities) -> messages.Reply:
+        intent = request.intent.strip()
+        if not intent:
+            return messages.RegistryRefused("no_intent", "the intent is empty")
+        try:
+            message, candidates = await self._vectors.compared(intent)
+        except NotReadyError:
+            return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
+        specs = {capability.id: capability for capability in self._catalog.winners}
+        ranked = routing.scores(message, [candidates[id_] for id_ in specs], self._profile.top_k)
+        hits = [score for score in ranked if score.score > LOWEST_HIT]
+        return messages.CapabilitiesFound(
+            [
+                messages.CapabilityHit(
+                    hit.id,
+                    hit.score,
+                    list(specs[hit.id].triggers),
+                    list(specs[hit.id].wanted_keys),
+                )
+                for hit in hits[: max(1, request.limit)]
+            ]
+        )
+
+    def _described(self) -> messages.RegistryDescribed:
+        taps = [
+            messages.TapEntry(
+                tap.name,
+                tap.path,
+                tap.revision,
+                len(tap.capabilities),
+                tap.unroutable,
+                list(tap.findings),
+                tap.error,
+            )
+            for tap in self._catalog.taps
+        ]
+        if self._list_error:
+            taps.insert(
+                0,
+                messages.TapEntry(
+                    TapName("taps.toml"), str(self._tap_list), "", 0, {}, [], self._list_error
+                ),
+            )
+        profile = self._profile
+        return messages.RegistryDescribed(
+            taps=taps,
+            decisions=list(self._decisions),
+            wanted_keys=list(self._catalog.wanted_keys),
+            embedder_state=self._vectors.state,
+            embedder_reason=self._vectors.reason,
+            profile={
+                "scorer": "trigger_mean",
+                "threshold": profile.threshold,
+                "margin": profile.margin,
+                "top_k": profile.top_k,
+            },
+        )

@@ -1,0 +1,203 @@
+"""The documents of the control role, as docs/protocol.md and 70-operation fix them.
+
+Each carries `schema`; members may be added, never renamed or removed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from capd_protos import curator, embedder, registry, supervisor
+
+SCHEMA = 1
+
+Document = dict[str, Any]
+
+
+def caps(
+    listed: registry.CapabilitiesListed,
+    sessions: Sequence[curator.SessionEntry],
+    available_keys: frozenset[str],
+) -> Document:
+    """Return `caps`: every capability directory of every tap."""
+    active: dict[tuple[str, str], list[str]] = {}
+    for session in sessions:
+        for entry in session.active:
+            active.setdefault((entry.id.tap, entry.id.name), []).append(session.key)
+    return {
+        "schema": SCHEMA,
+        "capabilities": [
+            {
+                "tap": entry.tap,
+                "name": entry.name,
+                "provider": entry.provider,
+                "routable": entry.is_routable,
+                "reason": entry.reason,
+                "description": entry.description,
+                "domains": entry.domains,
+                "triggers": entry.triggers,
+                "servers": entry.servers,
+                "missing": [key for key in entry.wanted_keys if key not in available_keys],
+                "active_in": active.get((entry.tap, entry.name), []),
+            }
+            for entry in listed.capabilities
+        ],
+    }
+
+
+def servers(listed: supervisor.ServersListed) -> Document:
+    """Return `servers`."""
+    return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed.servers]}
+
+
+def sessions(listed: curator.SessionsListed) -> Document:
+    """Return `sessions`."""
+    return {"schema": SCHEMA, "sessions": [_session(entry) for entry in listed.sessions]}
+
+
+def status(
+    daemon: Document,
+    described: registry.RegistryDescribed,
+    model: embedder.EmbedderDescribed | None,
+    listed_sessions: curator.SessionsListed,
+    listed_servers: supervisor.ServersListed,
+) -> Document:
+    """Return `status`."""
+    return {
+        "schema": SCHEMA,
+        "daemon": daemon,
+        "embedder": {
+            "state": described.embedder_state,
+            "reason": described.embedder_reason,
+            "model": model.model if model else "",
+            "revision": model.revision if model else "",
+            "quantisation": model.quantisation if model else "",
+            "pid": model.pid if model else 0,
+            "rss_bytes": model.rss_bytes if model else 0,
+            "profile": described.profile,
+        },
+        "taps": taps(described),
+        "sessions": [_session(entry) for entry in listed_sessions.sessions],
+        "servers": [_server(entry) for entry in listed_servers.servers],
+        "decisions": [_decision(entry) for entry in described.decisions[-20:]],
+    }
+
+
+def taps(described: registry.RegistryDescribed) -> list[Document]:
+    """Return the taps as loaded."""
+    return [
+        {
+            "name": tap.name,
+            "path": tap.path,
+            "revision": tap.revision,
+            "routable": tap.routable,
+            "unroutable": tap.unroutable,
+            "findings": [msgspec.to_builtins(finding) for finding in tap.findings],
+            "error": tap.error,
+        }
+        for tap in described.taps
+    ]
+
+
+def discovered(
+    found: registry.CapabilitiesFound,
+    listed_sessions: Sequence[curator.SessionEntry],
+    available_keys: frozenset[str],
+) -> Document:
+    """Return `discover`."""
+    return {
+        "schema": SCHEMA,
+        "hits": [
+            {
+                "tap": hit.id.tap,
+                "name": hit.id.name,
+                "score": round(hit.score, 4),
+                "triggers": hit.triggers,
+                "missing": [key for key in hit.wanted_keys if key not in available_keys],
+                "active_in": [
+                    session.key
+                    for session in listed_sessions
+                    if any(entry.id == hit.id for entry in session.active)
+                ],
+            }
+            for hit in found.hits
+        ],
+    }
+
+
+def turn(taken: curator.TurnTaken) -> Document:
+    """Return `turn`."""
+    decision = taken.decision
+    return {
+        "schema": SCHEMA,
+        "session": taken.session,
+        "outcome": decision.outcome,
+        "name": decision.id.name if decision.id else "",
+        "reason": decision.reason,
+        "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
+        "changed": {"added": taken.added, "removed": taken.removed},
+        "ms": taken.ms,
+        "problem": taken.problem,
+    }
+
+
+def _server(entry: supervisor.ServerEntry) -> Document:
+    return {
+        "name": entry.name,
+        "identity": entry.identity,
+        "instance": entry.instance,
+        "scope": entry.scope,
+        "project": entry.project,
+        "state": entry.state,
+        "pid": entry.pid,
+        "leases": entry.leases,
+        "tools": entry.tools,
+        "restarts": entry.restarts,
+        "uptime_s": round(entry.uptime, 3),
+        "last_error": entry.last_error,
+    }
+
+
+def _session(entry: curator.SessionEntry) -> Document:
+    return {
+        "key": entry.key,
+        "client": entry.client,
+        "pid": entry.pid,
+        "project": entry.project,
+        "mode": entry.mode,
+        "connected": entry.is_connected,
+        "age_s": round(entry.age, 3),
+        "active": [
+            {
+                "kind": active.kind,
+                "name": active.id.name,
+                "tap": active.id.tap,
+                "last_used_at": active.last_used_at,
+                "tools": active.tools,
+            }
+            for active in entry.active
+        ],
+        "cap": entry.cap,
+        "surface": entry.surface,
+        "available": entry.available,
+        "surface_chars": entry.surface_chars,
+        # Counted with a real tokenizer or not at all; that comes with the token accounting.
+        "tokens": None,
+        "tokens_saved": None,
+    }
+
+
+def _decision(entry: registry.DecisionEntry) -> Document:
+    decision = entry.decision
+    return {
+        "session": entry.session,
+        "at": entry.at,
+        "outcome": decision.outcome,
+        "name": decision.id.name if decision.id else "",
+        "reason": decision.reason,
+        "fingerprint": decision.fingerprint,
+        "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
+        "left_out": decision.left_out,
+        "ms": round(entry.ms, 3),
+    }

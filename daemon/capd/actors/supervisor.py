@@ -1,0 +1,390 @@
+"""The server supervisor: starts an instance for its first holder and ends it after its last.
+
+`core.leases` decides, this actor carries out: a task per instance owns the process and its lane,
+from spawn to the last descendant's end. A start that fails leaves nothing behind, and the next
+one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import random
+
+import structlog
+import trio
+
+from capd.adapters.child_environment import child_environment
+from capd.adapters.installers import InstallFailedError, ensure_installed
+from capd.adapters.lane import Lane
+from capd.adapters.processes import ProcessSpec, running
+from capd.adapters.server_run import ServerRun, Spawn, StartFailedError
+from capd.adapters.session_environment import SessionEnvironments
+from capd.core.errors import CapdError, leaves
+from capd.core.identity import InstanceKey, instance_key
+from capd.core.leases import Effect, Leases, Start, State
+from capd.core.placeholders import Folders, MissingValueError, resolved
+from capd.core.restarts import Backoff
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.mailbox import Letter
+from capd_protos import supervisor as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, InstanceId, ServerSpec, SessionKey, ToolDefinition
+
+NAME = ActorName("supervisor")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+LONGEST_WAIT = 2.0
+"""A back-off up to this is waited out; a longer one is told to who asks."""
+STEADY = 60.0
+"""Seconds of service after which earlier failures are forgotten."""
+_MOST_RECORDS = 256
+
+log = structlog.get_logger(actor="supervisor")
+
+Lanes = Handover[InstanceId, Lane]
+
+NOT_RUNNING = InstanceId("")
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorSettings:
+    """What the configuration says about instances; times in seconds."""
+
+    linger: float
+    shared_cwd: Path
+    """Where shared instances run: a folder that belongs to no project."""
+    environment: Mapping[str, str]
+    """The daemon's own, of which servers get the known families."""
+    extra_path: str
+    version: str
+
+
+@dataclass(slots=True, eq=False)
+class _Instance:
+    """One run of a server, and what is remembered of the runs before it."""
+
+    key: InstanceKey
+    server: ServerSpec
+    project: str
+    session: SessionKey
+    """Whose values are put in; equal for every holder by the key."""
+    id: InstanceId = NOT_RUNNING
+    """Another one for each run."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    changed: trio.Event = field(default_factory=trio.Event)
+    run: ServerRun | None = None
+    ready_at: float | None = None
+    runs: int = 0
+    failures: int = 0
+    not_before: float = 0.0
+    refusal: messages.ServerRefused | None = None
+    last_error: str = ""
+
+    @property
+    def pid(self) -> int:
+        return self.run.pid if self.run is not None else 0
+
+    @property
+    def tools(self) -> list[ToolDefinition]:
+        return self.run.tools if self.run is not None else []
+
+    def tell(self) -> None:
+        """Wake whoever waits for this instance to settle."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class Supervisor:
+    """Message in, lease decision, processes started and ended."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        lanes: Lanes,
+        environments: SessionEnvironments,
+        settings: SupervisorSettings,
+        spawn: Spawn = running,
+    ) -> None:
+        self._bus = bus
+        self._lanes = lanes
+        self._environments = environments
+        self._settings = settings
+        self._spawn = spawn
+        self._leases: Leases[InstanceKey] = Leases(settings.linger)
+        self._instances: dict[InstanceKey, _Instance] = {}
+        self._pepper = secrets.token_bytes(32)
+        self._backoff = Backoff()
+        self._ids = count(1)
+        self._linger_changed = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; every instance's tree is gone when this returns."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._end_the_unheld)
+            async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
+                task_status.started()
+                async for letter in mailbox:
+                    nursery.start_soon(self._answer, letter)
+
+    async def _answer(self, letter: Letter[messages.Request]) -> None:
+        async with letter:
+            await letter.reply(await self._replied(letter.request))
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.AcquireServer():
+                return await self._acquire(request)
+            case messages.ReleaseServer():
+                return self._release(request)
+            case messages.ReleaseSession():
+                now = trio.current_time()
+                self._carry_out(self._leases.release_session(request.session, now))
+                return messages.HoldsReleased()
+            case messages.ListServers():
+                return messages.ServersListed([self._entry(i) for i in self._sorted()])
+            case messages.ListServerTools():
+                instance = self._by_id(request.instance)
+                return messages.ServerTools(instance.tools if instance else [])
+            case messages.InstallDependencies():
+                return await self._install(request)
+
+    # Holds
+
+    async def _acquire(self, request: messages.AcquireServer) -> messages.Reply:
+        server, session = request.server, request.session
+        if server.transport != "stdio":
+            return messages.ServerRefused(
+                server.name,
+                "unsupported_transport",
+                f"it is reached by {server.transport}; this version starts stdio servers only",
+            )
+        values = self._environments.values(session)
+        key = instance_key(server, request.project, session, values, self._pepper)
+        known = self._instances.get(key)
+        if known is None:
+            self._instances[key] = _Instance(key, server, request.project, session)
+        else:
+            wait = known.not_before - trio.current_time()
+            if wait > LONGEST_WAIT and self._leases.state(key) in {None, State.DOWN}:
+                return messages.ServerRefused(
+                    server.name,
+                    "backing_off",
+                    f"it failed {known.failures} times in a row, the last time because "
+                    f"{known.last_error}; it is tried again in {wait:.0f} s",
+                )
+            known.session = session
+        self._carry_out(self._leases.acquire(key, session))
+        instance = self._instances[key]
+        while self._leases.state(key) in {State.STARTING, State.STOPPING}:
+            await instance.changed.wait()
+        if self._leases.state(key) is State.READY and session in self._leases.holders(key):
+            return messages.ServerReady(
+                instance.id, key.identity, server.name, instance.pid, instance.tools
+            )
+        return instance.refusal or messages.ServerRefused(
+            server.name, "cannot_start", "it was released before it was ready"
+        )
+
+    def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
+        instance = self._by_id(request.instance)
+        if instance is None:
+            return messages.HoldsReleased()
+        now = trio.current_time()
+        self._carry_out(self._leases.release(instance.key, request.session, now))
+        return messages.HoldsReleased(list(self._leases.holders(instance.key)))
+
+    def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
+        for effect in effects:
+            instance = self._instances[effect.key]
+            if isinstance(effect, Start):
+                instance.id = self._new_id(instance.server)
+                instance.scope = trio.CancelScope()
+                instance.refusal = None
+                self._nursery.start_soon(self._contained, instance)
+            else:
+                instance.scope.cancel()
+        self._linger_changed.set()
+
+    async def _contained(self, instance: _Instance) -> None:
+        await contained(f"server {instance.key.name}", self._serve, instance, log=log)
+
+    async def _end_the_unheld(self) -> None:
+        while True:
+            self._linger_changed = trio.Event()
+            due_at = self._leases.next_due()
+            with trio.move_on_at(due_at if due_at is not None else float("inf")):
+                await self._linger_changed.wait()
+            self._carry_out(self._leases.due(trio.current_time()))
+
+    # One instance
+
+    async def _serve(self, instance: _Instance) -> None:
+        """Run an instance from spawn to the end of its tree, and settle its lease."""
+        problem: CapdError | None = CapdError("capd itself failed over it; its log says where")
+        try:
+            with instance.scope:
+                await trio.sleep(max(0.0, instance.not_before - trio.current_time()))
+                await self._serve_run(instance)
+            problem = None
+        except* CapdError as errors:
+            problem = next(iter(leaves(errors)))
+        finally:
+            # Cancelled from outside, the whole actor ends, and leases with it.
+            if trio.current_effective_deadline() != float("-inf"):
+                self._settle(instance, problem)
+
+    async def _serve_run(self, instance: _Instance) -> None:
+        key = instance.key
+        run = ServerRun(
+            key.name, self._settings.version, log.bind(server=key.name, instance=instance.id)
+        )
+        instance.run = run
+        instance.runs += 1
+
+        def on_ready(lane: Lane) -> None:
+            instance.ready_at = trio.current_time()
+            self._lanes.put(instance.id, lane)
+            self._leases.ready(key)
+            instance.tell()
+            log.info(
+                "server_started",
+                server=key.name,
+                instance=instance.id,
+                pid=run.pid,
+                tools=len(run.tools),
+                protocol=lane.protocol_version,
+            )
+            self._bus.publish(messages.ServerStarted(key.name, key.identity, instance.id, run.pid))
+
+        def on_tools() -> None:
+            self._bus.publish(messages.ServerToolsChanged(key.name, instance.id))
+
+        try:
+            await run.serve(
+                self._process_spec(instance), self._spawn, on_ready=on_ready, on_tools=on_tools
+            )
+        finally:
+            self._lanes.take(instance.id)
+            run.pid = 0
+
+    def _settle(self, instance: _Instance, problem: CapdError | None) -> None:
+        """Bring the lease to where the instance is: gone."""
+        key = instance.key
+        was_ready_at, instance.ready_at = instance.ready_at, None
+        reason = "unused" if problem is None else str(problem)
+        log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
+        if was_ready_at is not None:
+            self._bus.publish(messages.ServerExited(key.name, key.identity, instance.id, reason))
+        if problem is None:
+            self._carry_out(self._leases.stopped(key))
+        else:
+            self._failed(instance, problem, was_ready_at)
+        instance.tell()
+        self._forget_old()
+
+    def _failed(self, instance: _Instance, problem: CapdError, was_ready_at: float | None) -> None:
+        now = trio.current_time()
+        if was_ready_at is not None and now - was_ready_at >= STEADY:
+            instance.failures = 0
+        instance.failures += 1
+        delay = self._backoff.delay(instance.failures, random())  # noqa: S311 - jitter
+        instance.not_before = now + delay
+        instance.last_error = str(problem)
+        if was_ready_at is not None:
+            self._leases.died(instance.key)
+            return
+        self._leases.failed(instance.key)
+        is_missing = isinstance(problem, MissingValueError)
+        instance.refusal = messages.ServerRefused(
+            instance.key.name,
+            "missing_secrets" if is_missing else "cannot_start",
+            str(problem),
+            problem.stderr if isinstance(problem, StartFailedError) else [],
+        )
+
+    def _process_spec(self, instance: _Instance) -> ProcessSpec:
+        server = instance.server
+        folders = Folders(cwd=instance.project, project=instance.project)
+        filled = resolved(server, self._environments.values(instance.session), folders)
+        is_shared = server.scope == "shared"
+        cwd = self._settings.shared_cwd if is_shared else Path(instance.project)
+        if not cwd.is_dir():
+            raise StartFailedError(f"its working directory {cwd} does not exist", [])
+        return ProcessSpec((filled.command, *filled.args), self._child_environment(filled.env), cwd)
+
+    def _child_environment(self, declared: Mapping[str, str]) -> dict[str, str]:
+        return child_environment(
+            self._settings.environment, declared, extra_path=self._settings.extra_path
+        )
+
+    # Dependencies
+
+    async def _install(self, request: messages.InstallDependencies) -> messages.Reply:
+        installed: list[str] = []
+        present: list[str] = []
+        environment = self._child_environment({})
+        for dependency, script in request.scripts.items():
+            try:
+                ran = await ensure_installed(Path(script), environment, self._settings.shared_cwd)
+            except InstallFailedError as error:
+                log.warning("dependency_failed", dependency=dependency, reason=str(error))
+                return messages.DependenciesFailed(dependency, str(error))
+            (installed if ran else present).append(dependency)
+        return messages.DependenciesReady(installed, present)
+
+    # What is known
+
+    def _new_id(self, server: ServerSpec) -> InstanceId:
+        return InstanceId(f"{server.name}-{next(self._ids)}")
+
+    def _by_id(self, instance_id: InstanceId) -> _Instance | None:
+        return next((i for i in self._instances.values() if i.id == instance_id), None)
+
+    def _sorted(self) -> list[_Instance]:
+        return sorted(self._instances.values(), key=lambda i: (i.key.name, i.id))
+
+    def _forget_old(self) -> None:
+        """Keep what failed for the status, but not without bound."""
+        for key, instance in list(self._instances.items()):
+            is_over = self._leases.state(key) is None
+            if is_over and (not instance.last_error or len(self._instances) > _MOST_RECORDS):
+                del self._instances[key]
+
+    def _entry(self, instance: _Instance) -> messages.ServerEntry:
+        now = trio.current_time()
+        state = self._leases.state(instance.key)
+        if state in {None, State.DOWN}:
+            name = "backing_off" if instance.not_before > now else "failed"
+        else:
+            assert state is not None
+            name = state.value
+        return messages.ServerEntry(
+            name=instance.key.name,
+            identity=instance.key.identity,
+            instance=instance.id,
+            scope=instance.server.scope,
+            project=instance.project,
+            state=name,
+            pid=instance.pid,
+            leases=list(self._leases.holders(instance.key)),
+            tools=len(instance.tools),
+            restarts=max(0, instance.runs - 1),
+            uptime=now - instance.ready_at if instance.ready_at is not None else 0.0,
+            last_error=instance.last_error,
+        )
+
+
+def uvx_folder() -> str:
+    """Return the folder of the `uv` that capd depends on, for servers run by `uvx`."""
+    from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
+
+    try:
+        return os.path.dirname(find_uv_bin())  # noqa: PTH120
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,293 @@
+"""Puts the daemon together: the only file that knows every actor.
+
+capd daemon run            the daemon, in the foreground
+capd embedder ADDRESS      the embedder's own process, started by the daemon
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from capd import __version__
+from capd.actors import curator_host, embedder, gateway, registry, supervisor
+from capd.actors.control import Control
+from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.adapters import platform
+from capd.adapters.configuration import Configuration, load_configuration
+from capd.adapters.connection import Connection
+from capd.adapters.lane import Lane
+from capd.adapters.log import configure_logs
+from capd.adapters.minilm import MiniLM
+from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.systemd import Notifier
+from capd.adapters.unix_listener import listener, make_private, sole_daemon
+from capd.core.errors import CapdError
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.supervision import Child, SupervisionGaveUpError, supervise
+from capd_protos.places import Places, places
+from capd_protos.types import ActorName, Address, InstanceId
+
+USAGE = "usage: python -m capd daemon run"
+FAILED = 1
+WRONG_USAGE = 2
+
+STOP_TIMEOUT = 10.0
+"""Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
+MOST_DESCRIPTORS = 16_384
+
+EVENTS = Address("inproc://events")
+_EMBEDDER_ENVIRONMENT = (
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "PYTHONPATH",
+    "TMPDIR",
+    "NO_COLOR",
+    "CAPD_LOG",
+)
+
+log = structlog.get_logger()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line names; return the exit code."""
+    match list(arguments):
+        case ["daemon", "run"]:
+            run = partial(_run_daemon, os.environ)
+        case ["embedder", address, idle]:
+            run = partial(_run_embedder, Address(address), float(idle))
+        case _:
+            sys.stderr.write(USAGE + "\n")
+            return WRONG_USAGE
+    configure_logs(os.environ)
+    try:
+        trio.run(run)
+    except CapdError as error:
+        sys.stderr.write(f"capd: {error}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _run_daemon(environment: "os._Environ[str]") -> None:
+    """Serve until a signal, or a client, asks the daemon to stop."""
+    where = places(environment, os.getuid())
+    socket_path = Path(where.socket)
+    notifier = Notifier(environment)
+    for private in dict.fromkeys([socket_path.parent, Path(where.run)]):
+        make_private(private)
+    for folder in (Path(where.state), Path(where.cache)):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sole_daemon(socket_path.with_name(socket_path.name + ".lock")))
+        if Path(where.run) != socket_path.parent:
+            # The same state under another socket is another daemon all the same.
+            stack.enter_context(sole_daemon(Path(where.run, "capd.sock.lock")))
+        configuration, problems = load_configuration(Path(where.config, "config.toml"), environment)
+        for problem in problems:
+            log.error("configuration_problem", reason=problem)
+        _raise_descriptor_limit()
+        server_listener = listener(socket_path, environment)
+        # Nothing of the daemon depends on where it was started, and no folder is kept busy.
+        os.chdir("/")
+        daemon = Daemon(where, configuration, problems, dict(environment), server_listener)
+        try:
+            await daemon.run(notifier)
+        finally:
+            notifier.stopping()
+            with contextlib.suppress(OSError):
+                socket_path.unlink()
+
+
+class Daemon:
+    """All actors of one daemon, and how they are told to stop."""
+
+    def __init__(
+        self,
+        where: Places,
+        configuration: Configuration,
+        problems: list[str],
+        environment: Mapping[str, str],
+        server_listener: trio.SocketListener,
+    ) -> None:
+        self._where = where
+        self._configuration = configuration
+        self._problems = problems
+        self._environment = environment
+        self._listener = server_listener
+        self._started_at = time.monotonic()
+        self._scope = trio.CancelScope()
+
+    async def run(self, notifier: Notifier) -> None:
+        """Start every actor in its order, serve, and stop them in reverse."""
+        async with (
+            Bus(self._addresses(), ActorName("daemon"), events=EVENTS, bind_events=True) as bus,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(self._follow_signals)
+            with self._scope:
+                try:
+                    await nursery.start(
+                        partial(supervise, self._children(bus), stop_timeout=STOP_TIMEOUT)
+                    )
+                    log.info("daemon_ready", socket=self._where.socket, version=__version__)
+                    notifier.ready(f"serving {self._where.socket}")
+                    await trio.sleep_forever()
+                finally:
+                    nursery.cancel_scope.cancel()
+        log.info("daemon_stopped")
+
+    def stop(self) -> None:
+        """End the daemon in good order."""
+        # A moment for the answer to whoever asked for it.
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + 0.05)
+
+    def described(self) -> dict[str, Any]:
+        """Return the daemon's own part of the status."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_s": round(time.monotonic() - self._started_at, 3),
+            "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
+            "socket": self._where.socket,
+            "degraded": list(self._problems),
+        }
+
+    async def _follow_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                log.info("signal_received", signal=signal.Signals(number).name)
+                if self._scope.deadline != float("inf"):
+                    # Asked twice: the guards end every server when this process is gone.
+                    os._exit(FAILED)
+                self.stop()
+
+    def _addresses(self) -> dict[ActorName, Address]:
+        names = (registry.NAME, supervisor.NAME, curator_host.NAME)
+        addresses = {name: Address(f"inproc://{name}") for name in names}
+        is_apart = self._configuration.embedder.placement == "process"
+        socket = Path(self._where.run, "embedder.ipc")
+        addresses[embedder.NAME] = Address(f"ipc://{socket}" if is_apart else "inproc://embedder")
+        return addresses
+
+    def _children(self, bus: Bus) -> list[Child]:
+        where, configuration = self._where, self._configuration
+        lanes: Handover[InstanceId, Lane] = Handover()
+        connections: Handover[int, Connection] = Handover()
+        environments = SessionEnvironments()
+        shared_cwd = Path(where.state, "shared")
+        shared_cwd.mkdir(mode=0o700, exist_ok=True)
+        settings = supervisor.SupervisorSettings(
+            linger=configuration.servers.linger,
+            shared_cwd=shared_cwd,
+            environment=self._environment,
+            extra_path=supervisor.uvx_folder(),
+            version=__version__,
+        )
+        control = Control(bus, environments, daemon=self.described, stop=self.stop)
+        return [
+            self._embedder_child(bus),
+            Child(
+                registry.NAME,
+                lambda task_status: registry.Registry(
+                    bus,
+                    Path(where.config, "taps.toml"),
+                    Path(where.cache, "vectors.bin"),
+                ).run(task_status=task_status),
+            ),
+            Child(
+                supervisor.NAME,
+                lambda task_status: supervisor.Supervisor(bus, lanes, environments, settings).run(
+                    task_status=task_status
+                ),
+            ),
+            Child(
+                curator_host.NAME,
+                lambda task_status: curator_host.CuratorHost(
+                    bus,
+                    connections,
+                    lanes,
+                    environments,
+                    cap=configuration.sessions.capabilities,
+                    version=__version__,
+                ).run(task_status=task_status),
+            ),
+            Child(
+                "gateway",
+                lambda task_status: gateway.Gateway(
+                    bus, self._listener, connections, control, __version__
+                ).run(task_status=task_status),
+            ),
+        ]
+
+    def _embedder_child(self, bus: Bus) -> Child:
+        settings = self._configuration.embedder
+        if settings.placement == "daemon":
+            return Child(
+                embedder.NAME,
+                lambda task_status: embedder.Embedder(
+                    bus, load_model, idle=settings.idle, on_idle="unload"
+                ).run(task_status=task_status),
+            )
+        address = self._addresses()[embedder.NAME]
+        # -P: the folder that the daemon was started in must not be searched for modules.
+        argv = [sys.executable, "-P", "-m", "capd", "embedder", address, str(settings.idle)]
+        kept = {
+            key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
+        }
+        # onnxruntime uploads usage data unless this is set before it is imported.
+        keeper_environment = {**kept, "ORT_DISABLE_TELEMETRY": "1"}
+        return Child(
+            embedder.NAME,
+            lambda task_status: EmbedderKeeper(bus, argv, keeper_environment).run(
+                task_status=task_status
+            ),
+        )
+
+
+def load_model() -> MiniLM:
+    """Load the pinned model, and give back what loading it took."""
+    return MiniLM(after_load=platform.trim_memory)
+
+
+async def _run_embedder(address: Address, idle: float) -> None:
+    """Be the embedder at `address` until idle, or until the daemon is gone."""
+    async with (
+        Bus({embedder.NAME: address}, embedder.NAME) as bus,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
+        await embedder.Embedder(bus, load_model, idle=idle, on_idle="end").run()
+        nursery.cancel_scope.cancel()
+
+
+async def _end_with_stdin(scope: trio.CancelScope) -> None:
+    """End when the daemon, which holds the other end of our standard input, is gone."""
+    stdin = trio.lowlevel.FdStream(os.dup(0))
+    while await stdin.receive_some(1024):
+        pass
+    scope.cancel()
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many descriptors as two per session and four per server may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+__all__ = ["Daemon", "SupervisionGaveUpError", "main"]
