@@ -1,0 +1,386 @@
+"""The `capd` command beyond `capd mcp`: asks the daemon, and says what it answered.
+
+Exit codes: 0 fine, 1 failed, 2 usage, 3 daemon not running, 4 degraded. With `--json` the
+daemon's result object is printed as it came.
+"""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import click
+
+from capd_client import tables
+from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.taps import TapError, TapList
+from capd_protos.places import Places, places
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_DAEMON = 3
+EXIT_DEGRADED = 4
+
+START_HINT = "Start it with: capd daemon run"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """The command failed; what happened goes to stderr, its first line behind the name."""
+
+    exit_code: ClassVar[int] = EXIT_FAILED
+
+    def show(self, file: Any = None) -> None:
+        """Print the message."""
+        stream = sys.stderr if file is None else file
+        click.echo(f"capd: {tables.printable(self.message, keep_lines=True)}", file=stream)
+
+
+class NoDaemon(Failure):
+    """There is no daemon to ask."""
+
+    exit_code: ClassVar[int] = EXIT_NO_DAEMON
+
+
+class _Capd(click.Group):
+    """The group that turns what can go wrong into one line for a person."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            return super().invoke(ctx)
+        except DaemonDownError as error:
+            raise NoDaemon(f"{error}\n{START_HINT}") from None
+        except ControlError as error:
+            raise Failure(error.message) from None
+        except TapError as error:
+            raise Failure(str(error)) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise Failure(f"{where}{error.strerror or error}") from None
+
+
+def _places() -> Places:
+    return places(os.environ, os.getuid())
+
+
+def _ask(method: str, **params: Any) -> dict[str, Any]:
+    """Return the daemon's result; parameters that are not given are left out."""
+    with Control(_places().socket) as control:
+        return control.call(method, {key: value for key, value in params.items() if value != ""})
+
+
+def _print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    # ASCII: what servers say must not steer a terminal, and any JSON parser gives it back.
+    click.echo(json.dumps(result, indent=indent))
+
+
+def _session_option(command: _F) -> _F:
+    return click.option(
+        "--session",
+        metavar="KEY",
+        default="",
+        envvar="CAPD_SESSION",
+        help="Act for this session; may be left out while there is one.",
+    )(command)
+
+
+def _json_option(command: _F) -> _F:
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON."
+    )(command)
+
+
+def _text_of(words: tuple[str, ...]) -> str:
+    """Return the words as one text; a lone `-` reads it from standard input."""
+    text = " ".join(words)
+    if text == "-":
+        text = sys.stdin.read().strip()
+    if not text.strip():
+        raise click.UsageError("the text is empty")
+    return text
+
+
+@click.group(cls=_Capd, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Every editor and agent gets the MCP tools it needs, when it needs them."""
+
+
+def _reading(
+    name: str, help_text: str, show: Callable[[Mapping[str, Any]], None]
+) -> Callable[..., None]:
+    """Register a command that asks `name` and shows the answer."""
+
+    @cli.command(name, help=help_text)
+    @_json_option
+    def command(*, as_json: bool) -> None:
+        result = _ask(name)
+        if as_json:
+            _print_json(result)
+        else:
+            show(result)
+        if name == "status" and (result.get("daemon") or {}).get("degraded"):
+            click.get_current_context().exit(EXIT_DEGRADED)
+
+    return command
+
+
+_reading(
+    "status", "Say how the daemon is: taps, sessions, servers, decisions.", tables.print_status
+)
+_reading("caps", "List every capability, and why it is not used.", tables.print_capabilities)
+_reading("servers", "List every server, and who holds it.", tables.print_servers)
+_reading("sessions", "List every session.", tables.print_sessions)
+
+
+@cli.command()
+@_session_option
+@_json_option
+def tools(*, session: str, as_json: bool) -> None:
+    """List the tools that a session sees."""
+    result = _ask("tools", session=session)
+    if as_json:
+        _print_json(result)
+    else:
+        tables.print_tools(result)
+
+
+@cli.command()
+@click.argument("text", nargs=-1, required=True)
+@click.option("--limit", default=5, show_default=True, type=click.IntRange(min=1))
+@_json_option
+def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Rank capabilities for TEXT without switching any on."""
+    result = _ask("discover", intent=_text_of(text), limit=limit)
+    if as_json:
+        _print_json(result)
+    else:
+        tables.print_hits(result)
+
+
+@cli.command()
+@click.argument("name")
+@_session_option
+@_json_option
+def enable(*, name: str, session: str, as_json: bool) -> None:
+    """Switch the capability NAME on."""
+    _switch("enable", name, session, as_json=as_json)
+
+
+@cli.command()
+@click.argument("name")
+@_session_option
+@_json_option
+def disable(*, name: str, session: str, as_json: bool) -> None:
+    """Switch the capability NAME off."""
+    _switch("disable", name, session, as_json=as_json)
+
+
+def _switch(method: str, name: str, session: str, *, as_json: bool) -> None:
+    result = _ask(method, name=name, session=session)
+    is_ok = bool(result.get("ok"))
+    if as_json:
+        _print_json(result)
+    elif is_ok:
+        tables.say(result.get("text", ""), keep_lines=True)
+        tables.print_changes(result.get("changed") or {})
+    if not is_ok:
+        _fail(f"{name} was not {method}d: {result.get('text') or 'no reason given'}")
+
+
+def _fail(message: str) -> NoReturn:
+    raise Failure(message)
+
+
+@cli.command()
+@click.argument("text", nargs=-1, required=True)
+@_session_option
+@_json_option
+def turn(*, text: tuple[str, ...], session: str, as_json: bool) -> None:
+    """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
+    result = _ask("turn", text=_text_of(text), session=session)
+    if as_json:
+        _print_json(result)
+    elif not result.get("problem"):
+        tables.print_turn(result)
+    if result.get("problem"):
+        _fail(f"{result.get('name')} could not be switched on: {result['problem']}")
+
+
+@cli.command()
+@click.argument("name")
+@click.argument("arguments", metavar="[JSON]", default="{}")
+@_session_option
+@_json_option
+def call(*, name: str, arguments: str, session: str, as_json: bool) -> None:
+    """Call the tool NAME with the arguments JSON; `-` reads them from standard input."""
+    if arguments == "-":
+        arguments = sys.stdin.read()
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"the arguments are not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise click.UsageError('the arguments are a JSON object, such as {"path": "/src"}')
+    result = _ask("call", name=name, arguments=value, session=session)
+    outcome = result.get("outcome")
+    answer = result.get("result") or {}
+    if as_json:
+        _print_json(result)
+    else:
+        tables.print_result(answer)
+    if outcome != "result":
+        _fail(f"{name}: {outcome}: {result.get('message') or 'no reason given'}")
+    if answer.get("isError"):
+        _fail(f"{name} answered with an error")
+
+
+@cli.command()
+@click.argument("topics", nargs=-1)
+@_json_option
+def events(*, topics: tuple[str, ...], as_json: bool) -> None:
+    """Follow what happens, all of it or the TOPICS (by prefix), until interrupted."""
+    with Control(_places().socket) as control:
+        try:
+            for event in control.events(list(topics)):
+                if as_json:
+                    _print_json(event, indent=None)
+                else:
+                    tables.print_event(event)
+        except KeyboardInterrupt:
+            return
+
+
+@cli.command()
+@_json_option
+def reload(*, as_json: bool) -> None:
+    """Read the taps again."""
+    result = _ask("reload")
+    taps = result.get("taps") or []
+    if as_json:
+        _print_json(result)
+    else:
+        for each in taps:
+            click.echo(tables.tap_line(each))
+    broken = [str(each.get("name")) for each in taps if each.get("error")]
+    if broken:
+        _fail(f"not reloaded, the last good state is in use: {', '.join(broken)}")
+
+
+@cli.command()
+@_json_option
+def stop(*, as_json: bool) -> None:
+    """Stop the daemon."""
+    result = _ask("stop")
+    if as_json:
+        _print_json(result)
+    else:
+        click.echo("capd is stopping")
+
+
+@cli.group()
+def tap() -> None:
+    """Add, list and remove taps, the folders that hold capabilities."""
+
+
+@tap.command("add")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--name", default=None, help="Its name here.  [default: the folder's name]")
+def tap_add(*, path: Path, name: str | None) -> None:
+    """Add the tap in the folder PATH."""
+    added = TapList(_places().config).add(path, name)
+    try:
+        result = _ask("reload")
+    except DaemonDownError:
+        click.echo(f"{added['name']}: will be loaded when the daemon starts")
+        return
+    for each in result.get("taps") or []:
+        if each.get("name") == added["name"]:
+            click.echo(tables.tap_line(each))
+            if each.get("error"):
+                _fail(f"{added['name']} is on the list and was not loaded")
+            return
+    _fail(f"{added['name']} is on the list, and the daemon has not loaded it: see capd status")
+
+
+@tap.command("list")
+@_json_option
+def tap_list(*, as_json: bool) -> None:
+    """List the taps that were added."""
+    taps = TapList(_places().config).read()
+    if as_json:
+        _print_json({"schema": 1, "taps": taps})
+    else:
+        tables.print_taps(taps)
+
+
+@tap.command("remove")
+@click.argument("name")
+def tap_remove(*, name: str) -> None:
+    """Take the tap NAME off the list; its folder stays."""
+    TapList(_places().config).remove(name)
+    try:
+        _ask("reload")
+    except DaemonDownError:
+        click.echo(f"{name}: will not be loaded when the daemon starts")
+        return
+    click.echo(f"{name}: removed")
+
+
+@cli.group()
+def daemon() -> None:
+    """Run the daemon."""
+
+
+@daemon.command(
+    "run",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def daemon_run(*, arguments: tuple[str, ...]) -> None:
+    """Run the daemon in the foreground."""
+    sys.stdout.flush()
+    # -P: a folder `capd` in the working directory is not the daemon.
+    command = [sys.executable, "-P", "-m", "capd", "daemon", "run", *arguments]
+    os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell
+
+
+@cli.command()
+@click.argument("socket", required=False)
+def mcp(*, socket: str | None) -> None:
+    """Serve an editor on standard input and output; editors start this."""
+    from capd_client import shim  # noqa: PLC0415
+
+    click.get_current_context().exit(shim.main([socket] if socket else []))
+
+
+@cli.command()
+@_json_option
+def version(*, as_json: bool) -> None:
+    """Say which version this is, and which one runs."""
+    from importlib.metadata import version as version_of  # noqa: PLC0415
+
+    running: Mapping[str, Any] | None = None
+    try:
+        with Control(_places().socket) as control:
+            running = control.daemon
+    except DaemonDownError:
+        running = None
+    if as_json:
+        _print_json({"schema": 1, "client": version_of("capd"), "daemon": running})
+        return
+    click.echo(f"capd {version_of('capd')}")
+    if running is None:
+        click.echo("daemon: not running")
+    else:
+        tables.say(f"daemon {running.get('version', '?')}, pid {running.get('pid', '?')}")

@@ -1,0 +1,233 @@
+"""A connection of role `control` to the daemon: one question at a time, or its events.
+
+Standard library only, so that a command which asks the daemon starts at once.
+"""
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from capd_protos import SOCKET_PROTOCOL
+
+LINE_LIMIT_BYTES = 32 * 1024 * 1024
+_READ_BYTES = 256 * 1024
+_CONNECT_TIMEOUT = 5.0
+_CONNECT_PAUSE = 0.05
+_TIMEOUT = 30.0
+_LONG_TIMEOUT = 600.0
+"""A capability may install what it needs before it is on, and a tool may take its time."""
+_LONG = frozenset({"turn", "enable", "disable", "call", "reload"})
+
+
+class DaemonDownError(Exception):
+    """Nobody answers at the socket."""
+
+    def __init__(self, path: str, reason: str = "") -> None:
+        super().__init__(f"no daemon at {path}" + (f" ({reason})" if reason else ""))
+        self.path = path
+
+
+class ControlError(Exception):
+    """The daemon answered with an error, or not as docs/protocol.md has it."""
+
+    def __init__(self, code: int, name: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name
+        self.message = message
+
+
+class Control:
+    """Asks the daemon at `path`, connecting when first asked.
+
+    Raises:
+        DaemonDownError: nobody answers at `path`, or the daemon went away.
+        ControlError: the daemon refused, or gave an error.
+    """
+
+    def __init__(self, path: str, *, client: str = "capd", timeout: float | None = None) -> None:
+        self._path = path
+        self._client = client
+        self._timeout = timeout
+        self._sock: socket.socket | None = None
+        self._buffer = bytearray()
+        self._last_id = 0
+        self.daemon: Mapping[str, Any] = {}
+        """The daemon of the welcome: `version` and `pid`."""
+
+    def __enter__(self) -> Self:
+        """Connect on entry, so that a missing daemon is known before the first question."""
+        self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Open the connection unless it is open."""
+        if self._sock is not None:
+            return
+        self._sock = self._reach()
+        self._sock.settimeout(_CONNECT_TIMEOUT)
+        try:
+            hello = {"capd": "hello", "protocol": SOCKET_PROTOCOL, "role": "control"}
+            self._write({**hello, "client": {"name": self._client}})
+            frame = self._read()
+        except BaseException:
+            self.close()
+            raise
+        if frame.get("capd") == "welcome":
+            self.daemon = frame.get("daemon", {})
+            return
+        self.close()
+        if frame.get("capd") == "refused":
+            message = str(frame.get("message") or frame.get("code"))
+            raise ControlError(0, str(frame.get("code")), message)
+        raise ControlError(0, "protocol", f"what listens at {self._path} is not capd")
+
+    def close(self) -> None:
+        """Close the connection; asking again opens another."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        self._buffer.clear()
+
+    def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ask `method` and return its result."""
+        self.connect()
+        default = _LONG_TIMEOUT if method in _LONG else _TIMEOUT
+        timeout = default if self._timeout is None else self._timeout
+        self._connected().settimeout(timeout)
+        self._last_id += 1
+        key = self._last_id
+        self._write({"jsonrpc": "2.0", "id": key, "method": method, "params": dict(params or {})})
+        while True:
+            message = self._read()
+            # A line that the daemon could not read is answered without an id.
+            if message.get("id") == key or ("id" in message and message["id"] is None):
+                return _result_of(message)
+
+    def events(self, topics: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield `topic` and `event` of everything that happens, until the daemon goes."""
+        self.call("events", {"topics": topics or []})
+        self._connected().settimeout(None)
+        while True:
+            try:
+                message = self._read()
+            except DaemonDownError:
+                return
+            if message.get("method") == "event" and isinstance(message.get("params"), dict):
+                yield message["params"]
+
+    def _reach(self) -> socket.socket:
+        """Return a connected socket whose other end is ours."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(0)
+        give_up_at = time.monotonic() + _CONNECT_TIMEOUT
+        while True:
+            try:
+                sock.connect(self._path)
+                break
+            except BlockingIOError:
+                # The backlog is full: the daemon is there, and busy.
+                if time.monotonic() < give_up_at:
+                    time.sleep(_CONNECT_PAUSE)
+                    continue
+                sock.close()
+                raise DaemonDownError(self._path, "it does not take connections") from None
+            except OSError as error:
+                sock.close()
+                is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
+                reason = "" if is_absent else (error.strerror or str(error))
+                raise DaemonDownError(self._path, reason) from None
+        uid = peer_uid(sock)
+        if uid != os.getuid():
+            sock.close()
+            text = f"the daemon at {self._path} runs as user {uid}, not as you: remove that socket"
+            raise ControlError(0, "stranger", text)
+        return sock
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        # A link frame is told by its first bytes: no space behind the colon.
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        try:
+            self._connected().sendall(line)
+        except OSError as error:
+            raise self._broken(error) from None
+
+    def _read(self) -> dict[str, Any]:
+        """Return the next message."""
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            self._fill()
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if isinstance(message, dict):
+            return message
+        self.close()
+        raise ControlError(0, "protocol", f"what listens at {self._path} is not capd")
+
+    def _fill(self) -> None:
+        if len(self._buffer) > LINE_LIMIT_BYTES:
+            self.close()
+            raise ControlError(0, "protocol", f"a line of the daemon at {self._path} has no end")
+        try:
+            chunk = self._connected().recv(_READ_BYTES)
+        except OSError as error:
+            raise self._broken(error) from None
+        if not chunk:
+            self.close()
+            raise DaemonDownError(self._path, "it closed the connection")
+        self._buffer += chunk
+
+    def _connected(self) -> socket.socket:
+        if self._sock is None:
+            raise DaemonDownError(self._path)
+        return self._sock
+
+    def _broken(self, error: OSError) -> Exception:
+        self.close()
+        if isinstance(error, TimeoutError):
+            text = f"the daemon at {self._path} did not answer in time; `capd status` may say why"
+            return ControlError(0, "timeout", text)
+        return DaemonDownError(self._path, error.strerror or "the connection broke")
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """Return the user at the far end of `sock`; our own where the platform cannot say."""
+    if sys.platform != "linux":
+        return os.getuid()
+    size = struct.calcsize("3i")
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)
+
+
+def _result_of(message: Mapping[str, Any]) -> dict[str, Any]:
+    error = message.get("error")
+    if isinstance(error, dict):
+        code = error.get("code")
+        data = error.get("data")
+        name = data.get("code") if isinstance(data, dict) else ""
+        text = str(error.get("message") or "the daemon gave no reason")
+        raise ControlError(code if isinstance(code, int) else 0, str(name or code), text)
+    result = message.get("result")
+    if not isinstance(result, dict):
+        raise ControlError(0, "protocol", "the daemon answered with neither a result nor an error")
+    return result

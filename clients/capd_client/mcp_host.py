@@ -1,0 +1,142 @@
+"""The least an MCP host does: starts a stdio server, asks it, hears its notifications.
+
+It stands in for an editor where there is none: in `make run` and in tests of the whole.
+"""
+
+import json
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+PROTOCOL_VERSION = "2025-11-25"
+
+
+class HostError(Exception):
+    """The server did not do what was asked of it; the text says what."""
+
+
+class McpHost:
+    """One client, over the standard streams of the command that it starts.
+
+    Raises:
+        HostError: no answer within `timeout` seconds, or an error.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        self.process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+        )
+        self._last_id = 0
+        self._lines: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._notifications: list[dict[str, Any]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def initialize(self, name: str, timeout: float = 30.0) -> dict[str, Any]:
+        """Complete the handshake; return its result."""
+        params = {
+            "protocolVersion": PROTOCOL_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": name, "version": "1"},
+        }
+        result = self.ask("initialize", params, timeout)
+        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return result
+
+    def ask(
+        self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 60.0
+    ) -> dict[str, Any]:
+        """Return the result of a request."""
+        self._last_id += 1
+        request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params or {}}
+        self._write(request)
+        while True:
+            message = self._next(f"an answer to {method}", timeout)
+            if message.get("id") != self._last_id:
+                self._notifications.append(message)
+            elif "error" in message:
+                raise HostError(f"{method}: {message['error'].get('message')}")
+            else:
+                return dict(message["result"])
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the tools that are listed now."""
+        return list(self.ask("tools/list")["tools"])
+
+    def call(
+        self, name: str, arguments: Mapping[str, Any], timeout: float = 60.0
+    ) -> dict[str, Any]:
+        """Return the result of a tool call."""
+        return self.ask("tools/call", {"name": name, "arguments": dict(arguments)}, timeout)
+
+    def heard(self, method: str, timeout: float = 30.0) -> dict[str, Any]:
+        """Return the next notification of `method`, waiting for it."""
+        while True:
+            for at, message in enumerate(self._notifications):
+                if message.get("method") == method:
+                    return self._notifications.pop(at)
+            self._notifications.append(self._next(f"a notification {method}", timeout))
+
+    def leave(self, timeout: float = 10.0) -> int:
+        """Close the server's input and return its exit code."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            self.process.stdin.close()
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise HostError(f"the server has closed its input: {error}") from None
+
+    def _next(self, what: str, timeout: float) -> dict[str, Any]:
+        try:
+            message = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            raise HostError(f"no {what.removeprefix('an ')} within {timeout:g} s") from None
+        if message is None:
+            raise HostError(f"the server ended while {what} was waited for")
+        return message
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            for line in self.process.stdout:
+                self._lines.put(json.loads(line))
+        except (OSError, ValueError):
+            # Closed by `leave`, or not JSON: either way nothing more is to be had.
+            pass
+        self._lines.put(None)
+
+
+def without_capd(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment without capd's own variables, for a place of one's own."""
+    return {k: v for k, v in (env or os.environ).items() if not k.startswith("CAPD_")}

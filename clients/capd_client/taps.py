@@ -1,0 +1,144 @@
+"""The list of taps, `<config>/taps.toml`: `[[taps]]` with `name` and `path`, oldest first.
+
+Whatever else a person wrote into the file stays as it is. It is replaced as a whole, so that
+a reader sees the list before or after a change and nothing in between.
+"""
+
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_STARTER = "starter"
+"""The tap that comes with capd."""
+
+
+class TapError(Exception):
+    """The list cannot be changed so; the text says why, and what to do."""
+
+
+class TapList:
+    """The taps of one configuration folder."""
+
+    def __init__(self, config: str) -> None:
+        self._folder = Path(config)
+        self.path = self._folder / "taps.toml"
+
+    def read(self) -> list[dict[str, str]]:
+        """Return `name` and `path` of each tap."""
+        return self._entries(self._load())
+
+    def add(self, folder: Path, name: str | None = None) -> dict[str, str]:
+        """Append the tap in `folder` and return its entry."""
+        folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100 - keeps symlinks
+        if not (folder / "capabilities").is_dir():
+            raise TapError(
+                f"{folder} is no tap: it has no folder `capabilities`\n"
+                "Name the folder that holds it, or clone the tap first."
+            )
+        name = folder.name if name is None else name
+        _check_name(name)
+        with self._locked():
+            document = self._load()
+            for entry in self._entries(document):
+                if entry["name"] == name:
+                    raise TapError(
+                        f"a tap named {name} is there already, at {entry['path']}\n"
+                        "Give this one another name with --name."
+                    )
+            tap = {"name": name, "path": str(folder)}
+            _append(document, tap)
+            self._store(document)
+        return tap
+
+    def remove(self, name: str) -> None:
+        """Take the tap `name` off the list; its folder stays."""
+        with self._locked():
+            document = self._load()
+            names = [entry["name"] for entry in self._entries(document)]
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise TapError(f"no tap named {name} in {self.path}\nThere are: {known}.")
+            taps: Any = document["taps"]
+            del taps[names.index(name)]
+            self._store(document)
+
+    def _load(self) -> "TOMLDocument":
+        import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
+        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+        try:
+            return tomlkit.parse(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return tomlkit.document()
+        except (TOMLKitError, UnicodeDecodeError) as error:
+            raise TapError(f"{self.path} is not TOML: {error}\nCorrect it by hand.") from None
+
+    def _entries(self, document: "TOMLDocument") -> list[dict[str, str]]:
+        taps = document.unwrap().get("taps", [])
+        if not isinstance(taps, list) or not all(_is_entry(each) for each in taps):
+            raise TapError(
+                f"in {self.path} `taps` is not a list of tables with `name` and `path`\n"
+                "Correct it by hand."
+            )
+        return [{"name": each["name"], "path": each["path"]} for each in taps]
+
+    def _store(self, document: "TOMLDocument") -> None:
+        descriptor, temporary = tempfile.mkstemp(dir=self._folder, prefix=".taps.", suffix=".toml")
+        try:
+            # mkstemp makes it 0600.
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(document.as_string())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep two commands from reading the same list and losing one another's change."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._folder / ".taps.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise TapError(
+            f"{name!r} is no name for a tap: letters, digits, dots, dashes and underscores are\n"
+            "Give it one with --name."
+        )
+    if name == _STARTER:
+        raise TapError(
+            f"{_STARTER} is the tap that comes with capd\nGive this one another name with --name."
+        )
+
+
+def _is_entry(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and isinstance(value.get("path"), str)
+    )
+
+
+def _append(document: "TOMLDocument", tap: dict[str, str]) -> None:
+    import tomlkit  # noqa: PLC0415
+
+    if "taps" not in document:
+        document["taps"] = tomlkit.aot()
+    table: Any = tomlkit.table()
+    table.update(tap)
+    taps: Any = document["taps"]
+    taps.append(table)

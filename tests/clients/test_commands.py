@@ -1,0 +1,562 @@
+"""The `capd` command as a person or a script sees it: output, exit codes, errors."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from capd_client import commands, tables
+
+from .conftest import PATIENT, FakeDaemon
+
+Start = Callable[..., FakeDaemon]
+Run = Callable[..., Result]
+
+SESSION = {
+    "key": "zed-1",
+    "client": "zed",
+    "pid": 812,
+    "project": "/src/app",
+    "mode": "auto",
+    "active": [
+        {"kind": "capability", "name": "git", "last_used_at": 1.0},
+        {"kind": "capability", "name": "fs", "last_used_at": 2.0},
+    ],
+    "cap": 5,
+    "surface": 12,
+    "available": 340,
+    "age_s": 61,
+    "tokens": 900,
+    "tokens_saved": 41_000,
+}
+SERVER = {
+    "name": "git",
+    "identity": "9c1e",
+    "scope": "project",
+    "state": "ready",
+    "pid": 99,
+    "leases": ["zed-1"],
+    "tools": 12,
+    "restarts": 0,
+    "uptime_s": 3_700,
+    "last_error": "",
+}
+TAP = {
+    "name": "octomind-tap",
+    "path": "/taps/octomind",
+    "revision": "abc123abc123",
+    "routable": 58,
+    "unroutable": {"a": "no server", "b": "no server", "c": "unsupported transport"},
+    "findings": [],
+    "error": "",
+}
+TAP_LINE = "octomind-tap: 58 routable, 3 not (no server: 2; unsupported transport: 1)"
+STATUS = {
+    "schema": 1,
+    "daemon": {
+        "version": "0.1.0",
+        "pid": 77,
+        "uptime_s": 90_061,
+        "rss_bytes": 88 << 20,
+        "degraded": [],
+    },
+    "embedder": {"state": "ready", "model": "minilm-int8", "reason": ""},
+    "taps": [TAP],
+    "sessions": [SESSION],
+    "servers": [SERVER],
+    "decisions": [
+        {"session": "zed-1", "at": 1.0, "outcome": "abstain", "reason": "below_threshold"}
+    ],
+}
+TURN = {
+    "schema": 1,
+    "session": "zed-1",
+    "outcome": "activate",
+    "name": "git",
+    "reason": "",
+    "top": [{"name": "git", "score": 0.71}],
+    "changed": {"added": ["git__git_log"], "removed": ["fs__read"]},
+    "ms": 412.5,
+    "problem": "",
+}
+SWITCHED = {
+    "schema": 1,
+    "session": "zed-1",
+    "ok": True,
+    "text": "git is on",
+    "changed": {"added": ["git__git_log"], "removed": []},
+}
+CALLED = {
+    "schema": 1,
+    "session": "zed-1",
+    "outcome": "result",
+    "result": {"content": [{"type": "text", "text": "one\ntwo"}, {"type": "image", "data": "AA"}]},
+}
+ANSWERS: dict[str, Any] = {
+    "status": STATUS,
+    "caps": {
+        "schema": 1,
+        "capabilities": [
+            {"tap": "t", "name": "git", "provider": "p", "routable": True, "servers": ["git"]},
+            {"tap": "t", "name": "x", "provider": "p", "routable": False, "reason": "no server"},
+        ],
+    },
+    "servers": {"schema": 1, "servers": [SERVER]},
+    "sessions": {"schema": 1, "sessions": [SESSION]},
+    "tools": {
+        "schema": 1,
+        "session": "zed-1",
+        "tools": [{"name": "git__git_log", "description": "Show the log.\nMore."}],
+    },
+    "discover": {"schema": 1, "hits": [{"tap": "t", "name": "git", "score": 0.5}]},
+    "turn": TURN,
+    "enable": SWITCHED,
+    "disable": SWITCHED,
+    "call": CALLED,
+    "reload": {"schema": 1, "taps": [TAP]},
+    "stop": {"schema": 1, "stopping": True},
+}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
+    """Run a command as `capd` would, and return what it printed."""
+    for name in list(os.environ):
+        if name.startswith(("CAPD_", "XDG_")):
+            monkeypatch.delenv(name)
+
+    def run(*arguments: str, input: str | None = None, **env: str) -> Result:  # noqa: A002
+        return CliRunner().invoke(
+            commands.cli, arguments, input=input, env={**base_env, **env}, prog_name="capd"
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "method", ["status", "caps", "servers", "sessions", "tools", "reload", "stop"]
+)
+def test_json_is_the_daemons_result_and_nothing_else(
+    start_daemon: Start, run: Run, method: str
+) -> None:
+    start_daemon(ANSWERS)
+
+    result = run(method, "--json")
+
+    assert json.loads(result.stdout) == ANSWERS[method]
+    assert (result.stderr, result.exit_code) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_sent"),
+    [
+        (("tools", "--session", "s"), {"method": "tools", "params": {"session": "s"}}),
+        (
+            ("discover", "git", "log", "--limit", "2"),
+            {"method": "discover", "params": {"intent": "git log", "limit": 2}},
+        ),
+        (
+            ("enable", "git", "--session", "s"),
+            {"method": "enable", "params": {"name": "git", "session": "s"}},
+        ),
+        (("disable", "t/git"), {"method": "disable", "params": {"name": "t/git"}}),
+        (
+            ("turn", "--session", "s", "what changed?"),
+            {"method": "turn", "params": {"text": "what changed?", "session": "s"}},
+        ),
+        (
+            ("call", "git__git_log", '{"n": 1}'),
+            {"method": "call", "params": {"name": "git__git_log", "arguments": {"n": 1}}},
+        ),
+        (("call", "x"), {"method": "call", "params": {"name": "x", "arguments": {}}}),
+    ],
+)
+def test_a_command_asks_what_it_was_told(
+    start_daemon: Start, run: Run, arguments: tuple[str, ...], request_sent: dict[str, Any]
+) -> None:
+    daemon = start_daemon(ANSWERS)
+
+    result = run(*arguments, "--json")
+
+    assert daemon.requests() == [request_sent]
+    assert json.loads(result.stdout) == ANSWERS[request_sent["method"]]
+    assert result.exit_code == 0
+
+
+def test_the_session_may_come_from_the_environment(start_daemon: Start, run: Run) -> None:
+    daemon = start_daemon(ANSWERS)
+
+    run("turn", "-", input="what changed?\n", CAPD_SESSION="from-env")
+
+    params = {"text": "what changed?", "session": "from-env"}
+    assert daemon.requests() == [{"method": "turn", "params": params}]
+
+
+def test_status_is_one_screen(start_daemon: Start, run: Run) -> None:
+    start_daemon(ANSWERS)
+
+    result = run("status", TZ="UTC")
+
+    assert result.exit_code == 0
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert lines[:6] == [
+        "capd 0.1.0, pid 77, up 1 d 1 h, 88 MiB",
+        "model minilm-int8: ready",
+        "",
+        "taps",
+        f"  {TAP_LINE}  [abc123abc123]",
+        "",
+    ]
+    assert lines[6:10] == [
+        "sessions",
+        "  zed-1  zed 812  /src/app  12/340 tools, 900 tokens (41000 saved), 1 min 1 s old",
+        "    MCP active: 2/5 (git, fs)",
+        "",
+    ]
+    assert lines[10] == "servers"
+    assert lines[12].split() == [
+        *("git", "ready", "99", "project", "zed-1", "12", "1", "h", "1", "min", "0"),
+    ]
+    assert lines[15].split()[1:] == ["zed-1", "abstain", "below_threshold"]
+
+
+def test_a_degraded_daemon_is_told_by_the_exit_code(start_daemon: Start, run: Run) -> None:
+    degraded = {**STATUS, "daemon": {**STATUS["daemon"], "degraded": ["no model"]}}  # type: ignore[dict-item]
+    start_daemon({"status": degraded})
+
+    spoken, machine = run("status"), run("status", "--json")
+
+    assert "degraded: no model" in spoken.stdout.splitlines()
+    assert json.loads(machine.stdout) == degraded
+    assert (spoken.exit_code, machine.exit_code) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("caps",), ["t/git p yes git", "t/x p no: no server"]),
+        (("servers",), ["git ready 99 project zed-1 12 1 h 1 min 0"]),
+        (("sessions",), ["zed-1 zed 812 /src/app auto 12/340 900 41000 2/5 (git, fs)"]),
+        (("tools",), ["git__git_log Show the log."]),
+        (("discover", "log"), ["t/git 0.50"]),
+        (("reload",), []),
+    ],
+)
+def test_tables_have_a_row_for_each(
+    start_daemon: Start, run: Run, command: tuple[str, ...], expected: list[str]
+) -> None:
+    start_daemon(ANSWERS)
+
+    result = run(*command)
+
+    assert [" ".join(line.split()) for line in result.stdout.splitlines()[1:]] == expected
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("turn", "log"), "git is on in 412 ms\n  + git__git_log\n  - fs__read\n"),
+        (("enable", "git"), "git is on\n  + git__git_log\n"),
+        (("call", "x"), "one\ntwo\n[image  2 characters]\n"),
+        (("stop",), "capd is stopping\n"),
+        (
+            ("reload",),
+            f"{TAP_LINE}\n",
+        ),
+    ],
+)
+def test_acts_are_told_in_plain_words(
+    start_daemon: Start, run: Run, arguments: tuple[str, ...], expected: str
+) -> None:
+    start_daemon(ANSWERS)
+
+    result = run(*arguments)
+
+    assert (result.stdout, result.stderr, result.exit_code) == (expected, "", 0)
+
+
+def test_an_abstention_is_told_with_the_best_that_was_found(start_daemon: Start, run: Run) -> None:
+    abstained = {**TURN, "outcome": "abstain", "reason": "below_threshold", "changed": {}}
+    start_daemon({"turn": abstained})
+
+    result = run("turn", "hello")
+
+    assert result.stdout == "nothing is switched on in 412 ms: below_threshold (best: git 0.71)\n"
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "said"),
+    [
+        (
+            ("turn", "log"),
+            {**TURN, "problem": "git cannot start"},
+            "capd: git could not be switched on: git cannot start\n",
+        ),
+        (
+            ("enable", "gti"),
+            {**SWITCHED, "ok": False, "text": "no capability gti; near: git"},
+            "capd: gti was not enabled: no capability gti; near: git\n",
+        ),
+        (
+            ("call", "x"),
+            {**CALLED, "result": {"isError": True, "content": []}},
+            "capd: x answered with an error\n",
+        ),
+        (
+            ("call", "x"),
+            {**CALLED, "outcome": "refused", "result": {}, "message": "not trusted"},
+            "capd: x: refused: not trusted\n",
+        ),
+        (
+            ("reload",),
+            {"schema": 1, "taps": [{**TAP, "error": "gone"}]},
+            "capd: not reloaded, the last good state is in use: octomind-tap\n",
+        ),
+        (
+            ("servers",),
+            {"error": {"code": 4005, "message": "the supervisor does not answer"}},
+            "capd: the supervisor does not answer\n",
+        ),
+    ],
+)
+def test_a_failure_is_exit_code_1_and_a_line_on_stderr(
+    start_daemon: Start, run: Run, arguments: tuple[str, ...], answer: dict[str, Any], said: str
+) -> None:
+    start_daemon({arguments[0]: answer})
+
+    spoken, machine = run(*arguments), run(*arguments, "--json")
+
+    assert (spoken.stderr, spoken.exit_code) == (said, 1)
+    assert (machine.stderr, machine.exit_code) == (said, 1)
+    assert "error" in answer or json.loads(machine.stdout) == answer
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("status", "--json"),
+        ("turn", "hello"),
+        ("events",),
+        ("reload",),
+        ("stop",),
+        ("call", "x"),
+    ],
+)
+def test_without_a_daemon_the_exit_code_is_3(
+    run: Run, socket_at: Path, arguments: tuple[str, ...]
+) -> None:
+    result = run(*arguments)
+
+    assert result.stdout == ""
+    assert result.stderr == f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    assert result.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("turn",),
+        ("turn", " "),
+        ("call", "x", "{"),
+        ("call", "x", "[]"),
+        ("discover", "x", "--limit", "0"),
+        ("tap", "add"),
+    ],
+)
+def test_a_mistake_in_usage_is_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_events_are_one_document_a_line(start_daemon: Start, run: Run) -> None:
+    events = [{"topic": "server.exited", "event": {"type": "server.exited", "name": "a\x1b[2J"}}]
+    answer = {"result": {"schema": 1, "topics": []}, "then": events * 2}
+    start_daemon({"events": answer})
+
+    machine, spoken = run("events", "--json"), run("events", "server.")
+
+    assert [json.loads(line) for line in machine.stdout.splitlines()] == events * 2
+    said = [line.partition(" ")[2] for line in spoken.stdout.splitlines()]
+    assert said == ["server.exited name=a\\x1b[2J"] * 2
+
+
+EVIL = "\x1b]0;x\x07\x1b[31mred\x9b2J\u202egnp\u200b\U000e0041\r\nnext"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (("status",), {**STATUS, "servers": [{**SERVER, "name": EVIL, "last_error": EVIL}]}),
+        (("status",), {**STATUS, "sessions": [{**SESSION, "client": EVIL, "project": EVIL}]}),
+        (("status",), {**STATUS, "taps": [{**TAP, "name": EVIL, "unroutable": {"a": EVIL}}]}),
+        (("tools",), {"schema": 1, "tools": [{"name": EVIL, "description": EVIL}]}),
+        (("call", "x"), {**CALLED, "result": {"content": [{"type": "text", "text": EVIL}]}}),
+        (("enable", "x"), {**SWITCHED, "text": EVIL, "changed": {"added": [EVIL]}}),
+        (("enable", "x"), {**SWITCHED, "ok": False, "text": EVIL}),
+        (("turn", "x"), {**TURN, "name": EVIL, "problem": EVIL}),
+        (("servers",), {"error": {"code": 1, "message": EVIL}}),
+        (("servers", "--json"), {"schema": 1, "servers": [{"name": EVIL}]}),
+    ],
+)
+def test_what_servers_say_cannot_steer_a_terminal(
+    start_daemon: Start, run: Run, arguments: tuple[str, ...], answer: dict[str, Any]
+) -> None:
+    start_daemon({arguments[0]: answer})
+
+    result = run(*arguments)
+
+    shown = result.stdout + result.stderr
+    assert "gnp" in shown
+    assert {each for each in shown if not each.isprintable()} <= {"\n"}
+
+
+def test_invisible_characters_are_shown() -> None:
+    shown = tables.printable("a\x1b\u202eb\u200b\nc\té", keep_lines=False)
+
+    assert shown == "a\\x1b\\u202eb\\u200b\\nc\\té"
+
+
+def test_version_tells_both_ends(start_daemon: Start, run: Run) -> None:
+    alone = run("version")
+    start_daemon({})
+    both, machine = run("version"), run("version", "--json")
+
+    mine = version("capd")
+    assert alone.stdout == f"capd {mine}\ndaemon: not running\n"
+    assert both.stdout == f"capd {mine}\ndaemon 0.1.0, pid 77\n"
+    daemon = {"version": "0.1.0", "pid": 77}
+    assert json.loads(machine.stdout) == {"schema": 1, "client": mine, "daemon": daemon}
+    assert [each.exit_code for each in (alone, both, machine)] == [0, 0, 0]
+
+
+def test_help_lists_what_there_is(run: Run) -> None:
+    result = run("--help")
+
+    listed = {
+        line.split()[0] for line in result.stdout.partition("Commands:")[2].split("\n") if line
+    }
+    assert listed >= {
+        *("status", "caps", "servers", "sessions", "tools", "discover", "enable", "disable"),
+        *("call", "turn", "events", "reload", "stop", "tap", "daemon", "mcp", "version"),
+    }
+
+
+def test_daemon_run_becomes_the_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(os, "execv", lambda path, command: journal.append((path, command)))
+
+    run("daemon", "run", "--log-level", "debug")
+
+    command = [sys.executable, "-P", "-m", "capd", "daemon", "run", "--log-level", "debug"]
+    assert journal == [(sys.executable, command)]
+
+
+def capd(
+    base_env: dict[str, str], *arguments: str, **env: str
+) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-X", "importtime", "-m", "capd_client.entry", *arguments]
+    return subprocess.run(
+        command,
+        env={**base_env, **env},
+        capture_output=True,
+        text=True,
+        timeout=PATIENT,
+        check=False,
+    )
+
+
+def imported(importtime: str) -> set[str]:
+    lines = (line for line in importtime.splitlines() if line.startswith("import time:"))
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+def test_a_command_that_asks_imports_nothing_heavy(
+    start_daemon: Start, base_env: dict[str, str]
+) -> None:
+    start_daemon(ANSWERS)
+
+    done = capd(base_env, "status", "--json")
+
+    assert json.loads(done.stdout) == STATUS
+    heavy = {"trio", "zmq", "mcp", "msgspec", "rich", "tomlkit", "capd", "asyncio", "structlog"}
+    assert imported(done.stderr) & (heavy | {"click"}) == {"click"}
+
+
+def test_capd_mcp_imports_the_shim_and_nothing_else_of_weight(base_env: dict[str, str]) -> None:
+    done = capd(base_env, "mcp")
+
+    assert done.returncode == 3
+    weights = {"click", "json", "socket", "typing", "rich", "msgspec", "trio", "pathlib"}
+    assert imported(done.stderr) & (weights | {"_json"}) == {"_json"}
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_traceback(
+    start_daemon: Start, base_env: dict[str, str]
+) -> None:
+    start_daemon({"caps": {"schema": 1, "capabilities": [{"name": "x" * 100}] * 10_000}})
+    command = [sys.executable, "-m", "capd_client.entry", "caps"]
+
+    said = []
+    for more in ([], ["--json"]):
+        process = subprocess.Popen(
+            [*command, *more], env=base_env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        with process, process.stderr:
+            said.append(process.stderr.read())
+
+    assert said == [b"", b""]
+
+
+@pytest.mark.parametrize("no_color", [True, False])
+def test_colour_is_for_terminals_and_no_color_is_honoured(
+    start_daemon: Start, base_env: dict[str, str], no_color: bool
+) -> None:
+    start_daemon(ANSWERS)
+    env = {**base_env, "TERM": "xterm-256color", "COLUMNS": "200"}
+    if no_color:
+        env["NO_COLOR"] = "1"
+
+    on_terminal = on_a_terminal([sys.executable, "-m", "capd_client.entry", "servers"], env)
+    piped = subprocess.run(
+        [sys.executable, "-m", "capd_client.entry", "servers"],
+        env=env,
+        capture_output=True,
+        check=True,
+        timeout=PATIENT,
+    ).stdout
+
+    assert b"\x1b" not in piped
+    assert b"\x1b[3" not in on_terminal if no_color else b"\x1b[" in on_terminal
+
+
+def on_a_terminal(command: list[str], env: dict[str, str]) -> bytes:
+    main, other = os.openpty()
+    process = subprocess.Popen(command, env=env, stdout=other, stderr=other, stdin=other)
+    os.close(other)
+    shown = b""
+    try:
+        while chunk := os.read(main, 4096):
+            shown += chunk
+    except OSError:
+        # Linux says EIO where the last process at the far end is gone.
+        pass
+    finally:
+        os.close(main)
+    assert process.wait(PATIENT) == 0
+    return shown
