@@ -13,7 +13,7 @@ LINK_PREFIX = b'{"capd":'
 """Every link frame starts with these bytes, so a splice can tell it without parsing."""
 
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
-"""A longer line is discarded and answered with `PARSE_ERROR`."""
+"""A longer line is discarded and answered with `INVALID_REQUEST`."""
 
 HELLO_LIMIT_BYTES = 64 * 1024
 """A first line longer than this closes the connection."""
