@@ -30,7 +30,7 @@ from capd.adapters.log import configure_logs
 from capd.adapters.minilm import MiniLM
 from capd.adapters.session_environment import SessionEnvironments
 from capd.adapters.systemd import Notifier
-from capd.adapters.unix_listener import listener, make_private, sole_daemon
+from capd.adapters.unix_listener import listening, make_private, sole_daemon
 from capd.core.errors import CapdError
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -100,7 +100,7 @@ async def _run_daemon(environment: "os._Environ[str]") -> None:
         for problem in problems:
             log.error("configuration_problem", reason=problem)
         _raise_descriptor_limit()
-        server_listener = listener(socket_path, environment)
+        server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
         daemon = Daemon(where, configuration, problems, dict(environment), server_listener)
@@ -108,8 +108,6 @@ async def _run_daemon(environment: "os._Environ[str]") -> None:
             await daemon.run(notifier)
         finally:
             notifier.stopping()
-            with contextlib.suppress(OSError):
-                socket_path.unlink()
 
 
 class Daemon:

@@ -139,9 +139,10 @@ class Control:
         except _UNANSWERED as error:
             await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
         else:
-            await writer.send(_response(request.id, result))
             if request.method == "stop":
+                # Before the answer: who has it may be gone, and this task with the connection.
                 self._stop()
+            await writer.send(_response(request.id, result))
 
     async def _result(self, method: str, params: Any) -> Any:
         match method:

@@ -41,6 +41,8 @@ class Curator:
     ) -> None:
         self.place = place
         self.upstream: Upstream | None = None
+        self.is_initialized = False
+        """Whether the client has completed its handshake, on this connection or an earlier one."""
         self._bus = bus
         self._environments = environments
         surface = Surface([(own_tools.CAPABILITY, own_tools.DEFINITION)])

@@ -229,12 +229,15 @@ class CuratorHost:
                 connection.stream,
                 connection.reader,
                 wants_dispatched=wants_dispatched,
+                is_initialized=curator.is_initialized,
                 version=self._version,
                 log=log.bind(session=curator.place.key),
             )
             curator.upstream = upstream
             await upstream.run(curator)
         finally:
+            if upstream is not None:
+                curator.is_initialized = upstream.is_initialized
             if claim == session.claim:
                 curator.upstream = None
                 is_goodbye = upstream is not None and upstream.is_goodbye
@@ -272,5 +275,5 @@ class CuratorHost:
                         )
                     continue
                 for session in self._sessions.values():
-                    if session.curator.upstream is not None:
+                    if session.curator.upstream is not None and hint.wanted_keys:
                         session.curator.upstream.want_environment(hint.wanted_keys)

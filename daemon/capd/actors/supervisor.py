@@ -75,6 +75,8 @@ class _Instance:
     """Whose values are put in; equal for every holder by the key."""
     id: InstanceId = NOT_RUNNING
     """Another one for each run."""
+    told: dict[SessionKey, InstanceId] = field(default_factory=dict)
+    """The run that each holder knows: it hears of a restart at its own next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
     run: ServerRun | None = None
@@ -182,19 +184,27 @@ class Supervisor:
         self._carry_out(self._leases.acquire(key, session))
         instance = self._instances[key]
         while self._leases.state(key) in {State.STARTING, State.STOPPING}:
+            # Looked up each time: what was released and forgotten may be another one by now.
+            instance = self._instances[key]
             await instance.changed.wait()
         if self._leases.state(key) is State.READY and session in self._leases.holders(key):
+            instance.told[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
             )
+        # It may have died in the moment it was ready: who is refused holds nothing.
+        self._carry_out(self._leases.release(key, session, trio.current_time()))
         return instance.refusal or messages.ServerRefused(
             server.name, "cannot_start", "it was released before it was ready"
         )
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
-        instance = self._by_id(request.instance)
+        session, known = request.session, self._instances.values()
+        held = (i for i in known if request.instance in {i.id, i.told.get(session)})
+        instance = next(held, None)
         if instance is None:
             return messages.HoldsReleased()
+        instance.told.pop(session, None)
         now = trio.current_time()
         self._carry_out(self._leases.release(instance.key, request.session, now))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
@@ -285,6 +295,8 @@ class Supervisor:
             self._carry_out(self._leases.stopped(key))
         else:
             self._failed(instance, problem, was_ready_at)
+        if self._leases.state(key) is None:
+            instance.told.clear()
         instance.tell()
         self._forget_old()
 

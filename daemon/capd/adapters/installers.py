@@ -10,7 +10,12 @@ from pathlib import Path
 
 import trio
 
-from capd.adapters.processes import ProcessSpec, SpawnFailedError, running
+from capd.adapters.processes import (
+    CommandNotFoundError,
+    ProcessSpec,
+    SpawnFailedError,
+    running,
+)
 from capd.core.errors import CapdError
 
 CHECK_TIMEOUT = 20.0
@@ -62,7 +67,7 @@ async def _run(argv: tuple[str, ...], environment: Mapping[str, str], cwd: Path,
                 status = await process.wait()
                 nursery.cancel_scope.cancel()
             lines = process.stderr_tail() or said.decode(errors="replace").splitlines()
-    except SpawnFailedError as error:
+    except (CommandNotFoundError, SpawnFailedError) as error:
         raise InstallFailedError(str(error)) from None
     if status.code != 0:
         tail = " / ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())

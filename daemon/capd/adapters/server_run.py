@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.adapters.lane import Lane
+from capd.adapters.lane import HandshakeError, Lane
 from capd.adapters.processes import ProcessSpec, ServerProcess
 from capd.core.errors import CapdError, leaves
 from capd_protos.types import ServerName, ToolDefinition
@@ -85,7 +85,7 @@ class ServerRun:
                     on_ready(lane)
                     await self._follow_tools(lane, on_tools)
             except* CapdError as errors:
-                reason = str(_telling(errors))
+                reason = str(await _telling(errors, process))
                 if is_ready:
                     raise ServerLostError(reason) from None
                 raise StartFailedError(reason, process.stderr_tail()[-STDERR_SHOWN:]) from None
@@ -112,17 +112,20 @@ class ServerRun:
         raise _ServerDeadError("it closed its standard output")
 
     async def _watch_death(self, lane: Lane, process: ServerProcess) -> None:
-        status = await process.wait()
-        tail = process.stderr_tail()[-1:]
-        said = f" (last on stderr: {tail[0]})" if tail else ""
-        lane.close(f"{status}{said}")
-        raise _ServerDeadError(f"it {status}{said}")
+        death = await _death(process)
+        lane.close(death)
+        raise _ServerDeadError(f"it {death}")
 
     async def _follow_tools(self, lane: Lane, on_tools: Callable[[], None]) -> None:
         while True:
             await self._tools_changed.wait()
             self._tools_changed = trio.Event()
-            tools = await lane.list_tools()
+            try:
+                tools = await lane.list_tools()
+            except HandshakeError as error:
+                # Its calls may be fine: what it listed last stays, and a dead one is seen as such.
+                self._log.warning("tools_not_listed", reason=str(error))
+                tools = self.tools
             if tools != self.tools:
                 self.tools = tools
                 on_tools()
@@ -134,7 +137,20 @@ class _ServerDeadError(CapdError):
     """The process is gone, which explains every other error of the moment."""
 
 
-def _telling(errors: BaseExceptionGroup[CapdError]) -> CapdError:
+async def _death(process: ServerProcess) -> str:
+    """Return how the process ended, once it has, with its last word."""
+    status = await process.wait()
+    tail = process.stderr_tail()[-1:]
+    return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
+
+
+async def _telling(errors: BaseExceptionGroup[CapdError], process: ServerProcess) -> CapdError:
     """Return the error that says most: a death explains the handshake that it cut."""
     everything = list(leaves(errors))
-    return next((e for e in everything if isinstance(e, _ServerDeadError)), everything[0])
+    for error in everything:
+        if isinstance(error, _ServerDeadError):
+            return error
+    # A pipe breaks a moment before its process is seen dead.
+    with trio.move_on_after(CLOSED_OUTPUT_GRACE):
+        return _ServerDeadError(f"it {await _death(process)}")
+    return everything[0]

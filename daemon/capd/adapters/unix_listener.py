@@ -72,17 +72,19 @@ def sole_daemon(lock_file: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def listener(path: Path, environment: MutableMapping[str, str]) -> trio.SocketListener:
-    """Return the listening socket: systemd's if it gave one, else a new one at `path`.
+@contextlib.contextmanager
+def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[trio.SocketListener]:
+    """Listen on systemd's socket if it gave one, else on one at `path` that is ours to remove.
 
-    Call it only within `sole_daemon`: what lies at `path` is then stale.
+    Enter it only within `sole_daemon`: what lies at `path` is then stale.
 
     Raises:
         PlaceUnsafeError: the path is too long, or something that is no socket lies there.
     """
     given = _from_systemd(environment)
     if given is not None:
-        return trio.SocketListener(trio.socket.from_stdlib_socket(given))
+        yield trio.SocketListener(trio.socket.from_stdlib_socket(given))
+        return
     if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
         raise PlaceUnsafeError(
             f"{path} is too long for a socket: set CAPD_SOCKET to a path under 100 bytes"
@@ -102,7 +104,10 @@ def listener(path: Path, environment: MutableMapping[str, str]) -> trio.SocketLi
     finally:
         os.umask(before)
     sock.listen(BACKLOG)
-    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    try:
+        yield trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None:

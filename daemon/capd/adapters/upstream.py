@@ -123,11 +123,14 @@ class Upstream:
         reader: FrameReader,
         *,
         wants_dispatched: bool,
+        is_initialized: bool,
         version: str,
         log: FilteringBoundLogger,
     ) -> None:
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
+        self.is_initialized = is_initialized
+        """Whether the handshake is over: before it no notification may be sent."""
         self._stream = stream
         self._reader = reader
         self._writer = FrameWriter(
@@ -136,7 +139,6 @@ class Upstream:
         self._wants_dispatched = wants_dispatched
         self._version = version
         self._log = log
-        self._is_initialized = False
         self._under_way: dict[RequestId, trio.CancelScope] = {}
         self._scope = trio.CancelScope()
 
@@ -166,7 +168,7 @@ class Upstream:
 
     def tools_changed(self) -> None:
         """Notify the client that its list of tools is another one."""
-        if self._is_initialized:
+        if self.is_initialized:
             self._post(LIST_CHANGED)
 
     def want_environment(self, keys: list[str]) -> None:
@@ -233,7 +235,7 @@ class Upstream:
 
     def _notified(self, request: _Request) -> None:
         if request.method == "notifications/initialized":
-            self._is_initialized = True
+            self.is_initialized = True
         elif request.method == "notifications/cancelled":
             with suppress(MalformedError):
                 scope = self._under_way.get(_CANCELLED.decode(request.params).requestId)

@@ -11,8 +11,12 @@ MIN_CHARACTERS = 8
 """Fewer non-space characters than this are too short to route (20-routing)."""
 
 _TAG = re.compile(r"<([A-Za-z0-9_-]+)")
+_CLOSE = re.compile(r"</([A-Za-z0-9_-]+)>")
+# Possessive where a paste without a newline would backtrack for minutes. After backticks, the
+# rest of the line has none: it would be inline code (CommonMark, "Fenced code blocks").
 _FENCE = re.compile(
-    r"^(?P<fence>```+|~~~+)[^\n]*\n.*?(?:^(?P=fence)[^\S\n]*$|\Z)", re.MULTILINE | re.DOTALL
+    r"^(?P<fence>`{3,}+(?![^\n]*`)|~{3,}+)[^\n]*+\n.*?(?:^(?P=fence)[`~]*[^\S\n]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 _TRACEBACK = re.compile(
     r"^[^\S\n]*Traceback \(most recent call last\):\n(?:[^\S\n]+.*\n?)*(?:^[\w.]+(?:: .*)?$\n?)?",
@@ -23,7 +27,7 @@ _LOG_LINE = re.compile(
         \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d           # 2026-11-22 10:00
       | \[?(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d      # 10:00:00
       | \[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\]?[:\s]
-      | at\ .+[(:]\S*:\d+                         # a frame of a JavaScript or Java trace
+      | at\ (?:\S++[^\S\n]++)*?[^\s(:]*+[(:]\S*:\d+    # a frame of a JavaScript or Java trace
       | File\ ".+",\ line\ \d+                    # one of a Python trace
     ).*$\n?""",
     re.MULTILINE | re.VERBOSE,
@@ -68,15 +72,16 @@ def strip_tags(text: str) -> str:
     """Return `text` by the published strip rule: not nesting-aware, tagged blocks only."""
     kept: list[str] = []
     at = 0
+    last_closes = _last_closes(text)
     while (start := text.find("<", at)) != -1:
         tag = _TAG.match(text, start)
-        end = text.find(f"</{tag[1]}>", tag.end()) if tag else -1
-        if tag is None or end == -1:
+        if tag is None or last_closes.get(tag[1], -1) < tag.end():
             kept.append(text[at : start + 1])
             at = start + 1
         else:
             kept.append(text[at:start])
-            at = end + len(tag[1]) + 3
+            close = f"</{tag[1]}>"
+            at = text.find(close, tag.end()) + len(close)
     kept.append(text[at:])
     return "".join(kept)
 
@@ -85,37 +90,33 @@ def _without_blocks(text: str) -> str:
     """Drop balanced tagged blocks; an opening tag without its close is kept as text."""
     kept: list[str] = []
     at = 0
-    unclosed: set[str] = set()
+    last_closes = _last_closes(text)
     while (start := text.find("<", at)) != -1:
         tag = _TAG.match(text, start)
-        end = -1
-        if tag is not None and tag[1] not in unclosed:
-            end = _end_of_block(text, tag[1], tag.end())
-            if end == -1 and f"</{tag[1]}>" not in text[tag.end() :]:
-                # Never looked for again: a message of ten thousand `<a` stays linear.
-                unclosed.add(tag[1])
-        if end == -1:
+        if tag is None or (last_close := last_closes.get(tag[1], -1)) < tag.end():
             kept.append(text[at : start + 1])
             at = start + 1
         else:
             kept.append(text[at:start])
-            at = end
+            at = _end_of_block(text, tag[1], tag.end(), last_close)
     kept.append(text[at:])
     return "".join(kept)
 
 
-def _end_of_block(text: str, name: str, after_name: int) -> int:
-    """Return where the block opened before `after_name` ends, or -1 where nothing closes it."""
+def _last_closes(text: str) -> dict[str, int]:
+    """Return where each name is closed last: asked once, ten thousand `<a` stay linear."""
+    return {close[1]: close.start() for close in _CLOSE.finditer(text)}
+
+
+def _end_of_block(text: str, name: str, after_name: int, last_close: int) -> int:
+    """Return where the block opened before `after_name` ends; `last_close` lies behind it."""
     close = f"</{name}>"
     opening = re.compile(rf"<{re.escape(name)}(?=[\s>])")
     depth = 1
     at = after_name
-    last_close = -1
-    while depth:
+    # Unbalanced, the last close tag is as far as the block can reach.
+    while depth and at <= last_close:
         closing = text.find(close, at)
-        if closing == -1:
-            # Unbalanced: the last close tag is as far as the block can reach.
-            return last_close
         depth += sum(1 for _ in opening.finditer(text, at, closing)) - 1
-        at = last_close = closing + len(close)
+        at = closing + len(close)
     return at

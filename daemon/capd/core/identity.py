@@ -7,11 +7,11 @@ An instance is shared within its scope only, and never across different secrets 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
-from capd.core.placeholders import wanted_keys
+from capd.core.placeholders import has_folder_placeholder, wanted_keys
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, SessionKey
 
 SCOPES = ("shared", "project", "session")
@@ -22,7 +22,8 @@ class InstanceKey:
     """What two holds must have in common to share one instance."""
 
     identity: ServerIdentity
-    name: ServerName
+    name: ServerName = field(compare=False)
+    """What the first holder calls it; another name for the same server means the same one."""
     scope: str
     """The project's path, the session's key, or empty for a shared instance."""
     credentials: str
@@ -55,7 +56,9 @@ def instance_key(
     `values` are the secrets by key, `pepper` a random key of this daemon's run: the digest
     tells equal secrets from different ones and gives nothing away about them.
     """
-    scope = {"shared": "", "project": project, "session": session}[server.scope]
+    # A folder in the definition makes what is shared a thing of its project (10-catalog).
+    shared_by = project if has_folder_placeholder(server) else ""
+    scope = {"shared": shared_by, "project": project, "session": session}[server.scope]
     keys = wanted_keys(server)
     credentials = ""
     if keys:

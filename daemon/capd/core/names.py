@@ -25,9 +25,9 @@ def wire_name(
 ) -> WireName:
     """Return the name under which clients see `tool`, other than all in `taken`."""
     wanted = f"{server}__{tool}"
-    allowed = _FORBIDDEN.sub("_", wanted)
+    allowed = WireName(_FORBIDDEN.sub("_", wanted))
     if allowed == wanted and len(allowed) <= LIMIT and allowed not in taken:
-        return WireName(allowed)
+        return allowed
     digest = hashlib.sha256(f"{identity}\0{server}\0{tool}".encode()).hexdigest()
     for digits in range(_HASH_DIGITS, len(digest) + 1):
         suffix = "_" + digest[:digits]

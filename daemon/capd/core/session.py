@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from capd.core.active_set import ActiveSet, Change, Grant
+from capd.core.identity import server_identity
 from capd.core.surface import Surface
 from capd.core.tool_filter import kept_tools
 from capd_protos.types import (
@@ -42,7 +43,8 @@ class Step:
     redefined: tuple[WireName, ...] = ()
     evicted: tuple[CapabilityId, ...] = ()
     unheld: tuple[Held, ...] = ()
-    """Servers that nothing needs any more: their holds are to be released."""
+    """Servers that nothing needs any more, and instances that another one has replaced: their
+    holds are to be released."""
 
     @property
     def changes_list(self) -> bool:
@@ -62,11 +64,16 @@ class SessionState:
     def activate(self, capability: CapabilitySpec, servers: Sequence[Held], now: float) -> Step:
         """Commit a capability whose servers are all connected."""
         self._specs[capability.id] = capability
+        replaced: list[Held] = []
         for server in servers:
+            old = self._held.get(server.identity)
+            if old is not None and old.instance != server.instance:
+                replaced.append(old)
             self._held[server.identity] = server
         grants = [grant for server in servers for grant in _granted(capability, server)]
         identities = [server.identity for server in servers]
-        return self._follow(self.active.activate(capability.id, identities, grants, now))
+        change = self.active.activate(capability.id, identities, grants, now)
+        return self._follow(change, replaced=tuple(replaced))
 
     def deactivate(self, capability: CapabilityId) -> Step:
         """Take a capability off; one that is not on changes nothing."""
@@ -117,7 +124,12 @@ class SessionState:
         own = len(self.surface) - len(self.surface.shown)
         return own + sum(len(held.tools) for held in self._held.values())
 
-    def _follow(self, change: Change, redefined: tuple[WireName, ...] = ()) -> Step:
+    def _follow(
+        self,
+        change: Change,
+        redefined: tuple[WireName, ...] = (),
+        replaced: tuple[Held, ...] = (),
+    ) -> Step:
         """Bring surface and holds to where the active set is."""
         removed = self.surface.remove(change.removed)
         definitions = {
@@ -132,11 +144,13 @@ class SessionState:
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
         unheld = tuple(self._held.pop(server) for server in change.unheld)
-        return Step(tuple(added), tuple(removed), redefined, change.evicted, unheld)
+        return Step(tuple(added), tuple(removed), redefined, change.evicted, replaced + unheld)
 
 
 def _granted(capability: CapabilitySpec, server: Held) -> list[Grant]:
     names = [tool.name for tool in server.tools]
-    spec = server.spec
+    # Another capability's definition of the same server may have another name or filter.
+    own = (spec for spec in capability.servers if server_identity(spec) == server.identity)
+    spec = next(own, server.spec)
     kept = kept_tools(spec.name, names, spec.tools, capability.allowed_tools)
     return [Grant(server.identity, name) for name in kept]

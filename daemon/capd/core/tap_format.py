@@ -30,8 +30,15 @@ NO_CONFIG = "no config.toml"
 FEWEST_TRIGGERS = 3
 
 _CONFIG_KEYS = frozenset({"triggers", "domains"})
-_PROVIDER_KEYS = frozenset({"deps", "roles", "mcp"})
+_PROVIDER_KEYS = {
+    "": frozenset({"deps", "roles", "mcp"}),
+    "deps": frozenset({"require"}),
+    "roles": frozenset({"mcp"}),
+    "roles.mcp": frozenset({"server_refs", "allowed_tools"}),
+    "mcp": frozenset({"servers"}),
+}
 _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
+_NO_TOOL = ("",)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
@@ -117,7 +124,8 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
     body = _parsed(file, report)
     if body is None:
         return unusable(report.findings[-1].reason)
-    _report_unknown(body, _PROVIDER_KEYS, file, "", report)
+    for path, known in _PROVIDER_KEYS.items():
+        _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", report)
     servers = _servers(tap, body, file, report)
     headers = dict(_HEADER.findall(files.texts[file]))
     capability = CapabilitySpec(
@@ -138,9 +146,12 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
 def _parsed(file: str, report: _Report) -> dict[str, Any] | None:
     try:
         return tomllib.loads(report.files.texts[file])
-    except tomllib.TOMLDecodeError as error:
-        at = _AT_LINE.search(str(error))
-        reason = f"{file}: {error}"
+    # tomllib lets out more than its own error: a plain ValueError for an integer of 5000
+    # digits, and a RecursionError for 5000 brackets.
+    except (ValueError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        at = _AT_LINE.search(what)
+        reason = f"{file}: {what}"
         line = int(at[1]) if at else 0
         report.findings.append(Finding(f"{report.files.path}/{file}", line, reason))
         return None
@@ -183,17 +194,16 @@ def _triggers(config: Mapping[str, Any], report: _Report) -> tuple[str, ...]:
 def _servers(
     tap: TapName, body: Mapping[str, Any], file: str, report: _Report
 ) -> tuple[ServerSpec, ...]:
-    mcp = body.get("mcp", {})
-    blocks = mcp.get("servers", []) if isinstance(mcp, dict) else []
+    blocks = _table(body, "mcp").get("servers", [])
     if not isinstance(blocks, list):
         report.add(file, "`mcp.servers` is not a list of tables", near="servers")
         blocks = []
     found: dict[str, ServerSpec] = {}
     for block in blocks:
         server = _server(tap, block, file, report)
-        if server is not None:
-            found.setdefault(server.name, server)
-    refs = _roles(body).get("server_refs")
+        if server is not None and found.setdefault(server.name, server) is not server:
+            report.add(file, f"server {server.name!r} is defined twice; the first one counts")
+    refs = _table(body, "roles.mcp").get("server_refs")
     if refs is None:
         return tuple(found.values())
     wanted = _strings(refs, file, "server_refs", report)
@@ -207,7 +217,10 @@ def _server(tap: TapName, block: Any, file: str, report: _Report) -> ServerSpec 
     name = block.get("name", "?") if isinstance(block, dict) else "?"
 
     def dropped(why: str) -> None:
-        report.add(file, f"server {name!r} left out: {why}", near=f'"{name}"')
+        # `server_refs` may name it on an earlier line.
+        names = (f'name = "{name}"', f'"{name}"')
+        near = next((text for text in names if text in report.files.texts[file]), "")
+        report.add(file, f"server {name!r} left out: {why}", near=near)
 
     try:
         parsed = msgspec.convert(block, _ServerBlock)
@@ -257,21 +270,25 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
     return ""
 
 
-def _roles(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    roles = body.get("roles", {})
-    mcp = roles.get("mcp", {}) if isinstance(roles, dict) else {}
-    return mcp if isinstance(mcp, dict) else {}
+def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Return the table at a dotted `path`, empty where there is none."""
+    table: Any = body
+    for key in path.split(".") if path else ():
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
 def _allowed_tools(body: Mapping[str, Any], file: str, report: _Report) -> tuple[str, ...] | None:
-    allowed = _roles(body).get("allowed_tools")
-    return None if allowed is None else _strings(allowed, file, "allowed_tools", report)
+    allowed = _table(body, "roles.mcp").get("allowed_tools")
+    if allowed is None:
+        return None
+    patterns = _strings(allowed, file, "allowed_tools", report)
+    # A filter that cannot be read keeps nothing, while no pattern at all would keep everything.
+    return patterns if patterns or allowed == [] else _NO_TOOL
 
 
 def _requires(body: Mapping[str, Any], file: str, report: _Report) -> tuple[str, ...]:
-    deps = body.get("deps", {})
-    wanted = deps.get("require", []) if isinstance(deps, dict) else []
-    scripts = _strings(wanted, file, "require", report)
+    scripts = _strings(_table(body, "deps").get("require", []), file, "require", report)
     for script in scripts:
         if not _SCRIPT_NAME.fullmatch(script):
             report.add(file, f"dependency {script!r} is not `org/tool`: left out", near=script)

@@ -1,0 +1,62 @@
+# Every target makes what it needs; a fresh machine has Python 3.11+, git and make.
+# `make run` plays one real turn, `make test` is the gate, the other tiers are beside it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Exported: pyright and import-linter look for the interpreter of the environment.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
+export ORT_DISABLE_TELEMETRY := 1
+
+.PHONY: run test lint types contracts unit test-real test-reliability test-clients wheel clean
+
+run: $(VENV)/.installed
+	@$(BIN)/python -m capd_client.first_turn
+
+test: lint types contracts unit
+
+lint: $(VENV)/.developing
+	ruff check .
+	ruff format --check .
+
+types: $(VENV)/.developing
+	mypy
+	pyright
+
+contracts: $(VENV)/.developing
+	lint-imports
+
+unit: $(VENV)/.developing
+	pytest -m "not real and not reliability and not clients" -q
+
+test-real: $(VENV)/.developing
+	pytest -m real -q
+
+test-reliability: $(VENV)/.developing
+	pytest -m reliability -q
+
+test-clients: $(VENV)/.developing
+	pytest -m clients -q
+
+wheel: $(VENV)/.developing
+	python -m build --installer uv --outdir dist .
+
+clean:
+	rm -rf $(VENV) .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# uv installs in seconds; where it cannot reach what pip is set up to reach, pip does it.
+$(VENV)/.uv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "capd needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.uv pyproject.toml
+	@$(BIN)/uv pip install --quiet -e . || $(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.developing: $(VENV)/.installed pyproject.toml
+	@$(BIN)/uv pip install --quiet -e '.[dev]' || $(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@

@@ -1,0 +1,41 @@
+"""The MCP SDK as the oracle: what capd writes must be what its client reads (85-facts, 3)."""
+
+import sys
+
+import trio
+from mcp import Client, StdioServerParameters
+from mcp_types import TextContent, ToolListChangedNotification
+
+from whole_daemon import SHIM, Home
+
+
+async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> None:
+    home.plain("talk")
+    home.start()
+    changed = trio.Event()
+
+    async def heard(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            changed.set()
+
+    shim = StdioServerParameters(
+        command=sys.executable,
+        args=["-I", "-S", str(SHIM), home.socket],
+        env={**home.env, "CAPD_SESSION": "sdk", "CAPD_CLIENT": "sdk"},
+        cwd=str(home.folder),
+    )
+    async with Client(shim, message_handler=heard) as client:
+        before = await client.list_tools()
+        enabled = await client.call_tool("capability", {"action": "enable", "name": "talk"})
+        with trio.fail_after(30):
+            await changed.wait()
+        after = await client.list_tools(cache_mode="bypass")
+        result = await client.call_tool("talk__echo", {"text": "from the SDK"})
+        wrong = await client.call_tool("capability", {"action": "dance"})
+
+    assert [tool.name for tool in before.tools] == ["capability"]
+    assert not enabled.is_error
+    assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
+    assert isinstance(result.content[0], TextContent)
+    assert result.content[0].text.endswith("from the SDK")
+    assert wrong.is_error

@@ -1,0 +1,155 @@
+"""A real daemon in a folder of its own, with a tap of local servers, and what looks at it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from capd_client.control import Control, DaemonDownError
+from capd_client.mcp_host import McpHost, without_capd
+
+PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
+SHIM = Path(__file__).parents[1] / "clients/capd_client/shim.py"
+PATIENCE = 30.0
+
+T = TypeVar("T")
+
+
+def wait_for(look: Callable[[], T | None], patience: float = PATIENCE) -> T:
+    """Return what `look` finds, asking again until then; a bound on a hang, not a measurement."""
+    give_up_at = time.monotonic() + patience
+    while time.monotonic() < give_up_at:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {patience:g} s in vain")
+
+
+def pids_with(tag: str) -> list[int]:
+    """Return every process whose command line has `tag`."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if tag in (folder / "cmdline").read_text(errors="replace"):
+                    found.append(int(folder.name))
+    return found
+
+
+def toml_list(values: list[str]) -> str:
+    return json.dumps(values)
+
+
+class Home:
+    """A folder with a tap, and the daemons that are run on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tag = f"capd-test-{folder.name}"
+        self.env = {**without_capd(), "CAPD_HOME": str(folder), "CAPD_LINGER": "0.2"}
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._tap = folder / "tap"
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "run" / "capd.sock")
+
+    def capability(
+        self, name: str, argv: list[str], *, server: str = "", filters: list[str] | None = None
+    ) -> None:
+        """Define a capability on a local server; the tag in its argv finds its processes."""
+        folder = self._tap / "capabilities" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        triggers = [f"use {name} now", f"please run {name}", f"{name} something for me"]
+        (folder / "config.toml").write_text(f"triggers = {toml_list(triggers)}\n")
+        allowed = "" if filters is None else f"[roles.mcp]\nallowed_tools = {toml_list(filters)}\n"
+        (folder / "default.toml").write_text(
+            f"{allowed}[[mcp.servers]]\nname = {json.dumps(server or name)}\n"
+            f"command = {json.dumps(argv[0])}\nargs = {toml_list(argv[1:])}\n"
+        )
+        config = self.folder / "config"
+        config.mkdir(exist_ok=True)
+        (config / "taps.toml").write_text(
+            f'[[taps]]\nname = "mine"\npath = {json.dumps(str(self._tap))}\n'
+        )
+
+    def plain(self, name: str, **more: Any) -> None:
+        """Define a capability on the plain server."""
+        self.capability(name, [sys.executable, "-I", str(PLAIN_SERVER), self.tag], **more)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start a daemon and return it when it serves."""
+        with (self.folder / "daemon.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "capd", "daemon", "run"],
+                env=self.env,
+                stderr=log,
+                cwd=self.folder,
+            )
+        self.processes.append(process)
+
+        def serving() -> bool:
+            assert process.poll() is None, self.log()
+            try:
+                with Control(self.socket):
+                    return True
+            except DaemonDownError:
+                return False
+
+        wait_for(serving)
+        return process
+
+    def log(self) -> str:
+        return (self.folder / "daemon.log").read_text()
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        with Control(self.socket) as control:
+            return control.call(method, params)
+
+    def shim(self, session: str) -> McpHost:
+        """Connect an editor through the shim, handshake done."""
+        host = McpHost(
+            [sys.executable, "-I", "-S", str(SHIM), self.socket],
+            env={**self.env, "CAPD_SESSION": session, "CAPD_CLIENT": "test-editor"},
+            cwd=str(self.folder),
+        )
+        host.initialize("test-editor")
+        return host
+
+    def capd(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the `capd` command."""
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "capd_client.entry", *arguments],
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def servers(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.ask("servers")["servers"] if entry["pid"]]
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                try:
+                    process.wait(PATIENCE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        left = pids_with(self.tag)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert not left, f"left behind: {left}"
