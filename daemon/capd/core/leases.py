@@ -110,15 +110,21 @@ class Leases(Generic[K]):
         lease = self._leases.pop(key, None)
         return list(lease.holders) if lease is not None else []
 
-    def died(self, key: K) -> None:
-        """Note that a running instance is gone by itself; its holders keep their hold."""
+    def died(self, key: K) -> list[Effect[K]]:
+        """Note that a running instance is gone by itself; its holders keep their hold.
+
+        One that was being ended anyway is as good as ended: who holds it again waits for it.
+        """
         lease = self._leases.get(key)
         if lease is None:
-            return
+            return []
+        if lease.state is State.STOPPING:
+            return self.stopped(key)
         if lease.holders:
             lease.state = State.DOWN
         else:
             del self._leases[key]
+        return []
 
     def stopped(self, key: K) -> list[Effect[K]]:
         """Note that the instance is gone as asked; start it again if it is held by now."""

@@ -46,6 +46,16 @@ class Step:
     """Servers that nothing needs any more, and instances that another one has replaced: their
     holds are to be released."""
 
+    def then(self, later: "Step") -> "Step":
+        """Return what this step and a later one changed together."""
+        return Step(
+            self.added + later.added,
+            self.removed + later.removed,
+            self.redefined + later.redefined,
+            self.evicted + later.evicted,
+            self.unheld + later.unheld,
+        )
+
     @property
     def changes_list(self) -> bool:
         """Whether the client's list of tools is another one."""
@@ -63,17 +73,22 @@ class SessionState:
 
     def activate(self, capability: CapabilitySpec, servers: Sequence[Held], now: float) -> Step:
         """Commit a capability whose servers are all connected."""
-        self._specs[capability.id] = capability
         replaced: list[Held] = []
+        relisted = Step()
         for server in servers:
             old = self._held.get(server.identity)
             if old is not None and old.instance != server.instance:
                 replaced.append(old)
+            if old is not None and old.tools != server.tools:
+                # What others show of this server follows its newest list.
+                step = self.server_lists(server.identity, server.instance, server.tools)
+                relisted = relisted.then(step)
             self._held[server.identity] = server
+        self._specs[capability.id] = capability
         grants = [grant for server in servers for grant in _granted(capability, server)]
         identities = [server.identity for server in servers]
         change = self.active.activate(capability.id, identities, grants, now)
-        return self._follow(change, replaced=tuple(replaced))
+        return relisted.then(self._follow(change, replaced=tuple(replaced)))
 
     def deactivate(self, capability: CapabilityId) -> Step:
         """Take a capability off; one that is not on changes nothing."""

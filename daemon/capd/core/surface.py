@@ -34,6 +34,8 @@ class Surface:
         self._own = dict(own)
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
+        # A name once given stays its tool's: a model that has it in mind must not reach another.
+        self._names: dict[Grant, WireName] = {}
 
     def __len__(self) -> int:
         """Return how many tools are shown, own ones included."""
@@ -59,16 +61,19 @@ class Surface:
         for grant in grants:
             if grant in self._shown:
                 continue
-            name = wire_name(
-                names[grant.server],
-                grant.server,
-                grant.tool,
-                self._by_name.keys() | self._own.keys(),
-            )
+            name = self._name(grant, names[grant.server])
             shown = Shown(name, grant, renamed(definitions[grant].json, name))
             self._shown[grant] = self._by_name[name] = shown
             added.append(name)
         return added
+
+    def _name(self, grant: Grant, server: ServerName) -> WireName:
+        known = self._names.get(grant)
+        if known is not None:
+            return known
+        taken = {*self._own, *self._names.values()}
+        name = self._names[grant] = wire_name(server, grant.server, grant.tool, taken)
+        return name
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:
         """Take `grants` off; return the names that went, in order."""

@@ -1,0 +1,328 @@
+"""The bus in msgpack: tags that never change, and encodings that stay readable.
+
+`protos/golden/bus.json` holds the encoding of one example of every message as it was first
+written. A field that is added later has a default, so what is there stays readable; only then
+may an example's line be written again.
+"""
+
+import json
+import types
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import capd_protos
+from capd_protos import curator, embedder, envelope, registry, socket, supervisor
+from capd_protos import types as values
+from capd_protos.codec import MsgpackCodec
+from capd_protos.envelope import Envelope, Failure
+from capd_protos.types import (
+    ActorName,
+    Address,
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Decision,
+    Finding,
+    InstanceId,
+    MessageId,
+    Score,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    SessionKey,
+    TapName,
+    ToolDefinition,
+    ToolName,
+)
+
+GOLDEN: dict[str, str] = json.loads(
+    (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
+)
+MODULES: tuple[types.ModuleType, ...] = (embedder, registry, supervisor, curator)
+
+ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
+GIT, IDENTITY, INSTANCE = ServerName("git"), ServerIdentity("9c1e"), InstanceId("git-1")
+ID = CapabilityId(TapName("me/mine"), CapabilityName("git"))
+TOOL = ToolDefinition(ToolName("log"), b'{"name":"log"}')
+FINDING = Finding("capabilities/git/default.toml", 3, "bad", "warning")
+DECISION = Decision("activate", "", ID, (Score(ID, 0.5),), "0123456789abcdef", {"domain": 2})
+SERVER = ServerSpec(
+    GIT,
+    "stdio",
+    TapName("me/mine"),
+    command="uvx",
+    args=("git-mcp", "{{CWD}}"),
+    url="http://localhost:1",
+    env={"A": "{{ENV:A}}"},
+    headers={"B": "b"},
+    timeout=2.5,
+    tools=("log",),
+    scope="session",
+    lazy=False,
+    description="reads",
+)
+CAPABILITY = CapabilitySpec(
+    ID,
+    "uvx",
+    title="Git",
+    description="history",
+    triggers=("show the history",),
+    domains=("developer",),
+    servers=(SERVER,),
+    allowed_tools=("git:log",),
+    requires=("org/tool",),
+    wanted_keys=("A",),
+)
+HELLO = socket.Hello(
+    1,
+    "mcp",
+    socket.ClientInfo("zed", "1.2", 812),
+    cwd="/src/app/sub",
+    project="/src/app",
+    session="zed-1",
+    resume="q1w2",
+    parent="zed-2",
+    inherit=False,
+    dispatched=True,
+)
+
+EXAMPLES: tuple[msgspec.Struct, ...] = (
+    Envelope(MessageId(7), ActorName("curator"), 2.5, Address("inproc://curator"), 1),
+    Failure("no_answer", "nothing came"),
+    embedder.WarmUp(),
+    embedder.EmbedTexts(["a", "é"]),
+    embedder.DescribeEmbedder(),
+    embedder.TextsEmbedded(b"\x00\x00\x80\x3f", 1),
+    embedder.EmbedderDescribed("ready", "m", "r", "q", "p", 384, 42, 1_000_000, "why"),
+    embedder.EmbedderRefused("loading", "soon"),
+    embedder.EmbedderNeeded(),
+    embedder.EmbedderExited(-9, expected=True),
+    registry.RouteMessage(ONE, "show it", [ID], ["A"], "developer", is_enabled=False),
+    registry.ResolveCapability("me/mine/git"),
+    registry.ListCapabilities(),
+    registry.DiscoverCapabilities("history", 3),
+    registry.ReloadCatalog(),
+    registry.DescribeRegistry(),
+    registry.MessageRouted(DECISION),
+    registry.CapabilityResolved(CAPABILITY, {"org/tool": "/deps/org/tool.sh"}),
+    registry.CapabilityUnknown("gti", "no tap has it", ["git"]),
+    registry.CapabilitiesListed(
+        [
+            registry.CapabilityEntry(
+                TapName("me/mine"),
+                CapabilityName("git"),
+                "uvx",
+                is_routable=True,
+                reason="r",
+                description="d",
+                domains=["developer"],
+                triggers=["t"],
+                servers=["git"],
+                wanted_keys=["A"],
+            )
+        ]
+    ),
+    registry.CapabilitiesFound([registry.CapabilityHit(ID, 0.5, ["t"], ["A"])]),
+    registry.RegistryRefused("no_intent", "say what"),
+    registry.RegistryDescribed(
+        [
+            registry.TapEntry(
+                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e"
+            )
+        ],
+        [registry.DecisionEntry(ONE, 1.5, DECISION, 11.0)],
+        ["A"],
+        "ready",
+        "why",
+        {"model": "m", "threshold": 0.45, "top_k": 3},
+    ),
+    registry.CatalogChanged(["A"]),
+    registry.MessageDecided(ONE, "abstain", "too_short", ""),
+    supervisor.AcquireServer(ONE, SERVER, "/src/app"),
+    supervisor.ReleaseServer(ONE, INSTANCE),
+    supervisor.ReleaseSession(ONE),
+    supervisor.ListServers(),
+    supervisor.ListServerTools(INSTANCE),
+    supervisor.InstallDependencies({"org/tool": "/deps/org/tool.sh"}),
+    supervisor.ServerReady(INSTANCE, IDENTITY, GIT, 42, [TOOL]),
+    supervisor.ServerRefused(GIT, "cannot_start", "it ended", ["boom"]),
+    supervisor.HoldsReleased([TWO]),
+    supervisor.ServersListed(
+        [
+            supervisor.ServerEntry(
+                GIT, IDENTITY, INSTANCE, "project", "/src/app", "ready", 42, [ONE], 1, 2, 3.5, "e"
+            )
+        ]
+    ),
+    supervisor.ServerTools([TOOL]),
+    supervisor.DependenciesReady(["org/tool"], ["org/other"]),
+    supervisor.DependenciesFailed("org/tool", "exit 1"),
+    supervisor.ServerStarted(GIT, IDENTITY, INSTANCE, 42),
+    supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
+    supervisor.ServerToolsChanged(GIT, INSTANCE),
+    curator.OpenSession(3, HELLO, 812),
+    curator.TakeTurn(ONE, "show it"),
+    curator.EnableCapability(ONE, "git"),
+    curator.DisableCapability(ONE, "git"),
+    curator.CallTool(ONE, "git__log", b'{"n":1}'),
+    curator.ListTools(ONE),
+    curator.ListSessions(),
+    curator.SessionOpened(ONE, "q1w2", resumed=True),
+    curator.TurnTaken(ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why"),
+    curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
+    curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),
+    curator.ToolsListed(ONE, [b'{"name":"a"}']),
+    curator.SessionsListed(
+        [
+            curator.SessionEntry(
+                ONE,
+                "zed",
+                812,
+                "/src/app",
+                "dynamic",
+                is_connected=True,
+                age=1.5,
+                active=[curator.ActiveEntry("capability", ID, 2.5, ["git__log"])],
+                cap=4,
+                surface=2,
+                available=9,
+                surface_chars=300,
+            )
+        ]
+    ),
+    curator.CuratorRefused("session_unknown", "no such session"),
+    curator.SessionStarted(ONE, "zed"),
+    curator.SessionEnded(ONE),
+    curator.SurfaceChanged(ONE, ["a"], ["b"]),
+)
+
+
+def tag_of(message: type[msgspec.Struct]) -> str:
+    return str(message.__struct_config__.tag or message.__name__)
+
+
+def unions_of(module: types.ModuleType) -> list[tuple[type[msgspec.Struct], ...]]:
+    return [module.Request.__args__, module.Reply.__args__, module.Event.__args__]
+
+
+def messages_of(module: types.ModuleType) -> list[type[msgspec.Struct]]:
+    return [message for union in unions_of(module) for message in union]
+
+
+MESSAGES = [message for module in MODULES for message in messages_of(module)]
+BY_TAG: dict[str, msgspec.Struct] = {tag_of(type(example)): example for example in EXAMPLES}
+
+
+def encoded(example: msgspec.Struct) -> str:
+    return msgspec.msgpack.encode(example).hex()
+
+
+@pytest.mark.parametrize("tag", BY_TAG)
+def test_an_example_is_written_as_it_was_first_written(tag: str) -> None:
+    got = encoded(BY_TAG[tag])
+
+    assert got == GOLDEN[tag]
+
+
+@pytest.mark.parametrize("tag", GOLDEN)
+def test_what_was_first_written_is_read_by_its_actors_codec(tag: str) -> None:
+    message = type(BY_TAG[tag])
+    unions = [u for module in MODULES for u in unions_of(module) if message in u] or [(message,)]
+    (union,) = unions
+    codec: MsgpackCodec[Any] = MsgpackCodec(_union(union))
+
+    got = codec.decode(bytes.fromhex(GOLDEN[tag]))
+
+    assert got == BY_TAG[tag]
+
+
+def _union(messages: tuple[type[msgspec.Struct], ...]) -> Any:
+    union: Any = messages[0]
+    for message in messages[1:]:
+        union |= message
+    return union
+
+
+def test_every_message_has_one_example_and_every_example_is_golden() -> None:
+    expected = [tag_of(message) for message in MESSAGES] + ["Envelope", "failure"]
+
+    assert sorted(BY_TAG) == sorted(expected)
+    assert len(EXAMPLES) == len(expected)
+    assert sorted(GOLDEN) == sorted(expected)
+
+
+def test_an_example_shows_every_field_with_a_value_other_than_its_default() -> None:
+    plain = [
+        f"{tag}.{field.name}"
+        for tag, example in BY_TAG.items()
+        for field in msgspec.structs.fields(example)
+        if field.default is not msgspec.NODEFAULT
+        and getattr(example, field.name) == field.default
+        and tag != "Envelope"
+    ]
+
+    assert plain == []
+
+
+def test_tags_are_unique_and_name_their_topic() -> None:
+    tags = [tag_of(message) for message in MESSAGES]
+
+    assert len(set(tags)) == len(tags)
+    assert [tag for tag in tags if tag.count(".") != 1] == []
+    assert tag_of(Failure) == "failure"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_a_message_is_one_of_request_reply_and_event(module: types.ModuleType) -> None:
+    messages = messages_of(module)
+    tagged = {
+        member
+        for member in vars(module).values()
+        if isinstance(member, type)
+        and issubclass(member, msgspec.Struct)
+        and member.__module__ == module.__name__
+        and member.__struct_config__.tag is not None
+    }
+
+    assert len(set(messages)) == len(messages)
+    assert set(messages) == tagged
+
+
+def test_every_struct_is_frozen_and_none_forbids_what_it_does_not_know() -> None:
+    structs = [
+        member
+        for module in (*MODULES, socket, values, envelope)
+        for member in vars(module).values()
+        if isinstance(member, type)
+        and issubclass(member, msgspec.Struct)
+        and member is not msgspec.Struct
+    ]
+
+    odd = [
+        struct.__name__
+        for struct in structs
+        if struct.__struct_config__.forbid_unknown_fields or not struct.__struct_config__.frozen
+    ]
+
+    assert (odd, len(structs) > len(MESSAGES)) == ([], True)
+
+
+@pytest.mark.parametrize("tag", [tag for tag in BY_TAG if tag != "Envelope"])
+def test_a_field_from_the_future_is_read_over(tag: str) -> None:
+    message = msgspec.msgpack.decode(bytes.fromhex(GOLDEN[tag]))
+    newer = msgspec.msgpack.encode({**message, "from_the_future": [1]})
+
+    got = msgspec.msgpack.decode(newer, type=type(BY_TAG[tag]))
+
+    assert got == BY_TAG[tag]
+
+
+def test_an_envelope_from_the_future_is_read_over() -> None:
+    members = msgspec.msgpack.decode(bytes.fromhex(GOLDEN["Envelope"]))
+
+    got = msgspec.msgpack.decode(msgspec.msgpack.encode([*members, "new"]), type=Envelope)
+
+    assert got == BY_TAG["Envelope"]
