@@ -13,6 +13,10 @@ def main() -> int:
         from capd_client import shim  # noqa: PLC0415 - without click, which costs 40 ms
 
         return shim.main(arguments[1:])
+    if arguments[:1] == ["hook"]:
+        from capd_client import hook  # noqa: PLC0415 - it has 300 ms in all
+
+        return hook.main(arguments[1:])
     from capd_client import commands  # noqa: PLC0415
 
     return commands.cli.main(arguments, prog_name="capd")

@@ -99,6 +99,9 @@ _NOT_FOR_THE_DAEMON = (
 )
 """What speaks of this client, or of the service that it may run in, and of no other."""
 
+_CLIENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "COPILOT_AGENT_SESSION_ID", "QWEN_CODE_SESSION_ID")
+"""Where a client says which of its conversations started us; its hooks say the same."""
+
 _DOWN, _GREETING, _REPLAYING, _UP = "down", "greeting", "replaying", "up"
 _STATUS = "capd_status"
 _START_HINT = "Start it with: capd daemon run"
@@ -1037,11 +1040,17 @@ class Shim:
 
     def _hello(self) -> bytes:
         pid = posix.getppid()
+        name = self._env.get("CAPD_CLIENT") or _name_of(pid)
+        client: dict[str, object] = {"name": _clean(name), "pid": pid}
+        for variable in _CLIENT_SESSIONS:
+            if self._env.get(variable):
+                client["session"] = _clean(self._env[variable])
+                break
         frame: dict[str, object] = {
             "capd": "hello",
             "protocol": PROTOCOL,
             "role": "mcp",
-            "client": {"name": _clean(self._env.get("CAPD_CLIENT") or _name_of(pid)), "pid": pid},
+            "client": client,
         }
         project = self._env.get("CAPD_PROJECT", "")
         if project and not project.startswith("/"):

@@ -42,6 +42,17 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """Why the chosen capability could not be switched on."""
 
 
+class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
+    """Hand a user's message to the session that a prompt hook speaks for."""
+
+    text: str
+    client: str
+    client_session: str
+    project: str
+    peer_pid: int
+    """The hook's process, by the kernel's word."""
+
+
 class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):
     """Switch a capability on in a session."""
 
@@ -128,6 +139,10 @@ class SessionEntry(msgspec.Struct, frozen=True):
     surface: int
     available: int
     surface_chars: int
+    client_sessions: list[str] = []
+    """Ids under which the client itself knows the conversation."""
+    linked_by: str = ""
+    """How the last prompt hook found this session."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
@@ -140,7 +155,8 @@ class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
     """Nothing was done, and why."""
 
     code: str
-    """`session_unknown`, `session_ambiguous`, `session_in_use` or `resume_refused`."""
+    """`session_unknown`, `session_ambiguous`, `session_in_use`, `resume_refused`, `bad_hello` or
+    `unlinked`."""
     message: str
 
 
@@ -168,6 +184,7 @@ class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed")
 Request = (
     OpenSession
     | TakeTurn
+    | TakeHookTurn
     | EnableCapability
     | DisableCapability
     | CallTool

@@ -26,6 +26,8 @@ class ClientInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     pid: int = 0
     """The client's own process where it is not the connecting one (a shim names its parent)."""
+    session: str = ""
+    """The client's own id of the conversation, where it gives one to its servers and hooks."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag_field="capd", tag="hello", omit_defaults=True):
@@ -167,6 +169,16 @@ class TurnParams(msgspec.Struct, frozen=True):
     session: str = ""
 
 
+class HookParams(msgspec.Struct, frozen=True):
+    """Params of `hook`: a user's message, from a process that does not know its session."""
+
+    text: str
+    client: str = ""
+    client_session: str = ""
+    """The client's own id of the conversation."""
+    project: str = ""
+
+
 class SessionParams(msgspec.Struct, frozen=True):
     """Params of a method that reads one session."""
 
@@ -215,6 +227,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "enable": CapabilityParams,
     "disable": CapabilityParams,
     "turn": TurnParams,
+    "hook": HookParams,
     "call": CallParams,
     "events": EventParams,
     "reload": NoParams,

@@ -165,6 +165,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerToolsChanged(GIT, INSTANCE),
     curator.OpenSession(3, HELLO, 812),
     curator.TakeTurn(ONE, "show it"),
+    curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815),
     curator.EnableCapability(ONE, "git"),
     curator.DisableCapability(ONE, "git"),
     curator.CallTool(ONE, "git__log", b'{"n":1}'),
@@ -190,6 +191,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 surface=2,
                 available=9,
                 surface_chars=300,
+                client_sessions=["c-1"],
+                linked_by="session id",
             )
         ]
     ),

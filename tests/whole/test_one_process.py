@@ -1,8 +1,11 @@
 """One process a server, shared by those who need it and gone when nobody does."""
 
+import json
 import os
 import signal
 from pathlib import Path
+
+import pytest
 
 from whole_daemon import Home, pids_with, wait_for
 
@@ -123,3 +126,24 @@ def test_commands_say_where_the_daemon_should_be_and_exit_with_3(home: Home) -> 
     assert result.returncode == 3
     assert home.socket in result.stderr
     assert "capd daemon run" in result.stderr
+
+
+@pytest.mark.real
+def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_tool(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.start()
+    editor = home.shim("one")
+    wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready")
+    listed = [tool["name"] for tool in editor.tools()]
+
+    first = editor.call("capd_turn", {"prompt": "please run talk", "session_id": "abc"})
+    editor.heard("notifications/tools/list_changed")
+    second = editor.call("capd_turn", {"prompt": "please run talk", "session_id": "abc"})
+
+    assert listed == ["capability"]
+    said = json.loads(first["content"][0]["text"])["hookSpecificOutput"]["additionalContext"]
+    assert "talk__echo" in said
+    assert second["content"][0]["text"] == "{}"
+    editor.leave()

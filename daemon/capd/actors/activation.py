@@ -19,6 +19,7 @@ from capd.adapters.session_environment import SessionEnvironments
 from capd.core import own_tools
 from capd.core.catalog import Unknown
 from capd.core.errors import CapdError
+from capd.core.identity import server_identity
 from capd.core.outcomes import NotSentError
 from capd.core.session import Held, SessionState, Step
 from capd.runtime.bus import Bus
@@ -91,6 +92,7 @@ class Activation:
         self._environments = environments
         self._on_step = on_step
         self._transaction = trio.Lock()
+        self._is_over = False
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     async def enable(self, name: str) -> Outcome:
@@ -152,12 +154,19 @@ class Activation:
             if held is None:
                 return
             request = supervisor.ListServerTools(instance)
-            reply = await self.ask_supervisor(request, ASK_TIMEOUT)
+            try:
+                reply = await self.ask_supervisor(request, ASK_TIMEOUT)
+            except NotActivatedError as error:
+                # An event is a hint, and nobody waits for what comes of it.
+                self._log.warning("tools_not_followed", instance=instance, reason=str(error))
+                return
             if isinstance(reply, supervisor.ServerTools):
                 self._on_step(self._state.server_lists(held.identity, instance, reply.tools))
 
     async def release_all(self) -> None:
         """Let go of every server; the session is not used again."""
+        # What a transaction under way asks for after this would be held by nobody.
+        self._is_over = True
         with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
             try:
                 await self.ask_supervisor(supervisor.ReleaseSession(self._place.key), ASK_TIMEOUT)
@@ -262,18 +271,45 @@ class Activation:
         return servers
 
     async def _acquire(self, server: ServerSpec) -> supervisor.ServerReady:
+        if self._is_over:
+            raise NotActivatedError("The session is over.")
         request = supervisor.AcquireServer(self._place.key, server, self._place.project)
-        reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
+        try:
+            reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
+        except BaseException:
+            # Cancelled or out of patience: it may be held all the same, or be about to.
+            with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
+                await self._release_unanswered(server)
+            raise
         if isinstance(reply, supervisor.ServerReady):
             return reply
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
 
-    async def _release(self, instance: InstanceId) -> list[SessionKey]:
-        request = supervisor.ReleaseServer(self._place.key, instance)
+    async def _release_unanswered(self, server: ServerSpec) -> None:
+        """Let go of `server`, whose instance we were never told, unless it was held before."""
+        identity = server_identity(server)
+        if self._state.held(identity) is not None:
+            return
         try:
-            reply = await self.ask_supervisor(request, ASK_TIMEOUT)
+            listed = await self.ask_supervisor(supervisor.ListServers(), ASK_TIMEOUT)
         except NotActivatedError as error:
             self._log.warning("release_failed", reason=str(error))
-            return []
-        return reply.held_by if isinstance(reply, supervisor.HoldsReleased) else []
+            return
+        assert isinstance(listed, supervisor.ServersListed)
+        for entry in listed.servers:
+            if entry.identity == identity and self._place.key in entry.leases:
+                await self._release(entry.instance)
+
+    async def _release(self, instance: InstanceId) -> list[SessionKey]:
+        """Let go of an instance, also for a caller that is cancelled."""
+        request = supervisor.ReleaseServer(self._place.key, instance)
+        held_by: list[SessionKey] = []
+        with trio.CancelScope(shield=True):
+            try:
+                reply = await self.ask_supervisor(request, ASK_TIMEOUT)
+            except NotActivatedError as error:
+                self._log.warning("release_failed", reason=str(error))
+            else:
+                held_by = reply.held_by if isinstance(reply, supervisor.HoldsReleased) else []
+        return held_by

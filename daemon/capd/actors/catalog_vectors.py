@@ -64,6 +64,7 @@ class CatalogVectors:
         self._catalog = Catalog()
         self._candidates: dict[CapabilityId, Candidate] | None = None
         self._need = trio.Event()
+        self._attempt = trio.CancelScope()
 
     def catalog_changed(self, catalog: Catalog) -> None:
         """Compare with `catalog` from here on, once its triggers are embedded."""
@@ -118,6 +119,10 @@ class CatalogVectors:
                     self.state = "cold"
                     if not hint.expected:
                         self._need.set()
+                elif self.state == "loading":
+                    # What it was asked went with it, and nobody would answer for two minutes.
+                    self._need.set()
+                    self._attempt.cancel()
 
     async def _prepare(self) -> None:
         """Bring the embedder up and every trigger's vector in, whenever there is need."""
@@ -127,9 +132,13 @@ class CatalogVectors:
             if self.state == "ready" and self._candidates is not None:
                 continue
             self.state = "loading"
+            catalog = self._catalog
+            candidates: dict[CapabilityId, Candidate] | None = None
+            self._attempt = trio.CancelScope()
             try:
-                await self._warm_up()
-                self._candidates = await self._embed_triggers()
+                with self._attempt:
+                    await self._warm_up()
+                    candidates = await self._embed_triggers(catalog)
             except _UNANSWERED as error:
                 self.state, self.reason = "cold", str(error)
                 log.warning("embedder_not_ready", reason=self.reason)
@@ -140,8 +149,12 @@ class CatalogVectors:
                 self.state, self.reason = "unusable", str(error)
                 log.error("embedder_unusable", reason=self.reason)
             else:
+                if candidates is None or catalog is not self._catalog:
+                    self._need.set()
+                    continue
+                self._candidates = candidates
                 self.state, self.reason = "ready", ""
-                log.info("routing_ready", capabilities=len(self._candidates))
+                log.info("routing_ready", capabilities=len(candidates))
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
@@ -151,7 +164,7 @@ class CatalogVectors:
             raise NotReadyError(reason)
         self._profile.check(reply.model, reply.quantisation, reply.pooling)
 
-    async def _embed_triggers(self) -> dict[CapabilityId, Candidate]:
+    async def _embed_triggers(self, catalog: Catalog) -> dict[CapabilityId, Candidate]:
         cache = self._cache
         if cache is None:
             cache = self._cache = await trio.to_thread.run_sync(
@@ -159,7 +172,6 @@ class CatalogVectors:
             )
             if cache.reason:
                 log.warning("vector_cache_ignored", reason=cache.reason)
-        catalog = self._catalog
         texts = list(dict.fromkeys(t for c in catalog.winners for t in c.triggers))
         known = cache.get(texts)
         missing = [text for text in texts if text not in known]

@@ -20,14 +20,16 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
+    checked_text,
     recover_id,
 )
+from capd.core import hook_context
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
-from capd_protos.types import ActorName, SessionKey
+from capd_protos.types import ActorName, SessionKey, WireName
 
 REGISTRY = ActorName("registry")
 SUPERVISOR = ActorName("supervisor")
@@ -95,7 +97,7 @@ class Control:
         self._daemon = daemon
         self._stop = stop
 
-    async def serve(self, stream: trio.SocketStream, reader: FrameReader) -> None:
+    async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
         """Answer one connection's requests, side by side, until it closes."""
         writer = FrameWriter(stream, max_frames=1024, max_bytes=256 << 20, timeout=60.0)
         async with trio.open_nursery() as nursery:
@@ -104,20 +106,20 @@ class Control:
                 async for line in reader:
                     if isinstance(line, Frame) and line.data.startswith(frames.LINK_PREFIX):
                         continue
-                    nursery.start_soon(self._answer, line, writer)
+                    nursery.start_soon(self._answer, line, writer, peer_pid)
             nursery.cancel_scope.cancel()
 
-    async def _answer(self, line: Frame | Oversized, writer: FrameWriter) -> None:
+    async def _answer(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
         with suppress(WriterFullError, FrameCutError):
-            await self._reply(line, writer)
+            await self._reply(line, writer, peer_pid)
 
-    async def _reply(self, line: Frame | Oversized, writer: FrameWriter) -> None:
+    async def _reply(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
         if isinstance(line, Oversized):
             text = f"a line of {line.size_bytes} bytes is over the limit"
             await writer.send(_error(recover_id(line.head), frames.INVALID_REQUEST, text))
             return
         try:
-            request = _REQUEST.decode(line.data)
+            request = _REQUEST.decode(checked_text(line.data))
         except MalformedError as error:
             code, text = _unreadable(line.data, str(error))
             await writer.send(_error(recover_id(line.data), code, text))
@@ -130,7 +132,7 @@ class Control:
             if isinstance(params, frames.EventParams):
                 await self._stream_events(request.id, params, writer)
                 return
-            result = await self._result(request.method, params)
+            result = await self._result(request.method, params, peer_pid)
         except MalformedError as error:
             text = f"params of {request.method}: {error}"
             await writer.send(_error(request.id, frames.INVALID_PARAMS, text))
@@ -144,7 +146,7 @@ class Control:
                 self._stop()
             await writer.send(_response(request.id, result))
 
-    async def _result(self, method: str, params: Any) -> Any:
+    async def _result(self, method: str, params: Any, peer_pid: int) -> Any:
         match method:
             case "status":
                 return await self._status()
@@ -167,6 +169,8 @@ class Control:
                 return {"schema": reports.SCHEMA, "taps": reports.taps(described)}
             case "stop":
                 return {"schema": reports.SCHEMA, "stopping": True}
+            case "hook":
+                return await self._hook(params, peer_pid)
             case _:
                 return await self._session_result(method, params)
 
@@ -198,6 +202,16 @@ class Control:
             "text": answered.text,
             "changed": {"added": answered.added, "removed": answered.removed},
         }
+
+    async def _hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
+        request = curator.TakeHookTurn(
+            params.text, params.client, params.client_session, params.project, peer_pid
+        )
+        taken = await self._curator(request, curator.TurnTaken, TURN_TIMEOUT)
+        chosen = taken.decision.id
+        added = [WireName(name) for name in taken.added]
+        context = hook_context.context(chosen.name, added) if chosen is not None else ""
+        return {**reports.turn(taken), "context": context}
 
     async def _call(self, session: SessionKey, params: frames.CallParams) -> dict[str, Any]:
         request = curator.CallTool(session, params.name, bytes(params.arguments))

@@ -10,7 +10,7 @@ from capd.actors.activation import Activation, NotActivatedError, Outcome, Sessi
 from capd.adapters.lane import CallHooks, Lane
 from capd.adapters.session_environment import SessionEnvironments
 from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
-from capd.core import own_tools
+from capd.core import hook_context, own_tools
 from capd.core.active_set import ActiveSet
 from capd.core.calls import is_success
 from capd.core.names import near_names
@@ -22,9 +22,10 @@ from capd.runtime.handover import Handover
 from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, Decision, InstanceId
+from capd_protos.types import CapabilityId, Decision, InstanceId, WireName
 
 _ARGUMENTS: JsonCodec[own_tools.Arguments] = JsonCodec(own_tools.Arguments)
+_TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.TurnArguments)
 
 
 class Curator:
@@ -43,6 +44,9 @@ class Curator:
         self.upstream: Upstream | None = None
         self.is_initialized = False
         """Whether the client has completed its handshake, on this connection or an earlier one."""
+        self.client_sessions: set[str] = set()
+        """Ids under which the client itself knows the conversation; `/clear` brings another."""
+        self.linked_by = ""
         self._bus = bus
         self._environments = environments
         surface = Surface([(own_tools.CAPABILITY, own_tools.DEFINITION)])
@@ -89,6 +93,8 @@ class Curator:
         """
         if request.name == own_tools.CAPABILITY:
             return await self._call_capability(request.arguments)
+        if request.name == hook_context.TURN:
+            return await self._call_turn(request.arguments)
         shown = self._state.surface.find(request.name)
         if shown is None:
             raise UnknownToolError(self._unknown_tool(request.name))
@@ -149,6 +155,8 @@ class Curator:
             surface=len(state.surface),
             available=state.available,
             surface_chars=len(state.surface.listing()),
+            client_sessions=sorted(self.client_sessions),
+            linked_by=self.linked_by,
         )
 
     async def _routed(self, text: str) -> Decision:
@@ -183,6 +191,21 @@ class Curator:
             f"No tool {own_tools.echo(name)} is switched on in this session.{hint} "
             "The tool `capability` finds and switches on others."
         )
+
+    async def _call_turn(self, arguments: bytes) -> bytes:
+        """Answer a prompt hook on the session's own connection."""
+        try:
+            hook = _TURN_ARGUMENTS.decode(arguments or b"{}")
+        except MalformedError as error:
+            return text_result(f"The arguments are wrong: {error}", is_error=True)
+        if hook.session_id:
+            self.client_sessions.add(hook.session_id)
+        self.linked_by = "its own connection"
+        taken = await self.take_turn(hook.prompt)
+        chosen = taken.decision.id
+        added = [WireName(name) for name in taken.added]
+        text = hook_context.context(chosen.name, added) if chosen is not None else ""
+        return text_result(hook_context.hook_output(text))
 
     # The tool `capability`
 

@@ -22,6 +22,7 @@ from capd.adapters.connection import Connection
 from capd.adapters.lane import CallHooks, Lane
 from capd.adapters.session_environment import SessionEnvironments
 from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.core.linking import Candidate, Hook, link
 from capd.core.names import near_names
 from capd.core.outcomes import CallFailedError, ServerError
 from capd.core.session_keys import fresh_key, is_key
@@ -56,6 +57,8 @@ class _Session:
     pid: int
     """The process at the other end of the socket, by the kernel's word."""
     client_pid: int
+    parent_pid: int
+    """The process that started the one at the other end: the client itself, behind a shim."""
     claim: int = 0
     """Counts connections: only the newest may end the session."""
     process: str | None = None
@@ -105,6 +108,8 @@ class CuratorHost:
                 return self._open(request)
             case messages.ListSessions():
                 return self._listed()
+            case messages.TakeHookTurn():
+                return await self._hook_turn(request)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -123,6 +128,31 @@ class CuratorHost:
         return messages.CapabilityAnswered(
             key, outcome.is_ok, outcome.text, list(outcome.added), list(outcome.removed)
         )
+
+    async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
+        candidates = [
+            Candidate(
+                key,
+                session.curator.place.client,
+                frozenset(session.curator.client_sessions),
+                session.parent_pid,
+                session.curator.place.project,
+            )
+            for key, session in self._sessions.items()
+        ]
+        hook = Hook(
+            request.client, request.client_session, _ancestors(request.peer_pid), request.project
+        )
+        found = link(hook, candidates)
+        log.info("hook_linked", client=request.client, session=found.key, how=found.how)
+        if found.key is None:
+            text = f"no one session belongs to this hook ({found.how}): name it with --session"
+            return messages.CuratorRefused("unlinked", text)
+        curator = self._sessions[found.key].curator
+        curator.linked_by = found.how
+        if request.client_session:
+            curator.client_sessions.add(request.client_session)
+        return await curator.take_turn(request.text)
 
     def _find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
         if not key and len(self._sessions) == 1:
@@ -175,7 +205,8 @@ class CuratorHost:
         resumed = session is not None
         if session is None:
             session = self._new_session(request)
-        elif not secrets.compare_digest(hello.resume, session.resume):
+        # As bytes: two strings must be ASCII, and one is the client's.
+        elif not secrets.compare_digest(hello.resume.encode(), session.resume.encode()):
             code = "resume_refused" if hello.resume else "session_in_use"
             text = f"session {hello.session} is not over; resume it with its last token"
             return messages.CuratorRefused(code, text)
@@ -184,6 +215,9 @@ class CuratorHost:
         session.resume = secrets.token_urlsafe(16)
         session.claim += 1
         session.pid = request.peer_pid
+        session.parent_pid = platform.parent_pid(request.peer_pid) or 0
+        if hello.client.session:
+            session.curator.client_sessions.add(hello.client.session)
         session.process = platform.process_start_time(request.peer_pid)
         key = session.curator.place.key
         self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
@@ -205,7 +239,12 @@ class CuratorHost:
             cap=self._cap,
         )
         session = self._sessions[key] = _Session(
-            curator, "", time.time(), request.peer_pid, hello.client.pid
+            curator,
+            "",
+            time.time(),
+            request.peer_pid,
+            hello.client.pid,
+            platform.parent_pid(request.peer_pid) or 0,
         )
         return session
 
@@ -277,3 +316,13 @@ class CuratorHost:
                 for session in self._sessions.values():
                     if session.curator.upstream is not None and hint.wanted_keys:
                         session.curator.upstream.want_environment(hint.wanted_keys)
+
+
+def _ancestors(pid: int) -> list[int]:
+    """Return the processes above `pid`, the nearest first, down to process 1."""
+    found: list[int] = []
+    parent = platform.parent_pid(pid)
+    while parent and parent not in found:
+        found.append(parent)
+        parent = platform.parent_pid(parent)
+    return found

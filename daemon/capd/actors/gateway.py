@@ -88,7 +88,7 @@ class Gateway:
                 await _send(stream, hello)
             elif hello.role == "control":
                 await _send(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
-                await self._control.serve(stream, reader)
+                await self._control.serve(stream, reader, peer.pid)
             else:
                 is_handed_over = await self._open_session(stream, reader, hello, peer.pid)
         except (trio.BrokenResourceError, trio.ClosedResourceError):

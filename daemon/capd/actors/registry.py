@@ -177,11 +177,13 @@ class Registry:
 
     async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
         fingerprint = routing.fingerprint(request.text)
+        # The one that the vectors are of: a reload may come while the embedder works.
+        catalog = self._catalog
         try:
             message, candidates = await self._vectors.compared(cleaned)
         except NotReadyError:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
-        kept = routing.eligible(self._catalog.winners, request.domain, request.keys)
+        kept = routing.eligible(catalog.winners, request.domain, request.keys)
         ranked = routing.scores(
             message, [candidates[c.id] for c in kept.capabilities], self._profile.top_k
         )
@@ -199,11 +201,12 @@ class Registry:
         intent = request.intent.strip()
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
+        catalog = self._catalog
         try:
             message, candidates = await self._vectors.compared(intent)
         except NotReadyError:
             return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
-        specs = {capability.id: capability for capability in self._catalog.winners}
+        specs = {capability.id: capability for capability in catalog.winners}
         ranked = routing.scores(message, [candidates[id_] for id_ in specs], self._profile.top_k)
         hits = [score for score in ranked if score.score > LOWEST_HIT]
         return messages.CapabilitiesFound(

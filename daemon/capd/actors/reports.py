@@ -167,6 +167,8 @@ def _session(entry: curator.SessionEntry) -> Document:
         "project": entry.project,
         "mode": entry.mode,
         "connected": entry.is_connected,
+        "client_sessions": entry.client_sessions,
+        "linked_by": entry.linked_by,
         "age_s": round(entry.age, 3),
         "active": [
             {

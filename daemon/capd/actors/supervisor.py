@@ -200,13 +200,11 @@ class Supervisor:
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
         session, known = request.session, self._instances.values()
-        held = (i for i in known if request.instance in {i.id, i.told.get(session)})
-        instance = next(held, None)
+        instance = next((i for i in known if request.instance in {i.id, i.told.get(session)}), None)
         if instance is None:
             return messages.HoldsReleased()
         instance.told.pop(session, None)
-        now = trio.current_time()
-        self._carry_out(self._leases.release(instance.key, request.session, now))
+        self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
 
     def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
@@ -309,7 +307,7 @@ class Supervisor:
         instance.not_before = now + delay
         instance.last_error = str(problem)
         if was_ready_at is not None:
-            self._leases.died(instance.key)
+            self._carry_out(self._leases.died(instance.key))
             return
         self._leases.failed(instance.key)
         is_missing = isinstance(problem, MissingValueError)

@@ -23,6 +23,7 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
+    checked_text,
     recover_id,
 )
 from capd.core.errors import CapdError
@@ -131,7 +132,8 @@ class Lane:
         self._log = log
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
-        self._junk_bytes = 0
+        self._junk_run_lines = 0
+        self._junk_run_bytes = 0
         self._why_dead = ""
 
     @property
@@ -334,11 +336,10 @@ class Lane:
             self._unreadable(line.head, f"a line of {line.size_bytes} bytes is over the limit")
             return
         try:
-            message = _INCOMING.decode(line.data)
+            message = _INCOMING.decode(checked_text(line.data))
         except MalformedError as error:
             self._junk(line.data, str(error))
             return
-        self._junk_bytes = 0
         if message.method and message.id is not msgspec.UNSET:
             self._answer(message)
         elif message.method:
@@ -347,6 +348,8 @@ class Lane:
             self._replied(message)
         else:
             self._junk(line.data, "neither a request nor a reply")
+            return
+        self._junk_run_lines = self._junk_run_bytes = 0
 
     def _replied(self, message: _Incoming) -> None:
         pending = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
@@ -387,11 +390,13 @@ class Lane:
     def _junk(self, data: bytes, why: str) -> None:
         """Count a line that is no message; a call whose reply it was fails at once."""
         self.counts["junk_lines"] += 1
-        self._junk_bytes += len(data)
+        # Counted since the last message: a server that logs a line a call is noisy, not broken.
+        self._junk_run_lines += 1
+        self._junk_run_bytes += len(data)
         if self.counts["junk_lines"] <= _JUNK_LOGGED:
             self._log.warning("junk_from_server", why=why, begins=ascii(data[:200]))
         self._unreadable(data, f"its reply is unreadable: {why}")
-        if self.counts["junk_lines"] > _JUNK_LINES or self._junk_bytes > _JUNK_BYTES:
+        if self._junk_run_lines > _JUNK_LINES or self._junk_run_bytes > _JUNK_BYTES:
             raise LaneBrokenError(f"{self._name} writes what is not MCP to its standard output")
 
     def _unreadable(self, head: bytes, why: str) -> None:

@@ -98,8 +98,14 @@ class ServerRun:
 
     async def _make_ready(self, lane: Lane) -> None:
         with trio.move_on_after(START_TIMEOUT) as patience:
-            await lane.initialize(self._version, START_TIMEOUT)
-            self.tools = await lane.list_tools()
+            try:
+                await lane.initialize(self._version, START_TIMEOUT)
+                self.tools = await lane.list_tools()
+            except HandshakeError:
+                if not lane.is_alive:
+                    # Whoever sees why it is gone ends this wait, and says more.
+                    await trio.sleep(2 * CLOSED_OUTPUT_GRACE)
+                raise
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 

@@ -282,6 +282,19 @@ _ID_VALUE = re.compile(
 _ID_CODEC: JsonCodec[int | str] = JsonCodec(int | str)
 
 
+def checked_text(data: bytes) -> bytes:
+    """Return `data`, which is UTF-8 to its end; a decoder does not look into what stays raw.
+
+    Raises:
+        MalformedError: it is not, and whoever it is passed on to could break over it.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raise MalformedError("not valid UTF-8") from None
+    return data
+
+
 def recover_id(head: bytes) -> int | str | None:
     """Return the JSON-RPC id of a frame that cannot be read, if it stands near the beginning.
 

@@ -5,6 +5,7 @@ the network (10-catalog).
 """
 
 import hashlib
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +80,12 @@ def read_tap(place: TapPlace) -> Tap:
     try:
         folders = sorted(folder for folder in root.iterdir() if folder.is_dir())
         for folder in folders:
-            texts = {file.name: _text(file) for file in sorted(folder.glob("*.toml"))}
+            capability = _printable(folder.name)
+            texts = {_printable(file.name): _text(file) for file in _provider_files(folder)}
             for name, text in texts.items():
-                digest.update(f"{folder.name}/{name}\0{text}\0".encode())
-            shown = f"capabilities/{folder.name}"
-            files = CapabilityFiles(CapabilityName(folder.name), shown, texts)
+                digest.update(f"{capability}/{name}\0{text}\0".encode())
+            shown = f"capabilities/{capability}"
+            files = CapabilityFiles(CapabilityName(capability), shown, texts)
             reads.append(read_capability(place.name, files))
     except OSError as error:
         raise TapUnreadableError(f"tap {place.name}: {error}") from None
@@ -96,10 +98,20 @@ def read_tap(place: TapPlace) -> Tap:
     )
 
 
+def _provider_files(folder: Path) -> list[Path]:
+    # Neither a folder nor a pipe, which would be waited for without end.
+    return sorted(f for f in folder.glob("*.toml") if f.is_symlink() or f.is_file())
+
+
+def _printable(name: str) -> str:
+    """Return a file's name as text that can be sent, whatever its bytes are."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
 def _text(file: Path) -> str:
     """Return a file's text; a link reads as the name of the sibling that it points to."""
     if file.is_symlink():
-        return file.readlink().name
+        return _printable(file.readlink().name)
     with file.open("rb") as opened:
         data = opened.read(_LARGEST_FILE_BYTES)
     # What is not UTF-8 fails in the parser, with a line number.

@@ -55,8 +55,12 @@ def sole_daemon(lock_file: Path) -> Iterator[None]:
 
     Raises:
         AlreadyServedError: another one is; its pid is in the text.
+        PlaceUnsafeError: the lock is a link, or cannot be made.
     """
-    fd = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fd = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise PlaceUnsafeError(f"{lock_file} cannot be locked: {error.strerror}") from None
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

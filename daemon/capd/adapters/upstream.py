@@ -23,6 +23,7 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
+    checked_text,
     recover_id,
 )
 from capd.core.handshake import initialize_result
@@ -196,7 +197,7 @@ class Upstream:
             self._linked(line.data, conversation)
             return
         try:
-            request = _REQUEST.decode(line.data)
+            request = _REQUEST.decode(checked_text(line.data))
         except MalformedError as error:
             self._unreadable(line.data, str(error))
             return
@@ -207,11 +208,14 @@ class Upstream:
             self._notified(request)
             return
         assert not isinstance(request.id, msgspec.UnsetType)
-        if len(self._under_way) >= MOST_REQUESTS:
+        # Tasks, the writer's among them: an id that comes twice is one entry in the table.
+        if len(nursery.child_tasks) > MOST_REQUESTS:
             text = f"{MOST_REQUESTS} requests of this session are under way already"
             self._error(request.id, frames.REFUSED, text)
             return
-        nursery.start_soon(self._answer, request, request.id, conversation)
+        # Here and not in the task: a cancellation may stand in the very next line.
+        scope = self._under_way[request.id] = trio.CancelScope()
+        nursery.start_soon(self._answer, request, request.id, scope, conversation)
 
     def _unreadable(self, data: bytes, why: str) -> None:
         try:
@@ -243,12 +247,16 @@ class Upstream:
                     scope.cancel()
 
     async def _answer(
-        self, request: _Request, request_id: RequestId, conversation: Conversation
+        self,
+        request: _Request,
+        request_id: RequestId,
+        scope: trio.CancelScope,
+        conversation: Conversation,
     ) -> None:
-        scope = self._under_way[request_id] = trio.CancelScope()
         try:
             # A cancelled request gets no answer (MCP, "Cancellation").
             with scope, suppress(WriterFullError, FrameCutError):
+                await trio.lowlevel.checkpoint_if_cancelled()
                 await self._writer.send(await self._answered(request, request_id, conversation))
         finally:
             if self._under_way.get(request_id) is scope:

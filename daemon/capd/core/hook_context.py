@@ -1,0 +1,45 @@
+"""What a client's prompt hook is answered: the few words that reach the model with the prompt.
+
+The user's message may have switched a capability on; the model is told so once, by name, in the
+same turn. Where nothing changed, nothing is said (45-clients; issue "in all the other editors":
+at most 120 tokens a turn).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from capd_protos.types import CapabilityName, WireName
+
+TURN = WireName("capd_turn")
+"""The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
+
+EVENT = "UserPromptSubmit"
+_MOST_NAMES = 12
+"""Wire names in one message: with the sentence around them about 110 tokens."""
+
+
+class TurnArguments(msgspec.Struct, frozen=True):
+    """What a hook hands over, as Claude Code names it."""
+
+    prompt: str = ""
+    session_id: str = ""
+    cwd: str = ""
+
+
+def context(name: CapabilityName, added: Sequence[WireName]) -> str:
+    """Return what the model is told of a capability that came on; empty where nothing did."""
+    if not added:
+        return ""
+    shown = ", ".join(added[:_MOST_NAMES])
+    more = f" and {len(added) - _MOST_NAMES} more" if len(added) > _MOST_NAMES else ""
+    return f"capd switched on '{name}' for this message; its tools are listed now: {shown}{more}."
+
+
+def hook_output(text: str) -> str:
+    """Return `text` as the output of a prompt hook, in the form that Claude Code reads."""
+    output: dict[str, Any] = {}
+    if text:
+        output = {"hookSpecificOutput": {"hookEventName": EVENT, "additionalContext": text}}
+    return msgspec.json.encode(output).decode()

@@ -1,0 +1,70 @@
+"""Which session a prompt hook speaks for (45-clients, finding 6). Never a guess between two.
+
+A hook and the shim of one conversation are started by the same program, and some programs give
+both the same id. In this order, the first rule that finds anything decides:
+
+    session id      the client's own id of the conversation, known from the hello or an earlier hook
+    common parent   the nearest process above the hook that started a shim
+    project         the only session of this client in this project
+
+What is found but not unique is `ambiguous`: then the hook's words reach nobody.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capd_protos.types import SessionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is known of a session."""
+
+    key: SessionKey
+    client: str
+    client_sessions: frozenset[str]
+    """Ids under which the client itself knows the conversation."""
+    parent: int
+    """The process that started the shim; 0 where it is unknown."""
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What is known of a hook."""
+
+    client: str
+    client_session: str
+    ancestors: Sequence[int]
+    """The processes above the hook, the nearest first."""
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The session, or why there is none."""
+
+    key: SessionKey | None
+    how: str
+    """`session id`, `common parent` or `project`; without a key `none` or `ambiguous`."""
+
+
+def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
+    """Return the session that `hook` speaks for."""
+    if hook.client_session:
+        same = [c for c in candidates if hook.client_session in c.client_sessions]
+        if same:
+            return _only(same, "session id")
+    for ancestor in hook.ancestors:
+        # Process 1 is everybody's, so it says nothing.
+        children = [c for c in candidates if ancestor > 1 and c.parent == ancestor]
+        if len(children) > 1:
+            children = [c for c in children if c.project == hook.project] or children
+        if children:
+            return _only(children, "common parent")
+    here = [c for c in candidates if c.client == hook.client and c.project == hook.project]
+    return _only(here, "project") if here and hook.project else Link(None, "none")
+
+
+def _only(found: Sequence[Candidate], how: str) -> Link:
+    return Link(found[0].key, how) if len(found) == 1 else Link(None, "ambiguous")

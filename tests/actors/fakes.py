@@ -1,0 +1,226 @@
+"""A machine that starts no process, and a bus that keeps what went over it.
+
+`Machine.spawn` stands where `processes.running` does; test_fakes holds the two together.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar, cast
+
+import msgspec
+import trio
+from trio.testing import memory_stream_one_way_pair
+
+from capd.adapters.processes import CommandNotFoundError, ExitStatus, ProcessSpec
+from capd.adapters.server_run import Spawn
+from capd.runtime.bus import Bus
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, Address, ServerName, ServerSpec, TapName
+
+R = TypeVar("R")
+Json = dict[str, Any]
+
+ACTORS = ("registry", "supervisor", "curator", "embedder")
+
+
+def tool(name: str, description: str = "") -> Json:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}}
+
+
+def text(said: str) -> Json:
+    return {"content": [{"type": "text", "text": said}]}
+
+
+@dataclass(eq=False)
+class Script:
+    """How a server behaves; a test may change it while the server runs."""
+
+    tools: list[Json] = field(default_factory=lambda: [tool("echo"), tool("die")])
+    start_delay: float = 0.0
+    is_ready: bool = True
+    exits_at_start: int | None = None
+    stderr: list[str] = field(default_factory=list)
+    stop_delay: float = 0.0
+    call: "Callable[[FakeProcess, Json], Awaitable[None]] | None" = None
+
+
+class FakeProcess:
+    """What `processes.ServerProcess` is to those who use it."""
+
+    def __init__(self, pid: int, script: Script, journal: list[str]) -> None:
+        self.pid = pid
+        self.asked: list[Json] = []
+        self.stdin, self._inbox = memory_stream_one_way_pair()
+        self._outbox, self.stdout = memory_stream_one_way_pair()
+        self._script = script
+        self._journal = journal
+        self._stderr = list(script.stderr)
+        self._status: ExitStatus | None = None
+        self._exited = trio.Event()
+        self._speaking = trio.Lock()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._status is None
+
+    def asked_for(self, method: str) -> list[Json]:
+        return [each for each in self.asked if each.get("method") == method]
+
+    def stderr_tail(self) -> list[str]:
+        return self._stderr
+
+    async def wait(self) -> ExitStatus:
+        await self._exited.wait()
+        assert self._status is not None
+        return self._status
+
+    async def stop(self, grace: float = 2.0) -> None:
+        del grace
+        with trio.CancelScope(shield=True):
+            self.stdin.close()
+            if self.is_alive:
+                await trio.sleep(self._script.stop_delay)
+            self.exit(0)
+            await trio.lowlevel.checkpoint()
+
+    async def kill(self) -> None:
+        self.exit(signal=9)
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
+
+    def exit(self, code: int | None = None, *, signal: int | None = None) -> None:
+        if self._status is not None:
+            return
+        self._status = ExitStatus(code=code, signal=signal)
+        self._journal.append(f"gone {self.pid}")
+        self._outbox.close()
+        self._inbox.close()
+        self._exited.set()
+
+    async def say(self, message: Json | bytes) -> None:
+        line = message if isinstance(message, bytes) else json.dumps(message).encode()
+        async with self._speaking:
+            if self.is_alive:
+                await self._outbox.send_all(line + b"\n")
+
+    async def reply(self, request: Json, result: Json) -> None:
+        await self.say({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    async def serve(self) -> None:
+        if self._script.exits_at_start is not None:
+            self.exit(self._script.exits_at_start)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            while self.is_alive:
+                try:
+                    chunk = await self._inbox.receive_some()
+                except trio.ClosedResourceError:
+                    break
+                if not chunk:
+                    self.exit(0)
+                    break
+                *lines, received = (received + bytes(chunk)).split(b"\n")
+                for line in lines:
+                    message = json.loads(line)
+                    self.asked.append(message)
+                    nursery.start_soon(self._answer, message)
+            nursery.cancel_scope.cancel()
+
+    async def _answer(self, message: Json) -> None:
+        match message.get("method"):
+            case "initialize":
+                await trio.sleep(self._script.start_delay)
+                if self._script.is_ready:
+                    version = message["params"]["protocolVersion"]
+                    info = {"name": "fake", "version": "0"}
+                    capabilities = {"tools": {"listChanged": True}}
+                    result = {"protocolVersion": version, "serverInfo": info}
+                    await self.reply(message, {**result, "capabilities": capabilities})
+            case "tools/list":
+                await self.reply(message, {"tools": self._script.tools})
+            case "tools/call":
+                if self._script.call is not None:
+                    await self._script.call(self, message)
+                elif message["params"]["name"] == "die":
+                    self.exit(9)
+                else:
+                    said = json.dumps(message["params"].get("arguments"))
+                    await self.reply(message, text(said))
+
+
+class Machine:
+    """Starts fake processes by the first word of their command line."""
+
+    def __init__(self, **scripts: Script) -> None:
+        self.scripts = scripts
+        self.journal: list[str] = []
+        self.specs: list[ProcessSpec] = []
+        self.processes: list[FakeProcess] = []
+        self._pids = count(100_001)
+
+    @property
+    def alive(self) -> list[int]:
+        return [process.pid for process in self.processes if process.is_alive]
+
+    @property
+    def spawn(self) -> Spawn:
+        return cast("Spawn", self.running)
+
+    @asynccontextmanager
+    async def running(self, spec: ProcessSpec) -> AsyncIterator[FakeProcess]:
+        await trio.lowlevel.checkpoint()
+        self.specs.append(spec)
+        script = self.scripts.get(spec.argv[0])
+        if script is None:
+            raise CommandNotFoundError(f"{spec.argv[0]} was not found in PATH")
+        process = FakeProcess(next(self._pids), script, self.journal)
+        self.processes.append(process)
+        self.journal.append(f"start {spec.argv[0]} {process.pid}")
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        nursery.start_soon(process.serve)
+        try:
+            yield process
+        finally:
+            await process.kill()
+            nursery.cancel_scope.cancel()
+            nursery.cancel_scope.shield = True
+            await manager.__aexit__(None, None, None)
+
+
+class RecordingBus(Bus):
+    """A bus that keeps the bytes of every question, answer and event of its process."""
+
+    def __init__(self) -> None:
+        addresses = {ActorName(name): Address(f"inproc://{name}") for name in ACTORS}
+        events = Address("inproc://events")
+        super().__init__(addresses, ActorName("tester"), events=events, bind_events=True)
+        self.bytes_seen: list[bytes] = []
+        self.events: list[msgspec.Struct] = []
+
+    async def ask(
+        self,
+        actor: ActorName,
+        request: msgspec.Struct,
+        reply_codec: MsgpackCodec[R],
+        timeout: float,
+    ) -> R:
+        self.bytes_seen.append(msgspec.msgpack.encode(request))
+        reply = await super().ask(actor, request, reply_codec, timeout)
+        self.bytes_seen.append(msgspec.msgpack.encode(reply))
+        return reply
+
+    def publish(self, event: msgspec.Struct) -> None:
+        self.bytes_seen.append(msgspec.msgpack.encode(event))
+        self.events.append(event)
+        super().publish(event)
+
+
+def server(name: str = "alpha", **settings: Any) -> ServerSpec:
+    base = ServerSpec(
+        name=ServerName(name), transport="stdio", tap=TapName("test"), command=name, args=("run",)
+    )
+    return msgspec.structs.replace(base, **settings)

@@ -1,0 +1,120 @@
+"""The fake machine and real processes pass the same tests."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import structlog
+import trio
+
+from capd.adapters.lane import CallHooks, Lane
+from capd.adapters.processes import (
+    CommandNotFoundError,
+    ExitStatus,
+    ProcessSpec,
+    ServerProcess,
+    running,
+)
+from capd.adapters.server_run import Spawn
+from capd.core.outcomes import OutcomeUnknownError
+from capd_protos.types import ServerName, ToolName
+
+from .fakes import Machine, Script
+
+TINY = Path(__file__).with_name("tiny_server.py")
+PATIENCE = 20.0
+
+
+@pytest.fixture(params=["fake", "real"])
+def spawn(request: pytest.FixtureRequest) -> Spawn:
+    if request.param == "real":
+        return running
+    return Machine(**{sys.executable: Script(stderr=["hello from stderr"])}).spawn
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> ProcessSpec:
+    return ProcessSpec((sys.executable, "-I", "-S", str(TINY)), {"PATH": os.defpath}, tmp_path)
+
+
+@asynccontextmanager
+async def serving(spawn: Spawn, spec: ProcessSpec) -> AsyncIterator[tuple[ServerProcess, Lane]]:
+    with trio.fail_after(PATIENCE):
+        async with spawn(spec) as process, trio.open_nursery() as nursery:
+            lane = Lane(
+                ServerName("tiny"),
+                process.stdin,
+                process.stdout,
+                on_tools_changed=lambda: None,
+                log=structlog.get_logger(),
+            )
+            nursery.start_soon(lane.run)
+            await lane.initialize("0", PATIENCE)
+            yield process, lane
+            nursery.cancel_scope.cancel()
+
+
+async def test_its_handshake_names_its_tools(spawn: Spawn, spec: ProcessSpec) -> None:
+    async with serving(spawn, spec) as (process, lane):
+        tools = await lane.list_tools()
+
+        assert [tool.name for tool in tools] == ["echo", "die"]
+        assert process.pid > 0
+        assert process.stderr_tail() == ["hello from stderr"]
+
+
+async def test_its_call_answers_what_it_was_asked(spawn: Spawn, spec: ProcessSpec) -> None:
+    async with serving(spawn, spec) as (_, lane):
+        result = await lane.call_tool(
+            ToolName("echo"), b'{"a":1}', b"", timeout=None, hooks=CallHooks()
+        )
+
+    assert b'{\\"a\\": 1}' in result
+
+
+async def test_its_death_in_a_call_ends_its_output_and_shows_its_code(
+    spawn: Spawn, spec: ProcessSpec
+) -> None:
+    async with serving(spawn, spec) as (process, lane), trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            with pytest.raises(OutcomeUnknownError, match="exited with code 9"):
+                await lane.call_tool(ToolName("die"), b"", b"", timeout=None, hooks=CallHooks())
+
+        nursery.start_soon(call)
+        status = await process.wait()
+        lane.close(str(status))
+
+    assert status == ExitStatus(code=9)
+
+
+async def test_it_ends_well_when_it_is_stopped_and_again_is_harmless(
+    spawn: Spawn, spec: ProcessSpec
+) -> None:
+    async with serving(spawn, spec) as (process, _):
+        await process.stop(PATIENCE)
+        await process.stop(0.1)
+
+        assert await process.wait() == ExitStatus(code=0)
+
+
+async def test_it_is_gone_when_its_block_is_left(spawn: Spawn, spec: ProcessSpec) -> None:
+    async with serving(spawn, spec) as (process, _):
+        pass
+
+    assert await process.wait() == ExitStatus(signal=9)
+
+
+async def test_a_command_that_is_nowhere_starts_nothing(spawn: Spawn, tmp_path: Path) -> None:
+    with pytest.raises(CommandNotFoundError, match="no-such-command"):
+        async with spawn(ProcessSpec(("no-such-command",), {"PATH": "/nowhere"}, tmp_path)):
+            pass
+
+
+async def test_an_error_in_the_block_comes_out_as_it_is(spawn: Spawn, spec: ProcessSpec) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with spawn(spec):
+            raise ZeroDivisionError

@@ -1,0 +1,304 @@
+"""Routing and its vectors: there or not, nobody waits, and nothing of a user's words is kept."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from capd.core.routing import fingerprint
+from capd_protos import embedder, registry
+from capd_protos.curator import SessionStarted
+from capd_protos.types import CapabilityId, CapabilityName, Decision, SessionKey, TapName
+
+from .world import REGISTRY, REGISTRY_REPLIES, World, running_world, world
+
+ALPHA = CapabilityId(TapName("mine"), CapabilityName("alpha"))
+
+
+async def routed(world: World, text: str, **members: object) -> Decision:
+    request = registry.RouteMessage(SessionKey("s"), text, **members)  # type: ignore[arg-type]
+    reply = await world.bus.ask(REGISTRY, request, REGISTRY_REPLIES, 1000.0)
+    assert isinstance(reply, registry.MessageRouted)
+    return reply.decision
+
+
+async def outcome(world: World, text: str = "alpha things please") -> tuple[str, str]:
+    decision = await routed(world, text)
+    return decision.outcome, decision.reason
+
+
+READY = ("activate", "")
+NOT_READY = ("abstain", "model_not_ready")
+
+
+async def test_the_first_message_waits_for_no_model_and_a_later_one_is_routed(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+        assert (await made.described()).embedder_state == "cold"
+
+        assert await outcome(made) == NOT_READY
+        await made.until_routing()
+
+        decision = await routed(made, "alpha things please")
+        assert (decision.outcome, decision.id) == ("activate", ALPHA)
+        assert decision.fingerprint == fingerprint("alpha things please")
+        assert made.bus.events[0] == registry.MessageDecided(
+            SessionKey("s"), "abstain", "model_not_ready", ""
+        )
+        assert embedder.EmbedderNeeded() in made.bus.events
+
+
+async def test_a_session_that_starts_warms_the_model(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+
+        made.bus.publish(SessionStarted(SessionKey("s"), "zed"))
+
+        await made.until_routing()
+
+
+async def test_triggers_are_embedded_once_and_found_again_after_a_restart(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as first:
+        embedded = list(first.embedder.texts)
+    async with running_world(tmp_path) as second:
+        assert second.embedder.texts == []
+        assert await outcome(second) == READY
+
+    assert {"alpha one", "beta two", "both three"} <= set(embedded)
+    assert len(embedded) == len(set(embedded))
+
+
+async def test_an_embedder_that_is_gone_means_abstaining_until_it_is_back(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        assert await outcome(made) == READY
+        made.bus.publish(embedder.EmbedderExited(9, expected=False))
+        made.scopes["embedder"].cancel()
+        await wait_all_tasks_blocked()
+
+        assert await outcome(made) == NOT_READY
+        await trio.sleep(10)
+        assert await outcome(made) == NOT_READY
+        await made.nursery.start(made._kept, "embedder", made.embedder)
+        await made.until_routing()
+
+        assert await outcome(made) == READY
+
+
+async def test_an_embedder_that_ends_because_it_is_idle_is_left_alone_until_the_next_message(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        made.bus.publish(embedder.EmbedderExited(0, expected=True))
+        await trio.sleep(100)
+        needs = made.bus.events.count(embedder.EmbedderNeeded())
+        assert (await made.described()).embedder_state == "cold"
+
+        assert await outcome(made) == NOT_READY
+
+        await made.until_routing()
+        assert made.bus.events.count(embedder.EmbedderNeeded()) == needs + 1
+
+
+async def test_an_embedder_that_dies_while_it_loads_is_asked_again_at_once(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+        # The request was delivered to a process that is killed: nobody will ever answer it.
+        made.embedder.is_silent = True
+        await outcome(made)
+        await trio.sleep(1)
+        made.embedder.is_silent = False
+        asked_at = trio.current_time()
+
+        made.bus.publish(embedder.EmbedderExited(9, expected=False))
+        await made.until_routing()
+
+        assert trio.current_time() - asked_at < 10
+
+
+async def test_an_embedder_that_does_not_answer_costs_a_quarter_of_a_second(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        made.embedder.is_silent = True
+        asked_at = trio.current_time()
+
+        assert await outcome(made) == NOT_READY
+
+        assert trio.current_time() - asked_at == pytest.approx(0.25)
+        made.embedder.is_silent = False
+        await made.until_routing()
+        assert await outcome(made) == READY
+
+
+async def test_a_model_that_cannot_be_used_is_told_with_its_reason(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        made.embedder.reason = "the model's file is damaged"
+        await made.start()
+        await outcome(made)
+        await made.until_routing("unusable")
+
+        assert (await made.described()).embedder_reason == "the model's file is damaged"
+        assert await outcome(made) == NOT_READY
+        made.embedder.reason = ""
+        await outcome(made)
+        await made.until_routing()
+
+
+# Taps
+
+
+async def test_a_reload_routes_to_what_is_there_now(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        made.capability("gamma", "gamma")
+        described = await made.reload()
+        await made.until_routing()
+
+        assert described.taps[0].routable == 4
+        assert (await routed(made, "gamma things please")).outcome == "activate"
+        assert isinstance(made.bus.events[-2], registry.CatalogChanged | embedder.EmbedderNeeded)
+
+
+async def test_a_reload_while_a_message_is_compared_costs_no_registry(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made, trio.open_nursery() as nursery:
+        made.embedder.hold = trio.Event()
+        decisions: list[Decision] = []
+
+        async def route() -> None:
+            decisions.append(await routed(made, "alpha things please"))
+
+        nursery.start_soon(route)
+        autojump_clock.autojump_threshold = 5.0
+        await wait_all_tasks_blocked()
+        made.capability("gamma", "gamma")
+        await made.reload()
+        made.embedder.hold.set()
+        made.embedder.hold = None
+        autojump_clock.autojump_threshold = 0
+        await made.until_routing()
+
+        assert decisions[0].outcome == "activate"
+        assert (await routed(made, "gamma things please")).outcome == "activate"
+
+
+async def test_a_reload_while_the_triggers_are_embedded_is_not_forgotten(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+        hold = made.embedder.hold = trio.Event()
+        await outcome(made)
+        await wait_all_tasks_blocked()
+        made.capability("gamma", "gamma")
+        # Held in the middle of it: the clock must not run while a thread reads the folder.
+        autojump_clock.autojump_threshold = 5.0
+        await made.reload()
+        hold.set()
+        made.embedder.hold = None
+        autojump_clock.autojump_threshold = 0
+        await made.until_routing()
+
+        assert (await routed(made, "gamma things please")).outcome == "activate"
+
+
+async def test_a_tap_that_cannot_be_read_keeps_its_last_good_state(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        (tmp_path / "tap").rename(tmp_path / "elsewhere")
+
+        described = await made.reload()
+
+        assert (described.taps[0].routable, described.taps[0].name) == (3, "mine")
+        assert "tap mine" in described.taps[0].error
+        await made.until_routing()
+        assert await outcome(made) == READY
+        (tmp_path / "elsewhere").rename(tmp_path / "tap")
+        assert (await made.reload()).taps[0].error == ""
+
+
+async def test_a_list_of_taps_that_is_broken_keeps_everything(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        made.tap_list.write_text("[[taps]\n")
+
+        described = await made.reload()
+
+        assert [tap.name for tap in described.taps] == ["taps.toml", "mine", "starter"]
+        assert "taps.toml" in described.taps[0].error
+        assert await outcome(made) == READY
+
+
+async def test_a_list_that_is_broken_from_the_start_leaves_the_starter_tap(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        made.tap_list.write_text("[[taps]\n")
+        await made.start()
+
+        described = await made.described()
+
+        assert [tap.name for tap in described.taps] == ["taps.toml", "starter"]
+        assert described.taps[1].routable > 5
+
+
+# What is kept
+
+
+async def test_decisions_are_kept_without_their_text(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    with capture_logs() as logs:
+        async with running_world(tmp_path) as made:
+            for number in range(120):
+                await routed(made, f"alpha Zanzibar number {number}")
+
+            described = await made.described()
+
+            assert len(described.decisions) == 100
+            last = described.decisions[-1]
+            assert last.decision.fingerprint == fingerprint("alpha Zanzibar number 119")
+            assert last.decision.id == ALPHA
+            assert "Zanzibar" not in repr(described)
+    assert "Zanzibar" not in repr(logs)
+
+
+@pytest.mark.parametrize(
+    ("text", "members", "reason"),
+    [
+        ("alpha things please", {"is_enabled": False}, "disabled"),
+        ("<system-reminder>alpha things</system-reminder>", {}, "system_content"),
+        ("alpha", {}, "too_short"),
+        ("zebra things please", {}, "below_threshold"),
+        ("alpha things please", {"active": [ALPHA]}, "already_active"),
+    ],
+)
+async def test_each_abstention_has_its_reason(
+    autojump_clock: MockClock,
+    tmp_path: Path,
+    text: str,
+    members: dict[str, object],
+    reason: str,
+) -> None:
+    async with running_world(tmp_path) as made:
+        decision = await routed(made, text, **members)
+
+        assert (decision.outcome, decision.reason) == ("abstain", reason)

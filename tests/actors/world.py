@@ -1,0 +1,336 @@
+"""All actors of a daemon but the processes: a fake machine, a fake embedder, a real socket."""
+
+import json
+import os
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from capd.actors.control import Control
+from capd.actors.curator_host import CuratorHost
+from capd.actors.gateway import Gateway
+from capd.actors.registry import Registry
+from capd.actors.supervisor import Lanes, Supervisor, SupervisorSettings
+from capd.adapters.connection import Connection
+from capd.adapters.minilm import MODEL
+from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.unix_listener import listening
+from capd.runtime.handover import Handover
+from capd_protos import curator, embedder, registry, supervisor
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, SessionKey
+
+from .fakes import Json, Machine, RecordingBus, Script, tool
+
+LINGER = 30.0
+REGISTRY = ActorName("registry")
+SUPERVISOR = ActorName("supervisor")
+CURATOR = ActorName("curator")
+EMBEDDER = ActorName("embedder")
+REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
+CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
+EMBEDDER_REQUESTS: MsgpackCodec[embedder.Request] = MsgpackCodec(embedder.Request)
+
+
+def vector(words: str) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    """Texts are alike if and only if their first words are the same."""
+    row = np.zeros(MODEL.dimensions, dtype=np.float32)
+    row[zlib.crc32(words.split(maxsplit=1)[0].encode()) % MODEL.dimensions] = 1.0
+    return row
+
+
+class FakeEmbedder:
+    """The embedder as others see it, told how to be."""
+
+    def __init__(self, bus: RecordingBus) -> None:
+        self.texts: list[str] = []
+        self.reason = ""
+        self.is_loading = False
+        self.is_silent = False
+        self.hold: trio.Event | None = None
+        """Texts are answered when it is set."""
+        self._bus = bus
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        async with (
+            trio.open_nursery() as nursery,
+            self._bus.mailbox(EMBEDDER, EMBEDDER_REQUESTS) as mailbox,
+        ):
+            task_status.started()
+            async for letter in mailbox:
+
+                async def answer(letter: Any = letter) -> None:
+                    async with letter:
+                        if self.is_silent:
+                            await trio.sleep_forever()
+                        await letter.reply(await self._answer(letter.request))
+
+                nursery.start_soon(answer)
+
+    async def _answer(self, request: embedder.Request) -> embedder.Reply:
+        if isinstance(request, embedder.EmbedTexts):
+            if self.hold is not None:
+                await self.hold.wait()
+            if self.is_loading:
+                return embedder.EmbedderRefused("loading", "the model is loading")
+            self.texts += request.texts
+            rows = np.stack([vector(each) for each in request.texts])
+            return embedder.TextsEmbedded(rows.tobytes(), MODEL.dimensions)
+        return embedder.EmbedderDescribed(
+            "unusable" if self.reason else "ready",
+            MODEL.id,
+            MODEL.revision,
+            MODEL.quantisation,
+            MODEL.pooling,
+            MODEL.dimensions,
+            os.getpid(),
+            1,
+            self.reason,
+        )
+
+
+class Client:
+    """A program at the far end of the socket."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.welcome: Json = {}
+        self.heard: list[Json] = []
+        """Everything but the answers that were waited for, in order."""
+        self.is_closed = trio.Event()
+        self._ids = count(1)
+        self._waiting: dict[int, trio.MemorySendChannel[Json]] = {}
+        self._unread = b""
+        self._sending = trio.Lock()
+
+    async def send(self, *messages: Json | bytes) -> None:
+        lines = [m if isinstance(m, bytes) else json.dumps(m).encode() for m in messages]
+        async with self._sending:
+            await self.stream.send_all(b"".join(line + b"\n" for line in lines))
+
+    async def line(self) -> Json:
+        while b"\n" not in self._unread:
+            chunk = await self.stream.receive_some()
+            if not chunk:
+                raise EOFError
+            self._unread += bytes(chunk)
+        line, _, self._unread = self._unread.partition(b"\n")
+        message: Json = json.loads(line)
+        return message
+
+    async def hello(self, **members: Any) -> Json:
+        """Say hello and return the answer to it."""
+        base = {"capd": "hello", "protocol": 1, "role": "mcp", "client": {"name": "editor"}}
+        await self.send({**base, **members})
+        self.welcome = await self.line()
+        return self.welcome
+
+    async def listen(self) -> None:
+        """Hand answers to those who wait for them."""
+        while True:
+            try:
+                message = await self.line()
+            except (EOFError, trio.BrokenResourceError, trio.ClosedResourceError):
+                self.is_closed.set()
+                return
+            waiting = self._waiting.pop(message.get("id", 0), None)
+            if waiting is None or "method" in message or "capd" in message:
+                self.heard.append(message)
+            else:
+                waiting.send_nowait(message)
+
+    async def ask(self, method: str, **params: Any) -> Json:
+        """Return the whole answer to a request."""
+        request_id = next(self._ids)
+        send, receive = trio.open_memory_channel[Json](1)
+        self._waiting[request_id] = send
+        request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        await self.send(request)
+        return await receive.receive()
+
+    async def result(self, method: str, **params: Any) -> Json:
+        answer = await self.ask(method, **params)
+        assert "result" in answer, answer
+        result: Json = answer["result"]
+        return result
+
+    async def initialize(self) -> None:
+        await self.result("initialize", protocolVersion="2025-11-25")
+        await self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def call(self, tool_name: str, /, **arguments: Any) -> tuple[str, bool]:
+        """Return the text of a call's result, and whether it is an error."""
+        result = await self.result("tools/call", name=tool_name, arguments=arguments)
+        return result["content"][0]["text"], result.get("isError", False)
+
+    async def capability(self, action: str, name: str = "", **more: str) -> tuple[str, bool]:
+        return await self.call("capability", action=action, name=name, **more)
+
+    async def tools(self) -> list[str]:
+        return [each["name"] for each in (await self.result("tools/list"))["tools"]]
+
+    @property
+    def list_changes(self) -> int:
+        method = "notifications/tools/list_changed"
+        return sum(each.get("method") == method for each in self.heard)
+
+
+class World:
+    """Everything, and the hands to change it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        bus: RecordingBus,
+        nursery: trio.Nursery,
+        stack: ExitStack,
+        cap: int,
+    ) -> None:
+        self.folder = folder
+        self.bus = bus
+        self.machine = Machine()
+        self.embedder = FakeEmbedder(bus)
+        self.lanes: Lanes = Handover()
+        self.connections: Handover[int, Connection] = Handover()
+        self.environments = SessionEnvironments()
+        self.tap_list = folder / "taps.toml"
+        self.tap_list.write_text(f'[[taps]]\nname = "mine"\npath = "{folder}/tap"\n')
+        (folder / "tap" / "capabilities").mkdir(parents=True, exist_ok=True)
+        self.project = folder / "project"
+        self.project.mkdir(exist_ok=True)
+        settings = SupervisorSettings(LINGER, folder, {"PATH": os.defpath}, "", "0")
+        self.supervisor = Supervisor(
+            bus, self.lanes, self.environments, settings, self.machine.spawn
+        )
+        self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
+        self.host = CuratorHost(
+            bus, self.connections, self.lanes, self.environments, cap=cap, version="0"
+        )
+        self.socket = folder / "s"
+        self.stops: list[str] = []
+        self.control = Control(
+            bus,
+            self.environments,
+            daemon=lambda: {
+                "version": "0",
+                "pid": os.getpid(),
+                "uptime_s": 1.0,
+                "rss_bytes": 1,
+                "socket": str(self.socket),
+                "degraded": [],
+            },
+            stop=lambda: self.stops.append("stop"),
+        )
+        self.scopes: dict[str, trio.CancelScope] = {}
+        self.nursery = nursery
+        self.stack = stack
+
+    def capability(self, name: str, *servers: str, keys: str = "", provider: str = "") -> None:
+        """Write a capability whose servers are fake processes of the same names."""
+        folder = self.folder / "tap" / "capabilities" / name
+        folder.mkdir(exist_ok=True)
+        triggers = json.dumps([f"{name} {word}" for word in ("one", "two", "three")])
+        folder.joinpath("config.toml").write_text(f"triggers = {triggers}\n")
+        blocks = [
+            f'[[mcp.servers]]\nname = "{each}"\ntype = "stdio"\ncommand = "{each}"\n{keys}\n'
+            for each in servers
+        ]
+        folder.joinpath("default.toml").write_text(provider + "\n".join(blocks))
+        for each in servers:
+            self.machine.scripts.setdefault(each, Script(tools=[tool("echo"), tool("die")]))
+
+    async def start(self) -> None:
+        await self.nursery.start(self._kept, "embedder", self.embedder)
+        await self.nursery.start(self._kept, "registry", self.registry)
+        await self.nursery.start(self._kept, "supervisor", self.supervisor)
+        await self.nursery.start(self._kept, "curator", self.host)
+        server = self.stack.enter_context(listening(self.socket, {}))
+        self.stack.callback(server.socket.close)
+        gateway = Gateway(self.bus, server, self.connections, self.control, "0")
+        await self.nursery.start(self._kept, "gateway", gateway)
+
+    async def _kept(self, name: str, actor: Any, *, task_status: trio.TaskStatus[None]) -> None:
+        self.scopes[name] = trio.CancelScope()
+        with self.scopes[name]:
+            await actor.run(task_status=task_status)
+
+    async def described(self) -> registry.RegistryDescribed:
+        reply = await self.bus.ask(REGISTRY, registry.DescribeRegistry(), REGISTRY_REPLIES, 1000.0)
+        assert isinstance(reply, registry.RegistryDescribed)
+        return reply
+
+    async def reload(self) -> registry.RegistryDescribed:
+        # A folder is read in a thread, which no virtual clock waits for.
+        reply = await self.bus.ask(
+            REGISTRY, registry.ReloadCatalog(), REGISTRY_REPLIES, float("inf")
+        )
+        assert isinstance(reply, registry.RegistryDescribed)
+        return reply
+
+    async def until_routing(self, state: str = "ready") -> None:
+        while (await self.described()).embedder_state != state:
+            await trio.sleep(0.001)
+
+    async def servers(self) -> list[supervisor.ServerEntry]:
+        reply = await self.bus.ask(SUPERVISOR, supervisor.ListServers(), SUPERVISOR_REPLIES, 1000.0)
+        assert isinstance(reply, supervisor.ServersListed)
+        return reply.servers
+
+    async def leases(self) -> dict[str, list[SessionKey]]:
+        """Return who holds each server that somebody holds."""
+        return {entry.name: entry.leases for entry in await self.servers() if entry.leases}
+
+    async def sessions(self) -> list[curator.SessionEntry]:
+        reply = await self.bus.ask(CURATOR, curator.ListSessions(), CURATOR_REPLIES, 1000.0)
+        assert isinstance(reply, curator.SessionsListed)
+        return reply.sessions
+
+    async def connected(self) -> Client:
+        client = Client(await trio.open_unix_socket(self.socket))
+        self.stack.callback(client.stream.socket.close)
+        return client
+
+    async def session(self, key: str = "", **members: Any) -> Client:
+        """Return a client whose session is open and whose MCP handshake is done."""
+        client = await self.connected()
+        hello = {"session": key, "cwd": str(self.project), **members}
+        await client.hello(**hello)
+        assert client.welcome["capd"] == "welcome", client.welcome
+        self.nursery.start_soon(client.listen)
+        if members.get("role") != "control":
+            await client.initialize()
+        return client
+
+    async def controller(self) -> Client:
+        return await self.session(role="control")
+
+
+@asynccontextmanager
+async def world(folder: Path, *, cap: int = 4) -> AsyncIterator[World]:
+    """A world with the capabilities alpha, beta and both, not yet started."""
+    with ExitStack() as stack:
+        async with RecordingBus() as bus, trio.open_nursery() as nursery:
+            made = World(folder, bus, nursery, stack, cap)
+            made.capability("alpha", "alpha")
+            made.capability("beta", "beta")
+            made.capability("both", "alpha", "beta")
+            yield made
+            nursery.cancel_scope.cancel()
+    assert made.machine.alive == []
+
+
+@asynccontextmanager
+async def running_world(folder: Path, *, cap: int = 4) -> AsyncIterator[World]:
+    """A world that runs, ready to route."""
+    async with world(folder, cap=cap) as made:
+        await made.start()
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        yield made

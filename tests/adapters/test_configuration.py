@@ -1,0 +1,82 @@
+"""The configuration: layers merged key by key, and none that can stop the daemon."""
+
+from pathlib import Path
+
+import pytest
+
+from capd.adapters.configuration import (
+    Configuration,
+    EmbedderTable,
+    ServersTable,
+    SessionsTable,
+    load_configuration,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "expected"),
+    [
+        (None, {}, Configuration()),
+        ("", {}, Configuration()),
+        ("[servers]\nlinger = 5\n", {}, Configuration(ServersTable(5.0))),
+        ("[servers]\nlinger = 5\n", {"CAPD_LINGER": "0"}, Configuration(ServersTable(0.0))),
+        (
+            '[servers]\nlinger = 5\n[embedder]\nplacement = "daemon"\n',
+            {"CAPD_EMBEDDER_IDLE": "60.5", "CAPD_CAPABILITIES": "2"},
+            Configuration(ServersTable(5.0), SessionsTable(2), EmbedderTable("daemon", 60.5)),
+        ),
+        ("[future]\nx = 1\n[servers]\nnew = true\n", {}, Configuration()),
+    ],
+)
+def test_layers_are_merged_key_by_key(
+    tmp_path: Path, text: str | None, environment: dict[str, str], expected: Configuration
+) -> None:
+    file = tmp_path / "config.toml"
+    if text is not None:
+        file.write_text(text)
+
+    assert load_configuration(file, environment) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[servers",
+        b"\xff",
+        b"[servers]\nlinger = -1\n",
+        b"[servers]\nlinger = nan\n",
+        b"[servers]\nlinger = inf\n",
+        b'[servers]\nlinger = "5"\n',
+        b"servers = 3\n",
+        b"[sessions]\ncapabilities = 0\n",
+        b'[embedder]\nplacement = "moon"\n',
+        None,
+    ],
+)
+def test_a_file_that_cannot_be_used_leaves_the_defaults_and_says_so(
+    tmp_path: Path, data: bytes | None
+) -> None:
+    file = tmp_path / "config.toml"
+    if data is None:
+        file.mkdir()
+    else:
+        file.write_bytes(data)
+
+    configuration, problems = load_configuration(file, {"CAPD_CAPABILITIES": "9"})
+
+    assert configuration == Configuration(sessions=SessionsTable(9))
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{file} is not used: ")
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "nan", "inf", "1e99", "5 s"])
+def test_a_variable_that_cannot_be_used_leaves_what_the_file_says(
+    tmp_path: Path, value: str
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[servers]\nlinger = 7\n")
+
+    configuration, problems = load_configuration(file, {"CAPD_LINGER": value})
+
+    assert configuration == Configuration(ServersTable(7.0))
+    assert [problem.split(":")[0] for problem in problems] == ["CAPD_LINGER is not used"]
