@@ -31,20 +31,28 @@ from capd.adapters.minilm import MiniLM
 from capd.adapters.session_environment import SessionEnvironments
 from capd.adapters.systemd import Notifier
 from capd.adapters.unix_listener import listening, make_private, sole_daemon
-from capd.core.errors import CapdError
+from capd.core.errors import CapdError, leaves
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.supervision import Child, SupervisionGaveUpError, supervise
+from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import DaemonStopping
 from capd_protos.places import Places, places
+from capd_protos.registry import RegistryDescribed, ReloadCatalog
 from capd_protos.types import ActorName, Address, InstanceId
 
 USAGE = "usage: python -m capd daemon run"
 FAILED = 1
 WRONG_USAGE = 2
+INTERRUPTED = 130
 
 STOP_TIMEOUT = 10.0
 """Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
+RELOAD_TIMEOUT = 60.0
 MOST_DESCRIPTORS = 16_384
+LONGEST_IPC_BYTES = 100
+
+RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
 
 EVENTS = Address("inproc://events")
 _EMBEDDER_ENVIRONMENT = (
@@ -63,6 +71,7 @@ log = structlog.get_logger()
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line names; return the exit code."""
+    return_code = 0
     match list(arguments):
         case ["daemon", "run"]:
             run = partial(_run_daemon, os.environ)
@@ -72,14 +81,18 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE
     configure_logs(os.environ)
+    problems: list[str] = []
     try:
         trio.run(run)
-    except CapdError as error:
-        sys.stderr.write(f"capd: {error}\n")
-        return FAILED
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    except* CapdError as errors:
+        problems = [str(error) for error in leaves(errors)]
+    except* OSError as errors:
+        problems = [f"the daemon cannot run: {error}" for error in leaves(errors)]
+    except* KeyboardInterrupt:
+        return_code = INTERRUPTED
+    for problem in problems:
+        sys.stderr.write(f"capd: {problem}\n")
+    return FAILED if problems else return_code
 
 
 async def _run_daemon(environment: "os._Environ[str]") -> None:
@@ -104,10 +117,7 @@ async def _run_daemon(environment: "os._Environ[str]") -> None:
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
         daemon = Daemon(where, configuration, problems, dict(environment), server_listener)
-        try:
-            await daemon.run(notifier)
-        finally:
-            notifier.stopping()
+        await daemon.run(notifier)
 
 
 class Daemon:
@@ -133,25 +143,29 @@ class Daemon:
         """Start every actor in its order, serve, and stop them in reverse."""
         async with (
             Bus(self._addresses(), ActorName("daemon"), events=EVENTS, bind_events=True) as bus,
-            trio.open_nursery() as nursery,
+            trio.open_nursery() as around,
         ):
-            nursery.start_soon(self._follow_signals)
-            with self._scope:
-                try:
+            self._bus = bus
+            # Outside of what it stops: a second signal must be heard while the first is obeyed.
+            around.start_soon(self._follow_signals)
+            async with trio.open_nursery() as nursery:
+                with self._scope:
                     await nursery.start(
                         partial(supervise, self._children(bus), stop_timeout=STOP_TIMEOUT)
                     )
                     log.info("daemon_ready", socket=self._where.socket, version=__version__)
                     notifier.ready(f"serving {self._where.socket}")
                     await trio.sleep_forever()
-                finally:
-                    nursery.cancel_scope.cancel()
+                notifier.stopping()
+                nursery.cancel_scope.cancel()
+            around.cancel_scope.cancel()
         log.info("daemon_stopped")
 
     def stop(self) -> None:
         """End the daemon in good order."""
-        # A moment for the answer to whoever asked for it.
-        self._scope.deadline = min(self._scope.deadline, trio.current_time() + 0.05)
+        # A moment for clients to be told, and for the answer to whoever asked for it.
+        self._bus.publish(DaemonStopping())
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + 0.1)
 
     def described(self) -> dict[str, Any]:
         """Return the daemon's own part of the status."""
@@ -165,19 +179,31 @@ class Daemon:
         }
 
     async def _follow_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*watched) as signals:
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
-                if self._scope.deadline != float("inf"):
+                if number == signal.SIGHUP:
+                    await self._reload()
+                elif self._scope.deadline != float("inf"):
                     # Asked twice: the guards end every server when this process is gone.
                     os._exit(FAILED)
-                self.stop()
+                else:
+                    self.stop()
+
+    async def _reload(self) -> None:
+        try:
+            await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
+        except CapdError as error:
+            log.error("reload_failed", reason=str(error))
 
     def _addresses(self) -> dict[ActorName, Address]:
         names = (registry.NAME, supervisor.NAME, curator_host.NAME)
         addresses = {name: Address(f"inproc://{name}") for name in names}
         is_apart = self._configuration.embedder.placement == "process"
         socket = Path(self._where.run, "embedder.ipc")
+        # A socket's path has a limit; where it is too long, the model lives in this process.
+        is_apart = is_apart and len(os.fsencode(socket)) <= LONGEST_IPC_BYTES
         addresses[embedder.NAME] = Address(f"ipc://{socket}" if is_apart else "inproc://embedder")
         return addresses
 
@@ -233,7 +259,7 @@ class Daemon:
 
     def _embedder_child(self, bus: Bus) -> Child:
         settings = self._configuration.embedder
-        if settings.placement == "daemon":
+        if self._addresses()[embedder.NAME].startswith("inproc:"):
             return Child(
                 embedder.NAME,
                 lambda task_status: embedder.Embedder(

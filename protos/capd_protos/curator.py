@@ -181,6 +181,10 @@ class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed")
     removed: list[str]
 
 
+class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
+    """The daemon ends on purpose; clients are told before their connections close."""
+
+
 Request = (
     OpenSession
     | TakeTurn
@@ -200,4 +204,4 @@ Reply = (
     | SessionsListed
     | CuratorRefused
 )
-Event = SessionStarted | SessionEnded | SurfaceChanged
+Event = SessionStarted | SessionEnded | SurfaceChanged | DaemonStopping

@@ -14,7 +14,7 @@ import msgspec
 import trio
 from trio.testing import memory_stream_one_way_pair
 
-from capd.adapters.processes import CommandNotFoundError, ExitStatus, ProcessSpec
+from capd.adapters.processes import CommandNotFoundError, ExitStatus, ProcessSpec, SpawnFailedError
 from capd.adapters.server_run import Spawn
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
@@ -172,10 +172,12 @@ class Machine:
     @asynccontextmanager
     async def running(self, spec: ProcessSpec) -> AsyncIterator[FakeProcess]:
         await trio.lowlevel.checkpoint()
-        self.specs.append(spec)
         script = self.scripts.get(spec.argv[0])
         if script is None:
             raise CommandNotFoundError(f"{spec.argv[0]} was not found in PATH")
+        if not spec.cwd.is_dir():
+            raise SpawnFailedError(f"{spec.cwd}: there is no such directory")
+        self.specs.append(spec)
         process = FakeProcess(next(self._pids), script, self.journal)
         self.processes.append(process)
         self.journal.append(f"start {spec.argv[0]} {process.pid}")

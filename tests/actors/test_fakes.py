@@ -16,6 +16,7 @@ from capd.adapters.processes import (
     ExitStatus,
     ProcessSpec,
     ServerProcess,
+    SpawnFailedError,
     running,
 )
 from capd.adapters.server_run import Spawn
@@ -111,6 +112,14 @@ async def test_it_is_gone_when_its_block_is_left(spawn: Spawn, spec: ProcessSpec
 async def test_a_command_that_is_nowhere_starts_nothing(spawn: Spawn, tmp_path: Path) -> None:
     with pytest.raises(CommandNotFoundError, match="no-such-command"):
         async with spawn(ProcessSpec(("no-such-command",), {"PATH": "/nowhere"}, tmp_path)):
+            pass
+
+
+async def test_a_folder_that_is_not_there_starts_nothing(
+    spawn: Spawn, spec: ProcessSpec, tmp_path: Path
+) -> None:
+    with pytest.raises(SpawnFailedError, match="no such directory"):
+        async with spawn(ProcessSpec(spec.argv, spec.env, tmp_path / "gone")):
             pass
 
 

@@ -372,16 +372,6 @@ async def test_a_command_that_is_nowhere_is_named(
         )
 
 
-async def test_a_project_that_is_no_folder_starts_nothing(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with staged(tmp_path) as stage:
-        refusal = await stage.refused("a", project=str(tmp_path / "gone"))
-
-        assert "does not exist" in refusal.message
-        assert stage.machine.specs == []
-
-
 async def test_missing_secrets_are_named_before_anything_is_started(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

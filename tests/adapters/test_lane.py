@@ -522,7 +522,7 @@ async def test_a_server_that_stops_reading_refuses_what_does_not_fit(
 
         refused = [call for call in calls if call.ends]
         assert [call.kinds for call in refused] == [["not_sent"]] * 36
-        await trio.sleep(20)
+        await trio.sleep(lane_module.WRITE_TIMEOUT + 1)
 
         assert "did not read a frame" in stage.broken[0]
         kinds = sorted(call.kinds[0] for call in calls)

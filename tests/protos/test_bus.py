@@ -200,6 +200,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.SessionStarted(ONE, "zed"),
     curator.SessionEnded(ONE),
     curator.SurfaceChanged(ONE, ["a"], ["b"]),
+    curator.DaemonStopping(),
 )
 
 

@@ -7,7 +7,9 @@ of one session come one after the other; those of different sessions run side by
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -92,6 +94,9 @@ class Activation:
         self._environments = environments
         self._on_step = on_step
         self._transaction = trio.Lock()
+        self._calls: Counter[InstanceId] = Counter()
+        # What nothing needs any more, but a call is still under way there.
+        self._postponed: set[InstanceId] = set()
         self._is_over = False
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
@@ -146,6 +151,27 @@ class Activation:
         if lane is None:
             raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
         return lane
+
+    @asynccontextmanager
+    async def in_call(self, server: ServerIdentity) -> AsyncIterator[Held]:
+        """Keep a server for the length of a call, also where its capability goes meanwhile.
+
+        Raises:
+            NotSentError: it has gone already.
+        """
+        held = self._state.held(server)
+        if held is None:
+            raise NotSentError("Its capability was switched off. The call was not sent.")
+        self._calls[held.instance] += 1
+        try:
+            yield held
+        finally:
+            self._calls[held.instance] -= 1
+            if not self._calls[held.instance]:
+                del self._calls[held.instance]
+                if held.instance in self._postponed:
+                    self._postponed.discard(held.instance)
+                    await self._release(held.instance)
 
     async def server_tools_changed(self, instance: InstanceId) -> None:
         """Filter again what a held server lists now."""
@@ -282,6 +308,7 @@ class Activation:
                 await self._release_unanswered(server)
             raise
         if isinstance(reply, supervisor.ServerReady):
+            self._postponed.discard(reply.instance)
             return reply
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
@@ -302,7 +329,10 @@ class Activation:
                 await self._release(entry.instance)
 
     async def _release(self, instance: InstanceId) -> list[SessionKey]:
-        """Let go of an instance, also for a caller that is cancelled."""
+        """Let go of an instance, also for a caller that is cancelled; after its last call."""
+        if self._calls[instance]:
+            self._postponed.add(instance)
+            return []
         request = supervisor.ReleaseServer(self._place.key, instance)
         held_by: list[SessionKey] = []
         with trio.CancelScope(shield=True):

@@ -24,6 +24,7 @@ from capd.adapters.stdio_frames import (
     recover_id,
 )
 from capd.core import hook_context
+from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import curator, embedder, registry, supervisor
@@ -46,6 +47,7 @@ ASK_TIMEOUT = 5.0
 EMBEDDER_TIMEOUT = 0.05
 """The status does not wait for a model that is busy or stopped."""
 TURN_TIMEOUT = 150.0
+MOST_REQUESTS = 256
 CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 
@@ -106,8 +108,14 @@ class Control:
                 async for line in reader:
                     if isinstance(line, Frame) and line.data.startswith(frames.LINK_PREFIX):
                         continue
-                    nursery.start_soon(self._answer, line, writer, peer_pid)
+                    while len(nursery.child_tasks) > MOST_REQUESTS:
+                        # Back-pressure: the client's next line waits in its socket.
+                        await trio.sleep(0.01)
+                    nursery.start_soon(self._contained, line, writer, peer_pid)
             nursery.cancel_scope.cancel()
+
+    async def _contained(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
+        await contained("control request", self._answer, line, writer, peer_pid, log=log)
 
     async def _answer(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
         with suppress(WriterFullError, FrameCutError):
@@ -312,7 +320,7 @@ async def _write(writer: FrameWriter, scope: trio.CancelScope) -> None:
 
 
 def _degraded(described: registry.RegistryDescribed) -> list[str]:
-    found = [f"tap {tap.name}: {tap.error}" for tap in described.taps if tap.error]
+    found = [tap.error for tap in described.taps if tap.error]
     if described.embedder_state == "unusable":
         found.append(f"no routing: {described.embedder_reason}")
     return found

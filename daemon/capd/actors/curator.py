@@ -98,15 +98,15 @@ class Curator:
         shown = self._state.surface.find(request.name)
         if shown is None:
             raise UnknownToolError(self._unknown_tool(request.name))
-        held = self._state.held(shown.grant.server)
         lane = await self.activation.lane(shown.grant.server)
-        result = await lane.call_tool(
-            shown.grant.tool,
-            request.arguments,
-            request.meta,
-            timeout=held.spec.timeout if held is not None else None,
-            hooks=CallHooks(request.dispatched, request.progress),
-        )
+        async with self.activation.in_call(shown.grant.server) as held:
+            result = await lane.call_tool(
+                shown.grant.tool,
+                request.arguments,
+                request.meta,
+                timeout=held.spec.timeout,
+                hooks=CallHooks(request.dispatched, request.progress),
+            )
         if is_success(result):
             self._state.active.used(shown.grant, time.time())
         return result

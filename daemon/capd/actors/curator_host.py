@@ -29,7 +29,7 @@ from capd.core.session_keys import fresh_key, is_key
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
-from capd.runtime.mailbox import Letter
+from capd.runtime.serving import serve
 from capd_protos import curator as messages
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -37,9 +37,9 @@ from capd_protos.types import ActorName, InstanceId, SessionKey
 
 NAME = ActorName("curator")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-HINTS: MsgpackCodec[supervisor.ServerToolsChanged | registry.CatalogChanged] = MsgpackCodec(
-    supervisor.ServerToolsChanged | registry.CatalogChanged
-)
+Hint = supervisor.ServerToolsChanged | registry.CatalogChanged | messages.DaemonStopping
+HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
+TOPICS = ("server.tools_changed", "registry.changed", "daemon.stopping")
 
 LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
@@ -59,6 +59,7 @@ class _Session:
     client_pid: int
     parent_pid: int
     """The process that started the one at the other end: the client itself, behind a shim."""
+    is_ending: bool = False
     claim: int = 0
     """Counts connections: only the newest may end the session."""
     process: str | None = None
@@ -91,16 +92,11 @@ class CuratorHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
-                async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
-                    task_status.started()
-                    async for letter in mailbox:
-                        nursery.start_soon(self._answer, letter)
+                await serve(
+                    self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
+                )
         finally:
             self._sessions.clear()
-
-    async def _answer(self, letter: Letter[messages.Request]) -> None:
-        async with letter:
-            await letter.reply(await self._replied(letter.request))
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -205,6 +201,9 @@ class CuratorHost:
         resumed = session is not None
         if session is None:
             session = self._new_session(request)
+        elif session.is_ending:
+            text = f"session {hello.session} is just ending; try again"
+            return messages.CuratorRefused("session_in_use", text)
         # As bytes: two strings must be ASCII, and one is the client's.
         elif not secrets.compare_digest(hello.resume.encode(), session.resume.encode()):
             code = "resume_refused" if hello.resume else "session_in_use"
@@ -297,21 +296,27 @@ class CuratorHost:
 
     async def _end(self, session: _Session) -> None:
         key = session.curator.place.key
-        if self._sessions.get(key) is session:
-            del self._sessions[key]
+        # Found until it holds nothing: another session of this key must not share its holds.
+        session.is_ending = True
         await session.curator.activation.release_all()
         self._environments.drop(key)
+        del self._sessions[key]
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
 
     async def _listen(self) -> None:
-        async with self._bus.subscribe(HINTS, "server.tools_changed", "registry.changed") as hints:
+        async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for hint in hints:
                 if isinstance(hint, supervisor.ServerToolsChanged):
                     for session in list(self._sessions.values()):
                         self._nursery.start_soon(
                             session.curator.activation.server_tools_changed, hint.instance
                         )
+                    continue
+                if isinstance(hint, messages.DaemonStopping):
+                    for session in self._sessions.values():
+                        if session.curator.upstream is not None:
+                            session.curator.upstream.close("stopping", reconnect=True)
                     continue
                 for session in self._sessions.values():
                     if session.curator.upstream is not None and hint.wanted_keys:

@@ -82,7 +82,7 @@ class Gateway:
             if peer.uid != os.getuid():
                 log.warning("foreign_connection", uid=peer.uid)
                 return
-            reader = FrameReader(stream, frames.LINE_LIMIT_BYTES)
+            reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
             hello = await self._hello(reader)
             if isinstance(hello, frames.Refused):
                 await _send(stream, hello)
@@ -103,7 +103,7 @@ class Gateway:
                 line = await anext(reader)
             except (StopAsyncIteration, FrameStalledError):
                 return _refused("bad_hello", "the connection closed before its hello")
-            if not isinstance(line, Frame) or len(line.data) > frames.HELLO_LIMIT_BYTES:
+            if not isinstance(line, Frame):
                 limit = frames.HELLO_LIMIT_BYTES
                 return _refused("bad_hello", f"the first line is over {limit} bytes")
             try:
@@ -116,6 +116,7 @@ class Gateway:
                     f"this daemon speaks protocol {SOCKET_PROTOCOL}, the client {hello.protocol}; "
                     "update the older one",
                 )
+            reader.allow(frames.LINE_LIMIT_BYTES)
             return hello
         return _refused("bad_hello", f"no hello within {HELLO_TIMEOUT:g} s")
 

@@ -19,7 +19,7 @@ from capd.core import routing
 from capd.core.catalog import Catalog, Tap, Unknown
 from capd.core.own_tools import MODEL_NOT_READY
 from capd.runtime.bus import Bus
-from capd.runtime.mailbox import Letter
+from capd.runtime.serving import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, Decision, TapName
@@ -51,14 +51,7 @@ class Registry:
         await self._load_taps()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
-            async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
-                task_status.started()
-                async for letter in mailbox:
-                    nursery.start_soon(self._answer, letter)
-
-    async def _answer(self, letter: Letter[messages.Request]) -> None:
-        async with letter:
-            await letter.reply(await self._replied(letter.request))
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:

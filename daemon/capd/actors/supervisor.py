@@ -7,7 +7,7 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -25,12 +25,13 @@ from capd.adapters.session_environment import SessionEnvironments
 from capd.core.errors import CapdError, leaves
 from capd.core.identity import InstanceKey, instance_key
 from capd.core.leases import Effect, Leases, Start, State
-from capd.core.placeholders import Folders, MissingValueError, resolved
+from capd.core.placeholders import Folders, MissingValueError, resolved, wanted_keys
+from capd.core.redaction import redactor
 from capd.core.restarts import Backoff
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
-from capd.runtime.mailbox import Letter
+from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, InstanceId, ServerSpec, SessionKey, ToolDefinition
@@ -49,6 +50,10 @@ log = structlog.get_logger(actor="supervisor")
 Lanes = Handover[InstanceId, Lane]
 
 NOT_RUNNING = InstanceId("")
+
+# For the life of the process: a restarted actor must not give a number again that a session
+# still knows.
+_NUMBERS = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,6 @@ class Supervisor:
         self._instances: dict[InstanceKey, _Instance] = {}
         self._pepper = secrets.token_bytes(32)
         self._backoff = Backoff()
-        self._ids = count(1)
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -129,14 +133,7 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
-            async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
-                task_status.started()
-                async for letter in mailbox:
-                    nursery.start_soon(self._answer, letter)
-
-    async def _answer(self, letter: Letter[messages.Request]) -> None:
-        async with letter:
-            await letter.reply(await self._replied(letter.request))
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -250,7 +247,10 @@ class Supervisor:
     async def _serve_run(self, instance: _Instance) -> None:
         key = instance.key
         run = ServerRun(
-            key.name, self._settings.version, log.bind(server=key.name, instance=instance.id)
+            key.name,
+            self._settings.version,
+            log.bind(server=key.name, instance=instance.id),
+            self._redactor(instance),
         )
         instance.run = run
         instance.runs += 1
@@ -275,37 +275,46 @@ class Supervisor:
 
         try:
             await run.serve(
-                self._process_spec(instance), self._spawn, on_ready=on_ready, on_tools=on_tools
+                self._process_spec(instance),
+                self._spawn,
+                on_ready=on_ready,
+                on_tools=on_tools,
             )
         finally:
             self._lanes.take(instance.id)
             run.pid = 0
 
+    def _redactor(self, instance: _Instance) -> Callable[[str], str]:
+        values = self._environments.values(instance.session)
+        return redactor(values.get(key, "") for key in wanted_keys(instance.server))
+
     def _settle(self, instance: _Instance, problem: CapdError | None) -> None:
         """Bring the lease to where the instance is: gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
-        reason = "unused" if problem is None else str(problem)
+        reason = "unused" if problem is None else self._redactor(instance)(str(problem))
         log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
         if was_ready_at is not None:
             self._bus.publish(messages.ServerExited(key.name, key.identity, instance.id, reason))
         if problem is None:
             self._carry_out(self._leases.stopped(key))
         else:
-            self._failed(instance, problem, was_ready_at)
+            self._failed(instance, problem, reason, was_ready_at)
         if self._leases.state(key) is None:
             instance.told.clear()
         instance.tell()
         self._forget_old()
 
-    def _failed(self, instance: _Instance, problem: CapdError, was_ready_at: float | None) -> None:
+    def _failed(
+        self, instance: _Instance, problem: CapdError, reason: str, was_ready_at: float | None
+    ) -> None:
         now = trio.current_time()
         if was_ready_at is not None and now - was_ready_at >= STEADY:
             instance.failures = 0
         instance.failures += 1
         delay = self._backoff.delay(instance.failures, random())  # noqa: S311 - jitter
         instance.not_before = now + delay
-        instance.last_error = str(problem)
+        instance.last_error = reason
         if was_ready_at is not None:
             self._carry_out(self._leases.died(instance.key))
             return
@@ -314,7 +323,7 @@ class Supervisor:
         instance.refusal = messages.ServerRefused(
             instance.key.name,
             "missing_secrets" if is_missing else "cannot_start",
-            str(problem),
+            reason,
             problem.stderr if isinstance(problem, StartFailedError) else [],
         )
 
@@ -322,10 +331,9 @@ class Supervisor:
         server = instance.server
         folders = Folders(cwd=instance.project, project=instance.project)
         filled = resolved(server, self._environments.values(instance.session), folders)
-        is_shared = server.scope == "shared"
-        cwd = self._settings.shared_cwd if is_shared else Path(instance.project)
-        if not cwd.is_dir():
-            raise StartFailedError(f"its working directory {cwd} does not exist", [])
+        # A client that named no folder has no project: its servers run where shared ones do.
+        is_nowhere = server.scope == "shared" or not instance.project
+        cwd = self._settings.shared_cwd if is_nowhere else Path(instance.project)
         return ProcessSpec((filled.command, *filled.args), self._child_environment(filled.env), cwd)
 
     def _child_environment(self, declared: Mapping[str, str]) -> dict[str, str]:
@@ -351,7 +359,7 @@ class Supervisor:
     # What is known
 
     def _new_id(self, server: ServerSpec) -> InstanceId:
-        return InstanceId(f"{server.name}-{next(self._ids)}")
+        return InstanceId(f"{server.name}-{next(_NUMBERS)}")
 
     def _by_id(self, instance_id: InstanceId) -> _Instance | None:
         return next((i for i in self._instances.values() if i.id == instance_id), None)

@@ -65,7 +65,11 @@ def load_configuration(
         msgspec.convert(tables, Configuration)
     except FileNotFoundError:
         pass
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except RecursionError:
+        problems.append(f"{file} is not used: nested too deeply")
+        tables = {}
+    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    except (OSError, ValueError, msgspec.ValidationError) as error:
         problems.append(f"{file} is not used: {error}")
         tables = {}
     for variable, (table, key) in VARIABLES.items():

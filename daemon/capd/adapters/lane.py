@@ -34,6 +34,9 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerName, ToolDefinition, ToolName
 
 LIST_TIMEOUT = 30.0
+WRITE_TIMEOUT = 120.0
+"""Seconds for one frame. A server of one thread reads nothing while it works on a call, and
+ordinary servers come before every defence."""
 IDLE_TIMEOUT = 1800.0
 """Seconds without a reply or progress after which a call is given up, unless its server's
 definition says otherwise: the client's own deadline comes first (80, head)."""
@@ -122,14 +125,16 @@ class Lane:
         *,
         on_tools_changed: Callable[[], None],
         log: FilteringBoundLogger,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.protocol_version = ""
         self._name = name
         self._reader = FrameReader(stdout)
-        self._writer = FrameWriter(stdin)
+        self._writer = FrameWriter(stdin, timeout=WRITE_TIMEOUT)
         self._on_tools_changed = on_tools_changed
         self._log = log
+        self._redact = redact
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
         self._junk_run_lines = 0
@@ -375,7 +380,10 @@ class Lane:
                 return
             if pending.patience is not None:
                 pending.patience.deadline = trio.current_time() + pending.timeout
-            pending.on_progress(bytes(message.params))
+            try:
+                pending.on_progress(bytes(message.params))
+            except MalformedError:
+                self.counts["malformed_progress"] += 1
 
     def _answer(self, message: _Incoming) -> None:
         """Answer a server's request: `ping` is served, the rest was not offered to it."""
@@ -394,7 +402,7 @@ class Lane:
         self._junk_run_lines += 1
         self._junk_run_bytes += len(data)
         if self.counts["junk_lines"] <= _JUNK_LOGGED:
-            self._log.warning("junk_from_server", why=why, begins=ascii(data[:200]))
+            self._log.warning("junk_from_server", why=why, begins=self._redact(ascii(data[:200])))
         self._unreadable(data, f"its reply is unreadable: {why}")
         if self._junk_run_lines > _JUNK_LINES or self._junk_run_bytes > _JUNK_BYTES:
             raise LaneBrokenError(f"{self._name} writes what is not MCP to its standard output")

@@ -261,7 +261,8 @@ def _launch(spec: ProcessSpec) -> _Launched:
     """Start guard and server, and return when the server runs. Blocks, so it is for a thread."""
     name = spec.argv[0]
     command = resolve_command(spec)
-    if not spec.cwd.is_dir():
+    # Not the method of Path: that raises where a name is too long.
+    if not os.path.isdir(spec.cwd):  # noqa: PTH112
         raise SpawnFailedError(f"{name} cannot start in {spec.cwd}: there is no such directory")
     introduction = _introduction(command, spec)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:

@@ -44,7 +44,15 @@ class ServerLostError(CapdError):
 class ServerRun:
     """A run; `serve` it in a task, cancel that task to end it."""
 
-    def __init__(self, name: ServerName, version: str, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        name: ServerName,
+        version: str,
+        log: FilteringBoundLogger,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        """`redact` takes out of a text what went into the server as a secret."""
+        self._redact = redact
         self.pid = 0
         self.tools: list[ToolDefinition] = []
         self._name = name
@@ -74,6 +82,7 @@ class ServerRun:
                 process.stdout,
                 on_tools_changed=self._note_change,
                 log=self._log,
+                redact=self._redact,
             )
             is_ready = False
             try:
@@ -85,27 +94,43 @@ class ServerRun:
                     on_ready(lane)
                     await self._follow_tools(lane, on_tools)
             except* CapdError as errors:
-                reason = str(await _telling(errors, process))
+                reason = str(await self._telling(errors, process))
                 if is_ready:
                     raise ServerLostError(reason) from None
-                raise StartFailedError(reason, process.stderr_tail()[-STDERR_SHOWN:]) from None
+                raise StartFailedError(reason, self._stderr(process)) from None
             finally:
                 lane.close("was stopped")
                 await process.stop(STOP_GRACE)
+
+    def _stderr(self, process: ServerProcess) -> list[str]:
+        return [self._redact(line) for line in process.stderr_tail()[-STDERR_SHOWN:]]
+
+    async def _death(self, process: ServerProcess) -> str:
+        """Return how the process ended, once it has, with its last word."""
+        status = await process.wait()
+        tail = self._stderr(process)[-1:]
+        return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
+
+    async def _telling(
+        self, errors: BaseExceptionGroup[CapdError], process: ServerProcess
+    ) -> CapdError:
+        """Return the error that says most: a death explains the handshake that it cut."""
+        everything = list(leaves(errors))
+        for error in everything:
+            if isinstance(error, _ServerDeadError):
+                return error
+        # A pipe breaks a moment before its process is seen dead.
+        with trio.move_on_after(CLOSED_OUTPUT_GRACE):
+            return _ServerDeadError(f"it {await self._death(process)}")
+        return everything[0]
 
     def _note_change(self) -> None:
         self._tools_changed.set()
 
     async def _make_ready(self, lane: Lane) -> None:
         with trio.move_on_after(START_TIMEOUT) as patience:
-            try:
-                await lane.initialize(self._version, START_TIMEOUT)
-                self.tools = await lane.list_tools()
-            except HandshakeError:
-                if not lane.is_alive:
-                    # Whoever sees why it is gone ends this wait, and says more.
-                    await trio.sleep(2 * CLOSED_OUTPUT_GRACE)
-                raise
+            await lane.initialize(self._version, START_TIMEOUT)
+            self.tools = await lane.list_tools()
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 
@@ -118,7 +143,7 @@ class ServerRun:
         raise _ServerDeadError("it closed its standard output")
 
     async def _watch_death(self, lane: Lane, process: ServerProcess) -> None:
-        death = await _death(process)
+        death = await self._death(process)
         lane.close(death)
         raise _ServerDeadError(f"it {death}")
 
@@ -141,22 +166,3 @@ class ServerRun:
 
 class _ServerDeadError(CapdError):
     """The process is gone, which explains every other error of the moment."""
-
-
-async def _death(process: ServerProcess) -> str:
-    """Return how the process ended, once it has, with its last word."""
-    status = await process.wait()
-    tail = process.stderr_tail()[-1:]
-    return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
-
-
-async def _telling(errors: BaseExceptionGroup[CapdError], process: ServerProcess) -> CapdError:
-    """Return the error that says most: a death explains the handshake that it cut."""
-    everything = list(leaves(errors))
-    for error in everything:
-        if isinstance(error, _ServerDeadError):
-            return error
-    # A pipe breaks a moment before its process is seen dead.
-    with trio.move_on_after(CLOSED_OUTPUT_GRACE):
-        return _ServerDeadError(f"it {await _death(process)}")
-    return everything[0]

@@ -74,6 +74,10 @@ class FrameReader:
         self._taken = 0
         self._is_ended = False
 
+    def allow(self, cap_bytes: int) -> None:
+        """Take longer lines from here on."""
+        self._cap_bytes = cap_bytes
+
     @property
     def partial(self) -> bytes:
         """What has arrived of a line that has not ended; past the cap, its head."""

@@ -62,9 +62,15 @@ def tap_places(list_file: Path) -> list[TapPlace]:
         listed = msgspec.convert(tomllib.loads(list_file.read_text(encoding="utf-8")), _TapList)
     except FileNotFoundError:
         listed = _TapList()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except RecursionError:
+        raise TapUnreadableError(f"{list_file}: nested too deeply") from None
+    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    except (OSError, ValueError, msgspec.ValidationError) as error:
         raise TapUnreadableError(f"{list_file}: {error}") from None
     places = [TapPlace(TapName(entry.name), Path(entry.path)) for entry in listed.taps]
+    names = [place.name for place in [*places, starter_place()]]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise TapUnreadableError(f"{list_file}: two taps are named {twice[0]!r}")
     return [*places, starter_place()]
 
 

@@ -67,7 +67,8 @@ def sole_daemon(lock_file: Path) -> Iterator[None]:
         except BlockingIOError:
             pid = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
             raise AlreadyServedError(
-                f"a daemon (pid {pid}) already serves {lock_file.parent}; stop it with: capd stop"
+                f"a daemon (pid {pid}) already serves {lock_file.parent}; stop it with: "
+                f"capd stop (or kill {pid})"
             ) from None
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode())
@@ -108,10 +109,14 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[tri
     finally:
         os.umask(before)
     sock.listen(BACKLOG)
+    ours = path.lstat().st_ino
     try:
         yield trio.SocketListener(trio.socket.from_stdlib_socket(sock))
     finally:
-        path.unlink(missing_ok=True)
+        # Somebody may have removed it, and another daemon made its own there.
+        with contextlib.suppress(FileNotFoundError):
+            if path.lstat().st_ino == ours:
+                path.unlink()
 
 
 def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None:
