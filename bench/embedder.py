@@ -38,7 +38,7 @@ def main() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, 128 * 1024)
     found: dict[str, float] = {"start_rss_mb": rss_mb()}
     started = time.perf_counter()
-    from capd.adapters.minilm import MiniLM  # noqa: PLC0415 -- imports are what is measured
+    from capd.adapters.model.minilm import MiniLM  # noqa: PLC0415 -- imports are what is measured
 
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime  # noqa: F401, PLC0415

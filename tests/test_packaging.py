@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parents[1]
 TRY = (
     "import json, capd.main, capd_client.entry, capd_protos;"
     "from capd.adapters.tap_files import read_tap, starter_place;"
-    "from capd.adapters.minilm import load_tokenizer;"
+    "from capd.adapters.model.minilm import load_tokenizer;"
     "load_tokenizer();"
     "print(json.dumps([capd.__file__, len(read_tap(starter_place()).capabilities)]))"
 )
@@ -48,7 +48,7 @@ def test_the_wheel_holds_three_packages_their_data_and_the_starter_tap(dist: Pat
     assert {
         "capd/main.py",
         "capd/py.typed",
-        "capd/adapters/minilm_vocab.txt",
+        "capd/adapters/model/minilm_vocab.txt",
         "capd/adapters/platform/guard.py",
         "capd/starter_tap/capabilities/git/config.toml",
         "capd_client/shim.py",

@@ -23,14 +23,15 @@ from capd.actors import curator_host, embedder, gateway, registry, supervisor
 from capd.actors.control import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.adapters import platform
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
 from capd.adapters.configuration import Configuration, load_configuration
-from capd.adapters.connection import Connection
-from capd.adapters.lane import Lane
 from capd.adapters.log import configure_logs
-from capd.adapters.minilm import MiniLM
-from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.model.minilm import MiniLM
+from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.lane import Lane
 from capd.adapters.systemd import Notifier
-from capd.adapters.unix_listener import listening, make_private, sole_daemon
 from capd.core.errors import CapdError, leaves
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -218,7 +219,7 @@ class Daemon:
             linger=configuration.servers.linger,
             shared_cwd=shared_cwd,
             environment=self._environment,
-            extra_path=supervisor.uvx_folder(),
+            extra_path=uvx_folder(),
             version=__version__,
         )
         control = Control(bus, environments, daemon=self.described, stop=self.stop)

@@ -52,6 +52,10 @@ class EmbedderNeeded(msgspec.Struct, frozen=True, tag="embedder.needed"):
     """Somebody wants the embedder; who keeps its process starts it if it is down."""
 
 
+class EmbedderStuck(msgspec.Struct, frozen=True, tag="embedder.stuck"):
+    """The embedder has been asked and does not answer; who keeps its process ends it."""
+
+
 class EmbedderExited(msgspec.Struct, frozen=True, tag="embedder.exited"):
     """The embedder's process is gone."""
 
@@ -62,4 +66,4 @@ class EmbedderExited(msgspec.Struct, frozen=True, tag="embedder.exited"):
 
 Request = WarmUp | EmbedTexts | DescribeEmbedder
 Reply = TextsEmbedded | EmbedderDescribed | EmbedderRefused
-Event = EmbedderNeeded | EmbedderExited
+Event = EmbedderNeeded | EmbedderStuck | EmbedderExited

@@ -14,8 +14,13 @@ import msgspec
 import trio
 from trio.testing import memory_stream_one_way_pair
 
-from capd.adapters.processes import CommandNotFoundError, ExitStatus, ProcessSpec, SpawnFailedError
-from capd.adapters.server_run import Spawn
+from capd.adapters.servers.processes import (
+    CommandNotFoundError,
+    ExitStatus,
+    ProcessSpec,
+    SpawnFailedError,
+)
+from capd.adapters.servers.server_run import Spawn
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, Address, ServerName, ServerSpec, TapName

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from capd.actors.embedder import MOST_TEXTS, Embedder
 from capd.actors.embedder_keeper import EmbedderKeeper
-from capd.adapters.minilm import MODEL, ModelUnusableError
+from capd.adapters.model.minilm import MODEL, ModelUnusableError
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName

@@ -10,8 +10,8 @@ import pytest
 import structlog
 import trio
 
-from capd.adapters.lane import CallHooks, Lane
-from capd.adapters.processes import (
+from capd.adapters.servers.lane import CallHooks, Lane
+from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
     ProcessSpec,
@@ -19,7 +19,7 @@ from capd.adapters.processes import (
     SpawnFailedError,
     running,
 )
-from capd.adapters.server_run import Spawn
+from capd.adapters.servers.server_run import Spawn
 from capd.core.outcomes import OutcomeUnknownError
 from capd_protos.types import ServerName, ToolName
 

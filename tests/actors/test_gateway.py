@@ -9,7 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from capd.adapters import upstream
+from capd.adapters.clients import upstream
 from capd_protos import socket as frames
 
 from .fakes import FakeProcess, Json, text

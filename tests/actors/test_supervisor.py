@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.actors.supervisor import Lanes, Supervisor, SupervisorSettings, _Instance
-from capd.adapters.lane import CallHooks
-from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.servers.lane import CallHooks
 from capd.core.identity import InstanceKey
 from capd.core.leases import Leases
 from capd.core.outcomes import OutcomeUnknownError

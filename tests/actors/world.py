@@ -17,10 +17,10 @@ from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
 from capd.actors.supervisor import Lanes, Supervisor, SupervisorSettings
-from capd.adapters.connection import Connection
-from capd.adapters.minilm import MODEL
-from capd.adapters.session_environment import SessionEnvironments
-from capd.adapters.unix_listener import listening
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.clients.unix_listener import listening
+from capd.adapters.model.minilm import MODEL
 from capd.runtime.handover import Handover
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from capd.adapters.processes import ProcessSpec, ServerProcess, running
+from capd.adapters.servers.processes import ProcessSpec, ServerProcess, running
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,

@@ -99,6 +99,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.EmbedderDescribed("ready", "m", "r", "q", "p", 384, 42, 1_000_000, "why"),
     embedder.EmbedderRefused("loading", "soon"),
     embedder.EmbedderNeeded(),
+    embedder.EmbedderStuck(),
     embedder.EmbedderExited(-9, expected=True),
     registry.RouteMessage(ONE, "show it", [ID], ["A"], "developer", is_enabled=False),
     registry.ResolveCapability("me/mine/git"),

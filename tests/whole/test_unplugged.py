@@ -159,6 +159,24 @@ def test_a_killed_embedder_costs_decisions_only_and_comes_back(home: Home) -> No
 
 
 @pytest.mark.real
+def test_an_embedder_that_hangs_is_ended_and_another_one_answers(home: Home) -> None:
+    home.plain("talk")
+    home.start()
+    editor = home.shim("one")
+    model = wait_for(lambda: (m := home.ask("status")["embedder"])["state"] == "ready" and m)
+
+    os.kill(model["pid"], signal.SIGSTOP)
+    abstained = home.ask("turn", session="one", text="please run talk")
+    wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready", 60.0)
+    recovered = home.ask("turn", session="one", text="please run talk")
+
+    assert abstained["reason"] == "model_not_ready"
+    assert recovered["name"] == "talk"
+    assert home.ask("status")["embedder"]["pid"] != model["pid"]
+    editor.leave()
+
+
+@pytest.mark.real
 def test_a_message_is_in_no_file_and_no_log(home: Home) -> None:
     home.plain("talk")
     home.start()

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 import trio
 
-from capd.adapters.lane import Lane
-from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.servers.lane import Lane
 from capd.core import own_tools
 from capd.core.catalog import Unknown
 from capd.core.errors import CapdError

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from capd.adapters.minilm import MODEL
-from capd.adapters.vector_cache import VectorCache
+from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.vector_cache import VectorCache
 from capd.core.catalog import Catalog
 from capd.core.errors import CapdError
 from capd.core.routing import Candidate, RoutingProfile
@@ -37,7 +37,8 @@ HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
 
 MESSAGE_TIMEOUT = 0.25
 """Seconds for one message's vector, of which a loaded model takes 10 to 17 ms (20-routing)."""
-WARM_UP_TIMEOUT = 120.0
+WARM_UP_TIMEOUT = 20.0
+"""Loading takes under a second; a process that is stopped is ended after this and started anew."""
 BATCH = 32
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
@@ -140,6 +141,8 @@ class CatalogVectors:
                     await self._warm_up()
                     candidates = await self._embed_triggers(catalog)
             except _UNANSWERED as error:
+                if isinstance(error, AskTimeoutError):
+                    self._bus.publish(embedder.EmbedderStuck())
                 self.state, self.reason = "cold", str(error)
                 log.warning("embedder_not_ready", reason=self.reason)
                 # What was down may be starting: it is asked again without another message.

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from capd.actors import reports
-from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,

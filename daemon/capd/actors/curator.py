@@ -7,9 +7,9 @@ import structlog
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
-from capd.adapters.lane import CallHooks, Lane
-from capd.adapters.session_environment import SessionEnvironments
-from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.clients.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.adapters.servers.lane import CallHooks, Lane
 from capd.core import hook_context, own_tools
 from capd.core.active_set import ActiveSet
 from capd.core.calls import is_success

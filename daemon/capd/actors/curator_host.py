@@ -18,10 +18,10 @@ import trio
 from capd.actors.activation import SessionPlace
 from capd.actors.curator import Curator
 from capd.adapters import platform
-from capd.adapters.connection import Connection
-from capd.adapters.lane import CallHooks, Lane
-from capd.adapters.session_environment import SessionEnvironments
-from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.clients.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.adapters.servers.lane import CallHooks, Lane
 from capd.core.linking import Candidate, Hook, link
 from capd.core.names import near_names
 from capd.core.outcomes import CallFailedError, ServerError

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from capd.adapters import platform
-from capd.adapters.minilm import MODEL, ModelUnusableError
+from capd.adapters.model.minilm import MODEL, ModelUnusableError
 from capd.runtime.bus import Bus
 from capd.runtime.mailbox import Letter
 from capd_protos import embedder as messages

@@ -1,7 +1,7 @@
 """Keeps the embedder's own process: starts it when it is needed, again after a crash.
 
     down ──EmbedderNeeded──> up ──exit 0 (idle)──> down
-                             └───any other exit──> back-off ──> up
+                             └───any other exit, or stuck and killed──> back-off ──> up
 
 The process ends by itself when its standard input closes, so a killed daemon leaves none.
 """
@@ -19,7 +19,8 @@ from capd.runtime.bus import Bus
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 
-EVENTS: MsgpackCodec[messages.EmbedderNeeded] = MsgpackCodec(messages.EmbedderNeeded)
+Hint = messages.EmbedderNeeded | messages.EmbedderStuck
+EVENTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 STEADY = 60.0
 """Seconds of service after which earlier crashes are forgotten."""
 
@@ -35,6 +36,7 @@ class EmbedderKeeper:
         self._environment = environment
         self._backoff = Backoff()
         self._needed = trio.Event()
+        self._process: trio.Process | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the process until cancelled, then end it."""
@@ -46,10 +48,14 @@ class EmbedderKeeper:
                 self._needed = trio.Event()
 
     async def _listen(self, task_status: trio.TaskStatus[None]) -> None:
-        async with self._bus.subscribe(EVENTS, "embedder.needed") as needs:
+        async with self._bus.subscribe(EVENTS, "embedder.needed", "embedder.stuck") as hints:
             task_status.started()
-            async for _ in needs:
-                self._needed.set()
+            async for hint in hints:
+                if isinstance(hint, messages.EmbedderNeeded):
+                    self._needed.set()
+                elif self._process is not None:
+                    log.warning("embedder_stuck", pid=self._process.pid)
+                    self._process.kill()
 
     async def _keep_up(self) -> None:
         failures = 0
@@ -79,8 +85,10 @@ class EmbedderKeeper:
                     start_new_session=True,
                 )
             )
+            self._process = process
             log.info("embedder_started", pid=process.pid)
             returncode = await process.wait()
+            self._process = None
             if process.stdin is not None:
                 await process.stdin.aclose()
         return returncode

@@ -15,7 +15,7 @@ import trio
 
 from capd.actors.control import Control
 from capd.adapters import platform
-from capd.adapters.connection import Connection
+from capd.adapters.clients.connection import Connection
 from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus

@@ -5,7 +5,6 @@ from spawn to the last descendant's end. A start that fails leaves nothing behin
 one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
 """
 
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from random import random
 import structlog
 import trio
 
-from capd.adapters.child_environment import child_environment
-from capd.adapters.installers import InstallFailedError, ensure_installed
-from capd.adapters.lane import Lane
-from capd.adapters.processes import ProcessSpec, running
-from capd.adapters.server_run import ServerRun, Spawn, StartFailedError
-from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.servers.child_environment import child_environment
+from capd.adapters.servers.installers import InstallFailedError, ensure_installed
+from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.processes import ProcessSpec, running
+from capd.adapters.servers.server_run import ServerRun, Spawn, StartFailedError
 from capd.core.errors import CapdError, leaves
 from capd.core.identity import InstanceKey, instance_key
 from capd.core.leases import Effect, Leases, Start, State
@@ -396,13 +395,3 @@ class Supervisor:
             uptime=now - instance.ready_at if instance.ready_at is not None else 0.0,
             last_error=instance.last_error,
         )
-
-
-def uvx_folder() -> str:
-    """Return the folder of the `uv` that capd depends on, for servers run by `uvx`."""
-    from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
-
-    try:
-        return os.path.dirname(find_uv_bin())  # noqa: PTH120
-    except FileNotFoundError:
-        return ""

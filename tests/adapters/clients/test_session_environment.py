@@ -1,6 +1,6 @@
 """Values of sessions: each its own, and shown to nobody."""
 
-from capd.adapters.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import SessionEnvironments
 from capd_protos.types import SessionKey
 
 A, B = SessionKey("a"), SessionKey("b")

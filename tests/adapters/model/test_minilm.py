@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.adapters import minilm
-from capd.adapters.minilm import (
+from capd.adapters.model import minilm
+from capd.adapters.model.minilm import (
     MAX_BATCH_TEXTS,
     MAX_BATCH_TOKENS,
     MAX_TEXT_CHARACTERS,
@@ -81,7 +81,8 @@ def in_fresh_python(code: str, **env: str) -> str:
 
 
 def test_importing_the_module_imports_nothing_heavy() -> None:
-    code = "import sys, capd.adapters.minilm, capd.adapters.vector_cache; print(*sys.modules)"
+    modules = "capd.adapters.model.minilm, capd.adapters.model.vector_cache"
+    code = f"import sys, {modules}; print(*sys.modules)"
 
     loaded = in_fresh_python(code).split()
 
@@ -311,7 +312,7 @@ def test_loading_keeps_no_copy_of_the_file(model: MiniLM) -> None:
 
 @pytest.mark.real
 def test_loading_starts_no_telemetry(tmp_path: Path) -> None:
-    code = "from capd.adapters.minilm import MiniLM; MiniLM().embed(['private'])"
+    code = "from capd.adapters.model.minilm import MiniLM; MiniLM().embed(['private'])"
 
     in_fresh_python(code, HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
 
@@ -331,7 +332,7 @@ def test_a_missing_model_file_is_refused(tmp_path: Path) -> None:
 def test_a_missing_package_is_refused_by_name(module: str) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None\n"
-        "from capd.adapters.minilm import *\n"
+        "from capd.adapters.model.minilm import *\n"
         "try: MiniLM()\n"
         "except ModelUnusableError as error: print(error)"
     )

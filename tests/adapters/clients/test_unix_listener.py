@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from capd.adapters.unix_listener import (
+from capd.adapters.clients.unix_listener import (
     AlreadyServedError,
     PlaceUnsafeError,
     listening,
@@ -21,7 +21,7 @@ from capd.adapters.unix_listener import (
 # As systemd does it: the socket is descriptor 3, and the environment says so.
 TAKES_OVER = """
 import os, socket, sys, trio
-from capd.adapters.unix_listener import listening
+from capd.adapters.clients.unix_listener import listening
 from pathlib import Path
 os.dup2(int(sys.argv[2]), 3)
 async def main():
@@ -106,7 +106,7 @@ def test_one_daemon_at_a_time_and_the_second_is_told_who_the_first_is(tmp_path: 
 def test_a_lock_that_a_killed_daemon_left_is_free(tmp_path: Path) -> None:
     script = (
         "import sys, os, time; from pathlib import Path\n"
-        "from capd.adapters.unix_listener import sole_daemon\n"
+        "from capd.adapters.clients.unix_listener import sole_daemon\n"
         "held = sole_daemon(Path(sys.argv[1])); held.__enter__()\n"
         "print('locked', flush=True); time.sleep(60)"
     )

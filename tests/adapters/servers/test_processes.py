@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from capd.adapters import platform
-from capd.adapters.processes import (
+from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
     ProcessSpec,
@@ -285,7 +285,7 @@ async def test_whoever_is_killed_within_two_seconds_nothing_is_left(
     spec = evil.spec(modes)
     program = f"""
 import os, pathlib, trio
-from capd.adapters.processes import ProcessSpec, running
+from capd.adapters.servers.processes import ProcessSpec, running
 async def main():
     spec = ProcessSpec({spec.argv!r}, {spec.env!r}, pathlib.Path({str(spec.cwd)!r}))
     async with running(spec) as process:
@@ -316,7 +316,7 @@ async def test_a_daemon_killed_during_a_spawn_leaves_nothing(evil: Evil) -> None
     spec = evil.spec("ignore_term,ignore_eof,double_fork")
     program = f"""
 import os, pathlib, signal
-from capd.adapters import processes
+from capd.adapters.servers import processes
 processes.platform.process_start_time = lambda pid: os.kill(os.getpid(), signal.SIGKILL)
 processes._launch(
     processes.ProcessSpec({spec.argv!r}, {spec.env!r}, pathlib.Path({str(spec.cwd)!r}))

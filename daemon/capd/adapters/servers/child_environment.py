@@ -115,3 +115,13 @@ def child_environment(
         folders.append(extra_path)
     environment["PATH"] = os.pathsep.join(folders)
     return environment
+
+
+def uvx_folder() -> str:
+    """Return the folder of the `uv` that capd depends on, for servers run by `uvx`."""
+    from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
+
+    try:
+        return os.path.dirname(find_uv_bin())  # noqa: PTH120
+    except FileNotFoundError:
+        return ""

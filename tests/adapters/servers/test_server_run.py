@@ -13,10 +13,10 @@ import structlog
 import trio
 from trio.testing import MockClock, memory_stream_one_way_pair
 
-from capd.adapters import server_run
-from capd.adapters.lane import CallHooks, Lane
-from capd.adapters.processes import ExitStatus, ProcessSpec, running
-from capd.adapters.server_run import ServerLostError, ServerRun, Spawn, StartFailedError
+from capd.adapters.servers import server_run
+from capd.adapters.servers.lane import CallHooks, Lane
+from capd.adapters.servers.processes import ExitStatus, ProcessSpec, running
+from capd.adapters.servers.server_run import ServerLostError, ServerRun, Spawn, StartFailedError
 from capd.core.errors import CapdError, leaves
 from capd.core.outcomes import CallFailedError
 from capd_protos.types import ServerName, ToolName

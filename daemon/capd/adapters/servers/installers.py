@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from capd.adapters.processes import (
+from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ProcessSpec,
     SpawnFailedError,

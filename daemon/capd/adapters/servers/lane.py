@@ -14,6 +14,14 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.servers.server_lines import (
+    INCOMING,
+    INITIALIZED,
+    PROGRESS,
+    TOOL_PAGE,
+    Incoming,
+    own_progress_token,
+)
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
@@ -30,7 +38,7 @@ from capd.core.errors import CapdError
 from capd.core.handshake import NEWEST, VERSIONS
 from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.tool_intake import MOST_PAGES, accepted
-from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, ToolDefinition, ToolName
 
 LIST_TIMEOUT = 30.0
@@ -44,7 +52,6 @@ definition says otherwise: the client's own deadline comes first (80, head)."""
 _JUNK_LINES = 1000
 _JUNK_BYTES = 1 << 20
 _JUNK_LOGGED = 5
-_NOTHING = msgspec.Raw(b"")
 
 
 class LaneBrokenError(CapdError):
@@ -53,36 +60,6 @@ class LaneBrokenError(CapdError):
 
 class HandshakeError(CapdError):
     """The server did not complete `initialize` or `tools/list`."""
-
-
-class _Incoming(msgspec.Struct):
-    """As much of a server's line as the lane needs; what is only passed on stays raw."""
-
-    method: str = ""
-    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
-    params: msgspec.Raw = _NOTHING
-    result: msgspec.Raw = _NOTHING
-    error: msgspec.Raw = _NOTHING
-
-
-class _Progress(msgspec.Struct):
-    progressToken: int | str  # noqa: N815 - the protocol's name
-
-
-class _Initialized(msgspec.Struct):
-    protocolVersion: str  # noqa: N815 - the protocol's name
-
-
-class _ToolPage(msgspec.Struct):
-    tools: list[msgspec.Raw]
-    nextCursor: str | None = None  # noqa: N815 - the protocol's name
-
-
-_INCOMING: JsonCodec[_Incoming] = JsonCodec(_Incoming)
-_PROGRESS: JsonCodec[_Progress] = JsonCodec(_Progress)
-_INITIALIZED: JsonCodec[_Initialized] = JsonCodec(_Initialized)
-_TOOL_PAGE: JsonCodec[_ToolPage] = JsonCodec(_ToolPage)
-_MEMBERS: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
 
 
 @dataclass(slots=True, eq=False)
@@ -182,7 +159,7 @@ class Lane:
         }
         result = await self._asked("initialize", params, timeout)
         try:
-            self.protocol_version = _INITIALIZED.decode(result).protocolVersion
+            self.protocol_version = INITIALIZED.decode(result).protocolVersion
         except MalformedError as error:
             raise HandshakeError(f"{self._name} answered initialize with {error}") from None
         if self.protocol_version not in VERSIONS:
@@ -206,7 +183,7 @@ class Lane:
             params = {"cursor": cursor} if cursor is not None else {}
             timeout = max(0.01, deadline - trio.current_time())
             try:
-                page = _TOOL_PAGE.decode(await self._asked("tools/list", params, timeout))
+                page = TOOL_PAGE.decode(await self._asked("tools/list", params, timeout))
             except MalformedError as error:
                 raise HandshakeError(f"{self._name} answered tools/list with {error}") from None
             entries.extend(bytes(tool) for tool in page.tools)
@@ -242,7 +219,7 @@ class Lane:
         if arguments:
             members.append(b'"arguments":' + arguments)
         if meta:
-            members.append(b'"_meta":' + _own_progress_token(meta, message_id))
+            members.append(b'"_meta":' + own_progress_token(meta, message_id))
         return await self._request(
             message_id,
             "tools/call",
@@ -341,7 +318,7 @@ class Lane:
             self._unreadable(line.head, f"a line of {line.size_bytes} bytes is over the limit")
             return
         try:
-            message = _INCOMING.decode(checked_text(line.data))
+            message = INCOMING.decode(checked_text(line.data))
         except MalformedError as error:
             self._junk(line.data, str(error))
             return
@@ -356,7 +333,7 @@ class Lane:
             return
         self._junk_run_lines = self._junk_run_bytes = 0
 
-    def _replied(self, message: _Incoming) -> None:
+    def _replied(self, message: Incoming) -> None:
         pending = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
         if pending is None:
             self.counts["unknown_reply"] += 1
@@ -365,12 +342,12 @@ class Lane:
         else:
             pending.complete(result=bytes(message.result))
 
-    def _notified(self, message: _Incoming) -> None:
+    def _notified(self, message: Incoming) -> None:
         if message.method == "notifications/tools/list_changed":
             self._on_tools_changed()
         elif message.method == "notifications/progress":
             try:
-                token = _PROGRESS.decode(message.params).progressToken
+                token = PROGRESS.decode(message.params).progressToken
             except MalformedError:
                 self.counts["malformed_progress"] += 1
                 return
@@ -385,7 +362,7 @@ class Lane:
             except MalformedError:
                 self.counts["malformed_progress"] += 1
 
-    def _answer(self, message: _Incoming) -> None:
+    def _answer(self, message: Incoming) -> None:
         """Answer a server's request: `ping` is served, the rest was not offered to it."""
         head = b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(message.id)
         if message.method == "ping":
@@ -413,17 +390,3 @@ class Lane:
         if pending is not None:
             text = f"{self._name}: {why}; the call has run, its result is lost"
             pending.complete(error=OutcomeUnknownError(text))
-
-
-def _own_progress_token(meta: bytes, message_id: int) -> bytes:
-    """Return `_meta` with the call's id in place of the client's progress token."""
-    if b"progressToken" not in meta:
-        return meta
-    try:
-        members = _MEMBERS.decode(meta)
-    except MalformedError:
-        return meta
-    if "progressToken" not in members:
-        return meta
-    members["progressToken"] = msgspec.Raw(b"%d" % message_id)
-    return msgspec.json.encode(members)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from capd.adapters import installers
-from capd.adapters.installers import InstallFailedError, ensure_installed
+from capd.adapters.servers import installers
+from capd.adapters.servers.installers import InstallFailedError, ensure_installed
 
 PATIENCE = 30.0
 

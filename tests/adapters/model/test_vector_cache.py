@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from capd.adapters.vector_cache import VectorCache
+from capd.adapters.model.vector_cache import VectorCache
 
 Vector = npt.NDArray[np.float32]
 DIMENSIONS = 3

@@ -14,8 +14,8 @@ from contextlib import AbstractAsyncContextManager
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.adapters.lane import HandshakeError, Lane
-from capd.adapters.processes import ProcessSpec, ServerProcess
+from capd.adapters.servers.lane import HandshakeError, Lane
+from capd.adapters.servers.processes import ProcessSpec, ServerProcess
 from capd.core.errors import CapdError, leaves
 from capd_protos.types import ServerName, ToolDefinition
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import trio
 
 from capd.adapters import platform
-from capd.adapters.stderr_tail import StderrTail
+from capd.adapters.servers.stderr_tail import StderrTail
 from capd.core.errors import CapdError
 
 _GUARD = Path(platform.__file__).with_name("guard.py")

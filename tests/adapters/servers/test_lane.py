@@ -11,8 +11,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, memory_stream_one_way_pair, wait_all_tasks_blocked
 
-from capd.adapters import lane as lane_module
-from capd.adapters.lane import CallHooks, HandshakeError, Lane, LaneBrokenError
+from capd.adapters.servers import lane as lane_module
+from capd.adapters.servers.lane import CallHooks, HandshakeError, Lane, LaneBrokenError
 from capd.core.outcomes import CallFailedError, NotSentError, ServerError
 from capd_protos.types import ServerName, ToolName
 

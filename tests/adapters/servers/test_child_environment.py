@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.adapters.child_environment import child_environment
+from capd.adapters.servers.child_environment import child_environment
 
 PASSED = [
     "HOME",

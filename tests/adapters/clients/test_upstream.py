@@ -10,9 +10,9 @@ import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.adapters import upstream as upstream_module
+from capd.adapters.clients import upstream as upstream_module
+from capd.adapters.clients.upstream import ToolRequest, UnknownToolError, Upstream
 from capd.adapters.stdio_frames import FrameReader
-from capd.adapters.upstream import ToolRequest, UnknownToolError, Upstream
 from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 
 Json = dict[str, Any]

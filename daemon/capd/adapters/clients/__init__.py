@@ -1,0 +1,1 @@
+"""Clients: the public socket, a connection, what its client sent along."""

@@ -1,0 +1,1 @@
+"""Downstream servers: their processes, their environment, the lane to each."""
