@@ -16,6 +16,8 @@ import click
 
 from capd_client import tables
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.install import InstallError
+from capd_client.install_commands import install, uninstall
 from capd_client.taps import TapError, TapList
 from capd_protos.places import Places, places
 
@@ -60,7 +62,7 @@ class _Capd(click.Group):
             raise NoDaemon(f"{error}\n{START_HINT}") from None
         except ControlError as error:
             raise Failure(error.message) from None
-        except TapError as error:
+        except (TapError, InstallError) as error:
             raise Failure(str(error)) from None
         except BrokenPipeError:
             raise
@@ -334,6 +336,10 @@ def tap_remove(*, name: str) -> None:
         click.echo(f"{name}: will not be loaded when the daemon starts")
         return
     click.echo(f"{name}: removed")
+
+
+cli.add_command(install)
+cli.add_command(uninstall)
 
 
 @cli.group()

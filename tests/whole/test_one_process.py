@@ -147,3 +147,22 @@ def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_to
     assert "talk__echo" in said
     assert second["content"][0]["text"] == "{}"
     editor.leave()
+
+
+@pytest.mark.real
+def test_a_hook_on_the_sessions_connection_is_answered_after_the_client_has_listed_again(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.start()
+    editor = home.shim("one")
+    wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready")
+    turn = {"name": "capd_turn", "arguments": {"prompt": "please run talk"}}
+
+    editor._write({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": turn})
+    editor.heard("notifications/tools/list_changed")
+    editor._write({"jsonrpc": "2.0", "id": 51, "method": "tools/list"})
+    answered = [editor._next("an answer", 30)["id"] for _ in range(2)]
+
+    assert answered == [51, 50]
+    editor.leave()

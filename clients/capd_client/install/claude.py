@@ -1,0 +1,150 @@
+"""Claude Code: the server in its own configuration, and the prompt hook in its settings.
+
+The hook is of type `mcp_tool`: it runs on the connection that the session has with the shim,
+so that no process is started and no session has to be guessed (45-clients, finding 2).
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from capd_client.install.edits import Change, FileEdit
+from capd_client.install.files import read
+from capd_client.install.jsonc import JsoncError, Node, find, parse
+from capd_client.install.jsonc_edits import append, put, take
+from capd_client.install.launcher import NAME as LAUNCHER_NAME
+from capd_client.install.pruning import prune
+
+_SERVER = ("mcpServers", "capd")
+_EVENT = ("hooks", "UserPromptSubmit")
+_VENDOR_TIMEOUT = 60.0
+
+HOOK: dict[str, Any] = {
+    "type": "mcp_tool",
+    "server": "capd",
+    "tool": "capd_turn",
+    "input": {"prompt": "${prompt}", "session_id": "${session_id}", "cwd": "${cwd}"},
+    "timeout": 5,
+}
+
+
+class Claude:
+    """The files of Claude Code."""
+
+    name = "claude"
+    title = "Claude Code"
+
+    def __init__(self, env: Mapping[str, str], launcher: Path) -> None:
+        self._env = env
+        home = Path(env.get("HOME") or Path.home())
+        folder = Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else None
+        self.config = (folder or home) / ".claude.json"
+        self.settings = (folder or home / ".claude") / "settings.json"
+        # Without alwaysLoad the tools are found by its tool search only, one request late.
+        self.server: dict[str, Any] = {
+            "type": "stdio",
+            "command": str(launcher),
+            "args": [],
+            "alwaysLoad": True,
+        }
+
+    def edits(self) -> list[FileEdit]:
+        """Return what capd puts where."""
+        return [
+            FileEdit(self.config, self._add_server, _remove_server),
+            FileEdit(self.settings, _add_hook, _remove_hook),
+        ]
+
+    def vendor_command(self, change: Change) -> list[str]:
+        """Return Claude Code's own command for `change`; empty where it has none."""
+        program = shutil.which("claude", path=self._env.get("PATH", os.defpath))
+        if program is None or change.path != self.config.resolve():
+            return []
+        if change.before is not None and _found(change.before.decode(), _SERVER) is not None:
+            # It refuses to change a server that is there.
+            return []
+        entry = json.dumps(self.server, separators=(",", ":"))
+        return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
+
+    def run_vendor(self, command: list[str]) -> bytes | None:
+        """Run Claude Code's command; return the file if it came out as it must, else None."""
+        try:
+            subprocess.run(
+                command,
+                env=dict(self._env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_VENDOR_TIMEOUT,
+                check=True,
+            )
+            data = read(self.config)
+            text = "" if data is None else data.decode()
+            return data if text and self._add_server(text) == text else None
+        except (OSError, subprocess.SubprocessError, JsoncError, UnicodeDecodeError):
+            return None
+
+    def _add_server(self, text: str) -> str:
+        if not _is_ours(_found(text, _SERVER)):
+            return put(text, _SERVER, self.server)
+        # Key by key: what a user added to the entry stays.
+        for key, value in self.server.items():
+            text = put(text, (*_SERVER, key), value)
+        return text
+
+
+def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
+    return find(parse(text), path) if text.strip("\ufeff \t\r\n") else None
+
+
+def _is_ours(server: Node | None) -> bool:
+    if server is None or not isinstance(server.value, dict):
+        return False
+    command = server.value.get("command")
+    return isinstance(command, str) and Path(command).name == LAUNCHER_NAME
+
+
+def _remove_server(text: str, original: str | None) -> str:
+    if not _is_ours(_found(text, _SERVER)):
+        return text
+    before = _found(original, _SERVER) if original else None
+    if before is not None and not _is_ours(before):
+        return put(text, _SERVER, before.value)
+    return prune(take(text, _SERVER), _SERVER[:-1], original)
+
+
+def _hooks(text: str) -> list[tuple[int, int, Any]]:
+    """Return group, place and value of each hook of ours."""
+    groups = _found(text, _EVENT)
+    found = []
+    is_list = groups is not None and isinstance(groups.value, list)
+    for at, group in enumerate(groups.value if groups is not None and is_list else ()):
+        hooks = group.get("hooks") if isinstance(group, dict) else None
+        for place, hook in enumerate(hooks if isinstance(hooks, list) else ()):
+            if isinstance(hook, dict) and all(hook.get(key) == HOOK[key] for key in _IDENTITY):
+                found.append((at, place, hook))
+    return found
+
+
+_IDENTITY = ("type", "server", "tool")
+
+
+def _add_hook(text: str) -> str:
+    there = _hooks(text)
+    if not there:
+        return append(text, _EVENT, {"hooks": [HOOK]})
+    group, place, _ = there[0]
+    return put(text, (*_EVENT, group, "hooks", place, "input"), HOOK["input"])
+
+
+def _remove_hook(text: str, original: str | None) -> str:
+    for group, place, _ in reversed(_hooks(text)):
+        hooks = (*_EVENT, group, "hooks")
+        text = take(text, (*hooks, place))
+        left = _found(text, hooks)
+        if left is not None and not left.value:
+            text = take(text, (*_EVENT, group))
+    return prune(text, _EVENT, original)

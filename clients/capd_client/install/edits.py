@@ -1,0 +1,164 @@
+"""Plans and makes changes to a client's files, so that each can be undone.
+
+All files are read and all changes decided before the first is made: a file that cannot be
+parsed leaves every other untouched. Undoing gives back the original's bytes if nobody has
+changed the file since; else it takes out only what capd put in.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from capd_client.install import InstallError
+from capd_client.install.files import read, replace
+from capd_client.install.jsonc import JsoncError
+from capd_client.install.ledger import Ledger, digest
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """What capd puts into one file."""
+
+    path: Path
+    add: Callable[[str], str]
+    remove: Callable[[str, str | None], str]
+    """Takes the text and the original's, where that is known; returns the text without ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file before and after; None is no file."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    original: bytes | None = None
+    """What undoing shall give back."""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the file stays as it is."""
+        return self.before == self.after
+
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        lines = difflib.unified_diff(
+            _lines(self.before),
+            _lines(self.after),
+            "/dev/null" if self.before is None else str(self.path),
+            "/dev/null" if self.after is None else str(self.path),
+        )
+        ended = (line if line.endswith("\n") else f"{line}\n" for line in lines)
+        return "".join(ended)
+
+
+def _lines(data: bytes | None) -> list[str]:
+    return [] if data is None else data.decode("utf-8", "replace").splitlines(keepends=True)
+
+
+def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
+    """Decide what each file becomes.
+
+    Raises:
+        InstallError: a file cannot be parsed.
+    """
+    entries = ledger.entries()
+    changes = []
+    for edit in edits:
+        path = edit.path.resolve()
+        before = read(path)
+        text = _text(path, before)
+        after = _edited(path, partial(edit.add, text))
+        original = before
+        entry = entries.get(path)
+        if entry is not None and before is not None:
+            original = ledger.original(entry)
+            if digest(before) != entry.left:
+                # Changed by others since: to undo is to take out ours from what is there.
+                known = None if original is None else _text(path, original)
+                rest = _edited(path, partial(edit.remove, text, known))
+                original = rest.encode()
+        unchanged = before is not None and after == text
+        changes.append(Change(path, before, before if unchanged else after.encode(), original))
+    return changes
+
+
+def make(ledger: Ledger, change: Change) -> Path | None:
+    """Make the change of an installation; return the backup's path."""
+    if change.after is None:
+        raise AssertionError(change.path)
+    # Noted first: a crash in between leaves an entry that matches nothing, which is safe.
+    backup = ledger.note(change.path, original=change.original, left=change.after)
+    _check(change)
+    change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace(change.path, change.after)
+    return backup
+
+
+def plan_uninstall(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
+    """Decide what each file becomes without capd.
+
+    Raises:
+        InstallError: a file that was changed since cannot be parsed.
+    """
+    entries = ledger.entries()
+    changes = []
+    for edit in edits:
+        path = edit.path.resolve()
+        before = read(path)
+        entry = entries.get(path)
+        original = None if entry is None else ledger.original(entry)
+        if before is None:
+            changes.append(Change(path, None, None))
+        elif entry is not None and digest(before) == entry.left:
+            changes.append(Change(path, before, original, original))
+        else:
+            text = _text(path, before)
+            known = None if entry is None else _text(path, original)
+            after = _edited(path, partial(edit.remove, text, known))
+            changes.append(Change(path, before, after.encode(), original))
+    return changes
+
+
+def unmake(ledger: Ledger, change: Change) -> Path | None:
+    """Make the change of an uninstallation; return the path of the backup that stays."""
+    if not change.is_none:
+        _check(change)
+        if change.after is None:
+            change.path.unlink(missing_ok=True)
+        else:
+            replace(change.path, change.after)
+    if change.path not in ledger.entries():
+        return None
+    return ledger.forget(change.path, keep_backup=change.after != change.original)
+
+
+def _check(change: Change) -> None:
+    if read(change.path) != change.before:
+        raise InstallError(
+            f"{change.path} was changed by another program at this moment\n"
+            "Nothing was written to it. Run the command again."
+        )
+
+
+def _text(path: Path, data: bytes | None) -> str:
+    try:
+        return "" if data is None else data.decode()
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise _refusal(path, line, "it is not UTF-8") from None
+
+
+def _edited(path: Path, edit: Callable[[], str]) -> str:
+    try:
+        return edit()
+    except JsoncError as error:
+        raise _refusal(path, error.line, str(error)) from None
+
+
+def _refusal(path: Path, line: int, reason: str) -> InstallError:
+    return InstallError(
+        f"{path}, line {line}: {reason}\nNothing was changed. Correct the file, then try again."
+    )

@@ -1,0 +1,46 @@
+"""The stable path that clients start: a script in capd's own folder.
+
+Where Python and capd are changes with each upgrade; what stands in the clients'
+configurations, and what a user has come to trust there, does not.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import capd_client
+from capd_client.install.files import read, replace
+from capd_protos.places import places
+
+NAME = "capd-mcp"
+_MODE = 0o755
+
+
+def launcher_path(env: Mapping[str, str]) -> Path:
+    """Return where the launcher is, whether it is there or not."""
+    return Path(places(env, os.getuid()).data) / "bin" / NAME
+
+
+def write_launcher(env: Mapping[str, str]) -> bool:
+    """Write the launcher unless it is as it should be; say whether it was written."""
+    path = launcher_path(env)
+    script = launcher_script(env, sys.executable).encode()
+    if read(path) == script and os.access(path, os.X_OK):
+        return False
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace(path, script, _MODE)
+    return True
+
+
+def launcher_script(env: Mapping[str, str], python: str) -> str:
+    """Return the launcher's text; one that belongs to a `CAPD_HOME` says so itself."""
+    launch = Path(capd_client.__file__).absolute().parent / "launch.py"
+    lines = ["#!/bin/sh", "# Written by `capd install`, which writes it anew."]
+    if env.get("CAPD_HOME"):
+        home = shlex.quote(str(Path(env["CAPD_HOME"]).absolute()))
+        lines.append(f"export CAPD_HOME={home}")
+    # -I -S: the shim needs builtins alone, and starts in a third of the time.
+    lines.append(f'exec {shlex.quote(python)} -I -S {shlex.quote(str(launch))} "$@"')
+    return "\n".join(lines) + "\n"

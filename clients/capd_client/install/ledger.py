@@ -1,0 +1,96 @@
+"""What `capd install` left in which file, kept in capd's state folder with the originals.
+
+Backups may hold a user's tokens: the folder is 0700, and each file 0600.
+"""
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from capd_client.install import InstallError
+from capd_client.install.files import PRIVATE, read, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file: a digest of what was left there, and the original's copy ("" for no file)."""
+
+    left: str
+    backup: str
+
+
+def digest(data: bytes | None) -> str:
+    """Return what tells `data` from anything else; empty for no file."""
+    return "" if data is None else hashlib.sha256(data).hexdigest()
+
+
+class Ledger:
+    """The entries of one client."""
+
+    def __init__(self, state: Path, client: str) -> None:
+        self._folder = state / "install"
+        self._path = self._folder / f"{client}.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep two commands from changing the same files at once."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def entries(self) -> dict[Path, Entry]:
+        """Return what is noted, by path."""
+        data = read(self._path)
+        if data is None:
+            return {}
+        try:
+            files = json.loads(data)["files"]
+            return {Path(path): Entry(**each) for path, each in files.items()}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise InstallError(
+                f"{self._path} is damaged\nMove it away; what it knew is in {self._folder}."
+            ) from None
+
+    def original(self, entry: Entry) -> bytes | None:
+        """Return the bytes of before."""
+        if not entry.backup:
+            return None
+        data = read(self._folder / entry.backup)
+        if data is None:
+            raise InstallError(f"the backup {self._folder / entry.backup} is gone\nRestore it.")
+        return data
+
+    def note(self, path: Path, *, original: bytes | None, left: bytes | None) -> Path | None:
+        """Keep `original`, and that `left` is what is there; return the backup's path."""
+        backup = ""
+        if original is not None:
+            backup = f"{path.name.lstrip('.')}.{digest(original)[:12]}.backup"
+            replace(self._folder / backup, original, PRIVATE)
+        self._store({**self.entries(), path: Entry(digest(left), backup)})
+        return self._folder / backup if backup else None
+
+    def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
+        """Drop the entry; return the path of the backup that stays."""
+        entries = self.entries()
+        entry = entries.pop(path, None)
+        self._store(entries)
+        if entry is None or not entry.backup:
+            return None
+        backup = self._folder / entry.backup
+        if keep_backup:
+            return backup
+        if entry.backup not in {each.backup for each in entries.values()}:
+            backup.unlink(missing_ok=True)
+        return None
+
+    def _store(self, entries: dict[Path, Entry]) -> None:
+        files = {
+            str(path): {"left": each.left, "backup": each.backup} for path, each in entries.items()
+        }
+        document = json.dumps({"schema": 1, "files": files}, indent=2) + "\n"
+        replace(self._path, document.encode(), PRIVATE)

@@ -1,0 +1,137 @@
+// Hands what the user says to capd, which switches on the tools that it asks for.
+//
+// Written by `capd install opencode`, which writes it anew; `capd uninstall opencode` removes it.
+// It never makes opencode wait longer than BUDGET, and without a daemon it does nothing. It speaks
+// the control role of capd's socket (docs/protocol.md).
+
+import { lstatSync, statSync } from "node:fs"
+import { connect } from "node:net"
+import { homedir } from "node:os"
+import { join, resolve } from "node:path"
+
+const BUDGET = 300
+const PATIENCE = 20_000 // for a session that opencode opens after the message, and for its tools
+const PAUSE = 20
+const RELIST = 60 // opencode was seen to list the tools again 8-26 ms after it was told
+const INSTALLED_HOME = ""
+
+const sleep = (ms) =>
+  new Promise((done) => {
+    setTimeout(done, ms).unref?.()
+  })
+
+const isFolder = (path) => {
+  try {
+    return statSync(path).isDirectory()
+  } catch {
+    return false
+  }
+}
+
+function socketPath(env) {
+  if (env.CAPD_SOCKET) return resolve(env.CAPD_SOCKET)
+  const home = INSTALLED_HOME || env.CAPD_HOME
+  if (home) return join(resolve(home), "run", "capd.sock")
+  if (env.XDG_RUNTIME_DIR) return join(env.XDG_RUNTIME_DIR, "capd", "capd.sock")
+  const run = `/run/user/${process.getuid()}`
+  if (isFolder(run)) return join(run, "capd", "capd.sock")
+  return join(env.HOME || homedir(), ".local", "state", "capd", "run", "capd.sock")
+}
+
+// One connection of role control: `ask` returns the result of a method.
+function open(path) {
+  return new Promise((opened, failed) => {
+    // The text of the user goes to nobody else's program.
+    if (lstatSync(path).uid !== process.getuid()) throw new Error("the socket is another user's")
+    const waiting = new Map()
+    const socket = connect(path)
+    let begun = ""
+    let last = 0
+    const give_up = () => {
+      socket.destroy()
+      const error = new Error("capd is not there")
+      failed(error)
+      for (const { reject } of waiting.values()) reject(error)
+      waiting.clear()
+    }
+    const write = (value) => socket.write(`${JSON.stringify(value)}\n`)
+    const ask = (method, params) =>
+      new Promise((resolve, reject) => {
+        last += 1
+        waiting.set(last, { resolve, reject })
+        write({ jsonrpc: "2.0", id: last, method, params })
+      })
+    const take = (message) => {
+      if (message.capd === "welcome") return opened({ ask, close: () => socket.destroy() })
+      if (message.capd === "refused") return give_up()
+      const request = waiting.get(message.id)
+      waiting.delete(message.id)
+      if (message.error) request?.reject(new Error(message.error.message))
+      else request?.resolve(message.result)
+    }
+    socket.setEncoding("utf8")
+    socket.setTimeout(PATIENCE, give_up)
+    socket.unref?.()
+    socket.on("error", give_up)
+    socket.on("close", give_up)
+    socket.on("data", (chunk) => {
+      const lines = (begun + chunk).split("\n")
+      begun = lines.pop()
+      try {
+        for (const line of lines) take(JSON.parse(line))
+      } catch {
+        give_up()
+      }
+    })
+    write({
+      capd: "hello",
+      protocol: 1,
+      role: "control",
+      client: { name: "opencode-plugin", pid: process.pid },
+    })
+  })
+}
+
+// opencode has one connection to capd for each project folder: it is known by both.
+async function sessionOf(capd, directory) {
+  const give_up_at = Date.now() + PATIENCE
+  while (Date.now() < give_up_at) {
+    const { sessions } = await capd.ask("sessions", {})
+    const ours = sessions.filter((each) => each.pid === process.pid && each.project === directory)
+    if (ours.length === 1) return ours[0].key
+    if (ours.length > 1) return undefined
+    await sleep(PAUSE)
+  }
+  return undefined
+}
+
+async function handOver(text, directory) {
+  const capd = await open(socketPath(process.env))
+  try {
+    const session = await sessionOf(capd, directory)
+    if (session === undefined) return
+    const turn = await capd.ask("turn", { text, session })
+    if (turn.changed?.added?.length) await sleep(RELIST)
+  } finally {
+    capd.close()
+  }
+}
+
+export const CapdPlugin = async ({ client, directory }) => ({
+  "chat.message": async (input, output) => {
+    const text = (output.parts ?? [])
+      .filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
+      .map((part) => part.text)
+      .join("\n")
+    if (!text.trim()) return
+    const work = async () => {
+      const session = await client.session.get({ path: { id: input.sessionID } })
+      // The words of a session that another one started are a model's.
+      if (session?.data?.parentID) return
+      // Asking makes opencode start its MCP servers, which it does after the first message.
+      void Promise.resolve(client.mcp?.status?.()).catch(() => {})
+      await handOver(text, directory)
+    }
+    await Promise.race([work().catch(() => {}), sleep(BUDGET)])
+  },
+})

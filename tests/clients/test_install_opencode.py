@@ -1,0 +1,156 @@
+"""`capd install opencode`: its configuration with the comments in it, and the plugin."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capd_client.install import InstallError
+from capd_client.install.edits import Change, make
+from capd_client.install.ledger import Ledger
+
+from .installing import User
+
+FOLDER = ".config/opencode"
+PLUGIN = f"{FOLDER}/plugin/capd.js"
+COMMENTED = """\
+{
+  // which one to use
+  "model": "anthropic/claude-opus-5-5",
+  "mcp": {
+    "mine": {"type": "local", "command": ["x"]}, // mine
+  },
+}
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def test_a_user_without_files_gets_the_server_and_the_plugin(user: User) -> None:
+    user.capd("install", "opencode")
+
+    server = {"type": "local", "command": [str(user.launcher)], "enabled": True}
+    schema = "https://opencode.ai/config.json"
+    assert user.json(f"{FOLDER}/opencode.json") == {"$schema": schema, "mcp": {"capd": server}}
+    assert "CapdPlugin" in (user.home / PLUGIN).read_text()
+
+
+def test_the_commented_file_is_taken_where_there_are_both(user: User) -> None:
+    plain = user.file(f"{FOLDER}/opencode.json", "{}")
+    commented = user.file(f"{FOLDER}/opencode.jsonc", COMMENTED)
+
+    user.capd("install", "opencode")
+
+    assert plain.read_text() == "{}"
+    lines = commented.read_text().splitlines()
+    assert [line for line in COMMENTED.splitlines() if line not in lines] == []
+    assert '    "capd": {' in lines
+
+
+def test_nothing_is_left_of_an_installation_that_nobody_touched(user: User) -> None:
+    user.file(f"{FOLDER}/opencode.jsonc", COMMENTED)
+    before = user.snapshot()
+    user.capd("install", "opencode")
+    assert user.capd("install", "opencode").out == "opencode has capd already: no change\n"
+
+    user.capd("uninstall", "opencode")
+
+    assert user.snapshot() == before
+
+
+def test_of_a_file_that_was_touched_only_capd_is_taken_out(user: User) -> None:
+    config = user.file(f"{FOLDER}/opencode.jsonc", COMMENTED)
+    user.capd("install", "opencode")
+    config.write_text(config.read_text().replace("which one", "whichever"))
+
+    user.capd("uninstall", "opencode")
+
+    assert config.read_text() == COMMENTED.replace("which one", "whichever")
+
+
+def test_a_plugin_that_was_edited_stays(user: User) -> None:
+    user.capd("install", "opencode")
+    plugin = user.home / PLUGIN
+    plugin.write_text("// another one\n")
+
+    said = user.capd("uninstall", "opencode")
+
+    assert plugin.read_text() == "// another one\n"
+    assert f"{plugin}: was edited and stays; remove it by hand\n" in said.out
+
+
+def test_a_plugin_of_an_older_version_is_replaced_and_still_undone(user: User) -> None:
+    user.capd("install", "opencode")
+    plugin = user.home / PLUGIN
+    current = plugin.read_bytes()
+    ledger = Ledger(user.state, "opencode")
+    make(ledger, Change(plugin, current, b"// older\n"))
+
+    user.capd("install", "opencode")
+
+    assert plugin.read_bytes() == current
+    user.capd("uninstall", "opencode")
+    assert not plugin.exists()
+
+
+def test_a_file_that_changes_under_an_installation_is_not_overwritten(user: User) -> None:
+    path = user.file("config.json", "{}")
+    change = Change(path, b"{}", b'{"a": 1}', b"{}")
+    path.write_text('{"b": 2}')
+
+    ledger = Ledger(user.state, "test")
+
+    with ledger.locked(), pytest.raises(InstallError, match="was changed by another program"):
+        make(ledger, change)
+
+    assert path.read_text() == '{"b": 2}'
+
+
+def test_the_launcher_starts_the_shim_of_this_installation(user: User) -> None:
+    user.capd("install", "opencode")
+    env = {"HOME": str(user.home), "CAPD_NO_START": "1", "XDG_RUNTIME_DIR": str(user.home)}
+
+    done = subprocess.run(
+        [user.launcher], env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+
+    assert done.returncode == 3
+    assert f"no daemon at {user.home}/capd/capd.sock".encode() in done.stderr
+
+
+def test_the_launcher_is_written_only_when_it_changes(user: User) -> None:
+    user.capd("install", "opencode")
+    first = user.launcher.stat()
+
+    user.capd("install", "claude")
+
+    assert user.launcher.stat() == first
+    user.launcher.write_text("#!/bin/sh\nexit 1\n")
+    user.capd("install", "claude")
+    assert sys.executable in user.launcher.read_text()
+    assert os.access(user.launcher, os.X_OK)
+
+
+def test_an_installation_under_capd_home_knows_its_daemon(user: User) -> None:
+    folder = user.home / "it's here"
+    user.more["CAPD_HOME"] = str(folder)
+
+    user.capd("install", "opencode")
+
+    launcher = folder / "data/bin/capd-mcp"
+    done = subprocess.run(
+        [launcher],
+        env={"CAPD_NO_START": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert f"no daemon at {folder}/run/capd.sock".encode() in done.stderr
+    plugin = (user.home / PLUGIN).read_text()
+    assert f"const INSTALLED_HOME = {json.dumps(str(folder))}\n" in plugin

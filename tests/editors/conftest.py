@@ -1,0 +1,67 @@
+"""Fixtures of the lab: a daemon, a scripted model, and a user's folder for each test."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capd_client.control import ControlError, DaemonDownError
+from whole_daemon import Home
+
+from .lab import CLAUDE, OPENCODE, Lab, Model, installed
+
+Start = Callable[[list[dict[str, Any]]], Lab]
+
+
+@pytest.fixture(scope="session")
+def claude() -> Path:
+    """The program of Claude Code."""
+    return installed(CLAUDE, script="install.cjs") / "bin" / "claude.exe"
+
+
+@pytest.fixture(scope="session")
+def opencode() -> Path:
+    """The program of opencode."""
+    found = sorted(installed(OPENCODE).parent.glob("opencode-*/bin/opencode"))
+    if not found:
+        pytest.skip("npm has no opencode for this machine")
+    # Those without a suffix need a newer processor than the baseline does.
+    return next((path for path in found if "baseline" in str(path)), found[0])
+
+
+@pytest.fixture
+def start_lab(shared_fixtures: Path, tmp_path: Path) -> Iterator[Start]:
+    """Make a lab whose model answers by a script."""
+    program = shared_fixtures / "fixtures" / "fake_llm.py"
+    if not program.exists():
+        pytest.skip(f"{program} is not there")
+    # Short: a socket's path has at most 108 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="capd"))
+    folder.chmod(0o700)
+    home = Home(folder)
+    models: list[Model] = []
+
+    def start(script: list[dict[str, Any]]) -> Lab:
+        models.append(Model(program, tmp_path / "model", script))
+        return Lab(home, models[-1], tmp_path)
+
+    try:
+        yield start
+        # One that a client's shim has started.
+        with contextlib.suppress(DaemonDownError, ControlError):
+            home.ask("stop")
+        home.close()
+    finally:
+        # Shown where the test failed.
+        for log in (folder / "daemon.log", folder / "state" / "capd.log"):
+            print(log.read_text()[-5000:] if log.exists() else "")
+        for model in models:
+            model.close()
+        for process in home.processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)

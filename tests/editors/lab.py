@@ -1,0 +1,313 @@
+"""Real editors and agents on a scripted model: what they sent it is the proof.
+
+Everything is on loopback: the programs come from npm once, into a cache outside the checkout,
+and talk to `fake_llm.py`, which logs the body of each request.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capd_client.control import DaemonDownError
+from capd_client.mcp_host import without_capd
+from whole_daemon import PATIENCE, Home, wait_for
+
+MESSAGE = "what changed in the last three commits of this repository?"
+SUBJECTS = ["keep the count of boats", "paint the harbour wall", "light the lamp at dusk"]
+"""What the project's commits say, oldest first."""
+
+CLAUDE = ("@anthropic-ai/claude-code", "2.1.330")
+OPENCODE = ("opencode-ai", "1.18.33")
+_INSTALL_PATIENCE = 600
+_RUN_PATIENCE = 120
+_REGISTRY = ("UV_", "SSL_CERT_", "PIP_")
+
+
+def installed(package: tuple[str, str], *, script: str = "") -> Path:
+    """Return the folder of an npm package, installing it if need be, or skip."""
+    name, version = package
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capd-lab"
+    folder = cache / f"{name.rpartition('/')[2]}-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".complete").exists():
+            _npm(folder, f"{name}@{version}")
+            if script:
+                _tried([_program("node"), script], folder / "node_modules" / name)
+            (folder / ".complete").touch()
+    return folder / "node_modules" / name
+
+
+def _npm(folder: Path, wanted: str) -> None:
+    npm = [_program("npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts"]
+    _tried([*npm, "--prefix", str(folder), wanted], folder)
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def _tried(command: list[str], folder: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_INSTALL_PATIENCE,
+        check=False,
+    )
+    if done.returncode:
+        words = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        pytest.skip(f"{' '.join(command)} failed: {words}")
+
+
+class Model:
+    """The scripted model, and what it was asked."""
+
+    def __init__(self, program: Path, folder: Path, script: list[dict[str, Any]]) -> None:
+        self._program = program
+        self._folders = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self._scripts = 0
+        self._start(script)
+
+    def go_on(self, script: list[dict[str, Any]]) -> None:
+        """Answer by another script from here on, and forget what was asked."""
+        self.close()
+        asked = len(list(self.folder.glob("body-*.json")))
+        self._start(script)
+        # Its ids are counted per process, and no client takes one twice.
+        for _ in range(asked):
+            request = urllib.request.Request(f"{self.url}/v1/messages", data=b"{}")
+            with urllib.request.urlopen(request, timeout=PATIENCE):
+                pass
+
+    def _start(self, script: list[dict[str, Any]]) -> None:
+        self._scripts += 1
+        self.folder = self._folders / str(self._scripts)
+        self.folder.mkdir(parents=True)
+        (self.folder / "script.json").write_text(json.dumps(script))
+        command = [sys.executable, str(self._program), str(self.port), str(self.folder)]
+        self.process = subprocess.Popen(
+            [*command, str(self.folder / "script.json")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for(self._is_listening)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _is_listening(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def bodies(self) -> list[dict[str, Any]]:
+        """Return the bodies of the requests that carried tools: titles and the like do not."""
+        paths = sorted(self.folder.glob("body-*.json"))
+        bodies = [json.loads(path.read_text()) for path in paths]
+        return [body for body in bodies if body.get("tools")]
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def tool_names(body: dict[str, Any]) -> list[str]:
+    """Return the names of the tools in a request, whichever API it is of.
+
+    A deferred one is not among them: the model would have to search for it first.
+    """
+    shown = [tool for tool in body["tools"] if not tool.get("defer_loading")]
+    return [(tool.get("function") or tool).get("name", "") for tool in shown]
+
+
+def capability_tools(body: dict[str, Any], prefix: str) -> set[str]:
+    """Return the tools of capabilities in a request, without the client's prefix.
+
+    capd's own tools have no part before a double underscore.
+    """
+    names = [name.removeprefix(prefix) for name in tool_names(body) if name.startswith(prefix)]
+    return {name for name in names if re.match(r"[a-z0-9_]+?__", name)}
+
+
+class Lab:
+    """A user's folder, a project, a daemon and a model, and the clients that are run on them."""
+
+    def __init__(self, home: Home, model: Model, folder: Path) -> None:
+        self.home = home
+        self.model = model
+        self.user = folder / "user"
+        self.project = folder / "harbour"
+        self.programs = folder / "bin"
+        for each in (self.user, self.project, self.programs):
+            each.mkdir()
+        self.env = {
+            "HOME": str(self.user),
+            "PATH": f"{self.programs}:{os.defpath}",
+            "LANG": "C.UTF-8",
+            # A daemon that a shim starts gets servers from where the lab's own does.
+            **{key: value for key, value in os.environ.items() if key.startswith(_REGISTRY)},
+        }
+        _commit(self.project)
+
+    def add_claude(self, program: Path) -> None:
+        """Give the user Claude Code, with the scripted model behind it."""
+        (self.programs / "claude").symlink_to(program)
+        self.env |= {
+            "ANTHROPIC_BASE_URL": self.model.url,
+            "ANTHROPIC_API_KEY": "fake",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        }
+
+    def add_opencode(self, program: Path) -> None:
+        """Give the user opencode, with the scripted model behind it."""
+        (self.programs / "opencode").symlink_to(program)
+        self.env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "scripted",
+            "options": {"baseURL": f"{self.model.url}/v1", "apiKey": "fake"},
+            "models": {"one": {"name": "one"}},
+        }
+        document = {"model": "scripted/one", "provider": {"scripted": provider}}
+        folder = self.user / ".config" / "opencode"
+        folder.mkdir(parents=True)
+        (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(document, indent=2)}\n")
+
+    def install(self, client: str) -> str:
+        """Run `capd install`, as the user of the lab would; return what it said."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "capd_client.entry", "install", client],
+            env={**self.env, "CAPD_HOME": str(self.home.folder)},
+            capture_output=True,
+            text=True,
+            timeout=_RUN_PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start_warm(self) -> subprocess.Popen[bytes]:
+        """Start the daemon; return it when its model is loaded and git's server was installed.
+
+        A first turn on a fresh machine downloads the server: minutes that no client waits.
+        """
+        process = self.home.start()
+        with self.home.shim("warming"):
+            wait_for(self.is_ready, 120)
+            enabled = self.home.ask("enable", name="git", session="warming")
+            assert enabled["ok"], enabled
+        wait_for(lambda: not self.home.ask("sessions")["sessions"])
+        return process
+
+    def is_ready(self) -> bool:
+        """Say whether a daemon runs, with its model loaded."""
+        with contextlib.suppress(DaemonDownError):
+            return bool(self.home.ask("status")["embedder"]["state"] == "ready")
+        return False
+
+    def run(self, *command: str, timeout: float = _RUN_PATIENCE) -> str:
+        """Run a client in the project; return what it printed."""
+        done = subprocess.run(
+            command,
+            env=self.env,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{self.home.log()[-4000:]}"
+        return done.stdout
+
+
+class Dialogue:
+    """A client that stays, and is told turn after turn on its standard input."""
+
+    def __init__(self, lab: Lab, *command: str) -> None:
+        self._process = subprocess.Popen(
+            command,
+            env=lab.env,
+            cwd=lab.project,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def say(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        """Return the next message of type `kind`."""
+        while line := self._lines.get(timeout=_RUN_PATIENCE):
+            message: dict[str, Any] = json.loads(line)
+            if message.get("type") == kind:
+                return message
+        raise AssertionError(f"the client ended without {kind}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            return self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._reader.join()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+
+def _commit(project: Path) -> None:
+    who = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
+    them = {key.replace("AUTHOR", "COMMITTER"): value for key, value in who.items()}
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    env = {**without_capd(), **who, **them, **alone}
+
+    def git(*arguments: str) -> None:
+        command = [_program("git"), *arguments]
+        subprocess.run(command, cwd=project, env=env, check=True, capture_output=True)
+
+    git("init", "--initial-branch=main")
+    for number, subject in enumerate(SUBJECTS):
+        (project / "log.txt").write_text(f"{number} {subject}\n")
+        git("add", "log.txt")
+        git("commit", "-m", subject)

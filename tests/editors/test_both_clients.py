@@ -1,0 +1,36 @@
+"""Real Claude Code and real opencode at once, on one project and one daemon."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from . import test_claude, test_opencode
+from .lab import MESSAGE, SUBJECTS, Dialogue, Lab
+
+pytestmark = pytest.mark.clients
+
+
+def test_two_clients_on_one_project_share_one_server_process(
+    claude: Path, opencode: Path, start_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    lab = start_lab(test_claude.script(tmp_path / "harbour"))
+    lab.add_claude(claude)
+    lab.add_opencode(opencode)
+    lab.start_warm()
+    lab.install("claude")
+    lab.install("opencode")
+    with contextlib.closing(Dialogue(lab, *test_claude.DIALOGUE)) as dialogue:
+        dialogue.say(test_claude.user_says(MESSAGE))
+        assert dialogue.hear("result")["result"] == "three commits"
+        (server,) = lab.home.servers()
+        lab.model.go_on(test_opencode.script(lab.project))
+        before = len(lab.home.log())
+
+        lab.run("opencode", "run", MESSAGE)
+
+        assert [each["pid"] for each in lab.home.servers()] == [server["pid"]]
+        assert all(subject in json.dumps(lab.model.bodies()[-1]) for subject in SUBJECTS)
+        assert "server_started" not in lab.home.log()[before:]

@@ -1,0 +1,84 @@
+"""Real Claude Code on capd: the prompt alone brings the tools that it needs."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whole_daemon import wait_for
+
+from .lab import MESSAGE, SUBJECTS, Dialogue, Lab, capability_tools
+
+pytestmark = pytest.mark.clients
+
+PREFIX = "mcp__capd__"
+ALLOWED = ("--allowedTools", "mcp__capd")
+STREAMS = ("--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
+DIALOGUE = ("claude", "-p", *STREAMS, *ALLOWED)
+
+
+def script(project: Path) -> list[dict[str, Any]]:
+    log = {"repo_path": str(project), "max_count": 3}
+    return [{"tool": "git__git_log$", "args": log}, {"text": "three commits"}]
+
+
+@pytest.fixture
+def lab(claude: Path, start_lab: Callable[..., Lab], tmp_path: Path) -> Lab:
+    made = start_lab(script(tmp_path / "harbour"))
+    made.add_claude(claude)
+    return made
+
+
+def results(body: dict[str, Any]) -> str:
+    """Return the text of every tool result in a request."""
+    blocks = [
+        block
+        for message in body["messages"]
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
+    return json.dumps([block for block in blocks if block["type"] == "tool_result"])
+
+
+def test_the_prompt_alone_puts_the_right_tools_into_the_first_request(lab: Lab) -> None:
+    lab.start_warm()
+    lab.install("claude")
+
+    printed = lab.run("claude", "-p", MESSAGE, "--output-format", "json", *ALLOWED)
+
+    assert json.loads(printed)["result"] == "three commits"
+    first, second = lab.model.bodies()
+    git = {"git__git_status", "git__git_log", "git__git_show", "git__git_branch"}
+    diffs = {"git__git_diff", "git__git_diff_staged", "git__git_diff_unstaged"}
+    assert capability_tools(first, PREFIX) == git | diffs
+    assert capability_tools(second, PREFIX) == git | diffs
+    assert all(subject in results(second) for subject in SUBJECTS)
+
+
+def user_says(text: str) -> dict[str, Any]:
+    return {"type": "user", "message": {"role": "user", "content": text}}
+
+
+def test_the_daemon_is_killed_between_two_turns_and_the_second_works(lab: Lab) -> None:
+    daemon = lab.start_warm()
+    lab.install("claude")
+    with contextlib.closing(Dialogue(lab, *DIALOGUE)) as claude:
+        claude.say(user_says(MESSAGE))
+        assert claude.hear("result")["result"] == "three commits"
+        call, *_ = script(lab.project)
+        # One tool result is in the conversation already.
+        lab.model.go_on([{"text": "unused"}, call, {"text": "the same three"}])
+        daemon.kill()
+        daemon.wait()
+        # The shim starts another, which loads the model while the user reads the answer.
+        wait_for(lab.is_ready)
+
+        claude.say(user_says(MESSAGE))
+
+        assert claude.hear("result")["result"] == "the same three"
+        _, second = lab.model.bodies()
+        assert all(results(second).count(subject) == 2 for subject in SUBJECTS)
+        assert lab.home.ask("status")["daemon"]["pid"] != daemon.pid
