@@ -35,7 +35,7 @@ from capd.adapters.systemd import Notifier
 from capd.core.errors import CapdError, leaves
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
-from capd.runtime.supervision import Child, SupervisionGaveUpError, supervise
+from capd.runtime.supervision import Child, supervise
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import DaemonStopping
 from capd_protos.places import Places, places
@@ -148,7 +148,7 @@ class Daemon:
         ):
             self._bus = bus
             # Outside of what it stops: a second signal must be heard while the first is obeyed.
-            around.start_soon(self._follow_signals)
+            around.start_soon(self._follow_signals, around)
             async with trio.open_nursery() as nursery:
                 with self._scope:
                     await nursery.start(
@@ -179,13 +179,13 @@ class Daemon:
             "degraded": list(self._problems),
         }
 
-    async def _follow_signals(self) -> None:
+    async def _follow_signals(self, nursery: trio.Nursery) -> None:
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         with trio.open_signal_receiver(*watched) as signals:
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
                 if number == signal.SIGHUP:
-                    await self._reload()
+                    nursery.start_soon(self._reload)
                 elif self._scope.deadline != float("inf"):
                     # Asked twice: the guards end every server when this process is gone.
                     os._exit(FAILED)
@@ -313,6 +313,3 @@ def _raise_descriptor_limit() -> None:
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-__all__ = ["Daemon", "SupervisionGaveUpError", "main"]
