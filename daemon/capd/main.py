@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from capd.adapters.log import configure_logs
 from capd.adapters.model.minilm import MiniLM
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.systemd import Notifier
 from capd.core.errors import CapdError, leaves
 from capd.runtime.bus import Bus
@@ -129,7 +130,7 @@ class Daemon:
         where: Places,
         configuration: Configuration,
         problems: list[str],
-        environment: Mapping[str, str],
+        environment: dict[str, str],
         server_listener: trio.SocketListener,
     ) -> None:
         self._where = where
@@ -149,6 +150,7 @@ class Daemon:
             self._bus = bus
             # Outside of what it stops: a second signal must be heard while the first is obeyed.
             around.start_soon(self._follow_signals, around)
+            around.start_soon(self._take_login_path)
             async with trio.open_nursery() as nursery:
                 with self._scope:
                     await nursery.start(
@@ -197,6 +199,14 @@ class Daemon:
             await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
         except CapdError as error:
             log.error("reload_failed", reason=str(error))
+
+    async def _take_login_path(self) -> None:
+        """Extend the PATH of servers that are started from here on."""
+        if is_from_shell(self._environment):
+            return
+        found = await login_path(self._environment)
+        self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
+        log.info("login_path_taken", folders=len(self._environment["PATH"].split(os.pathsep)))
 
     def _addresses(self) -> dict[ActorName, Address]:
         names = (registry.NAME, supervisor.NAME, curator_host.NAME)

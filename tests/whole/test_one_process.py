@@ -3,11 +3,12 @@
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
-from whole_daemon import Home, pids_with, wait_for
+from whole_daemon import PLAIN_SERVER, Home, pids_with, wait_for
 
 
 def test_two_editors_share_one_process_that_outlives_the_first_and_not_the_last(home: Home) -> None:
@@ -146,6 +147,27 @@ def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_to
     said = json.loads(first["content"][0]["text"])["hookSpecificOutput"]["additionalContext"]
     assert "talk__echo" in said
     assert second["content"][0]["text"] == "{}"
+    editor.leave()
+
+
+def test_a_server_is_found_on_the_login_shells_path_where_no_shell_started_the_daemon(
+    home: Home,
+) -> None:
+    tools = home.folder / "tools"
+    tools.mkdir()
+    (tools / "my-server").write_text(f'#!/bin/sh\nexec {sys.executable} -I {PLAIN_SERVER} "$@"\n')
+    (tools / "shell").write_text(f'#!/bin/sh\nPATH={tools}:$PATH; export PATH; eval "$4"\n')
+    for path in tools.iterdir():
+        path.chmod(0o700)
+    home.capability("talk", ["my-server", home.tag])
+    home.env = {k: v for k, v in home.env.items() if k != "SHLVL"} | {"SHELL": str(tools / "shell")}
+    home.start()
+    editor = home.shim("one")
+    wait_for(lambda: "login_path_taken" in home.log())
+
+    answer = home.ask("enable", session="one", name="talk")
+
+    assert answer["changed"]["added"] == ["talk__echo", "talk__shout"]
     editor.leave()
 
 

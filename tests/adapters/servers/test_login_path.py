@@ -1,0 +1,58 @@
+"""The PATH of the user's login shell."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from capd.adapters.servers import login_path as module
+from capd.adapters.servers.login_path import is_from_shell, login_path, merged
+
+
+def shell(folder: Path, body: str) -> dict[str, str]:
+    """Return the environment of a user whose shell is `body`."""
+    path = folder / "shell"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o700)
+    return {"SHELL": str(path), "HOME": str(folder), "PATH": os.defpath}
+
+
+@pytest.mark.parametrize(
+    ("path", "login", "expected"),
+    [
+        ("/usr/bin:/bin", "/home/me/.nvm/bin:/usr/bin", "/usr/bin:/bin:/home/me/.nvm/bin"),
+        ("/usr/bin", "", "/usr/bin"),
+        ("", "/a:/b", "/a:/b"),
+        ("/a::/a", "/a", "/a"),
+    ],
+)
+def test_what_only_the_login_shell_knows_comes_last(path: str, login: str, expected: str) -> None:
+    assert merged(path, login) == expected
+
+
+def test_a_daemon_that_a_shell_started_has_the_users_path_already() -> None:
+    assert is_from_shell({"SHLVL": "1"})
+    assert not is_from_shell({"PATH": "/usr/bin"})
+
+
+async def test_the_shell_is_asked_as_a_login_shell_whatever_else_it_prints(tmp_path: Path) -> None:
+    talkative = 'echo "welcome back"; PATH=/opt/node/bin:$PATH; export PATH; eval "$4"; echo bye'
+
+    found = await login_path(shell(tmp_path, f'[ "$1$2$3" = "-l-i-c" ] || exit 9\n{talkative}'))
+
+    assert found == f"/opt/node/bin:{os.defpath}"
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo hello", "echo capd-path"])
+async def test_a_shell_that_does_not_say_adds_nothing(tmp_path: Path, body: str) -> None:
+    assert await login_path(shell(tmp_path, body)) == ""
+
+
+async def test_a_shell_that_is_not_there_adds_nothing(tmp_path: Path) -> None:
+    assert await login_path({"SHELL": "/nonexistent/shell", "HOME": str(tmp_path)}) == ""
+
+
+async def test_a_shell_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+
+    assert await login_path(shell(tmp_path, "sleep 600")) == ""
