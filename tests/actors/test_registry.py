@@ -94,6 +94,22 @@ async def test_an_embedder_that_is_gone_means_abstaining_until_it_is_back(
         assert await outcome(made) == READY
 
 
+async def test_vectors_that_are_none_are_told_as_such_and_asked_for_again_by_the_next_message(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        made.embedder.is_cut = True
+        await made.start()
+        made.registry._vectors._need.set()
+        await made.until_routing("unusable")
+        made.embedder.is_cut = False
+
+        assert await outcome(made) == NOT_READY
+        await made.until_routing()
+
+        assert await outcome(made) == READY
+
+
 async def test_an_embedder_that_ends_because_it_is_idle_is_left_alone_until_the_next_message(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -52,6 +52,8 @@ class FakeEmbedder:
     def __init__(self, bus: RecordingBus) -> None:
         self.texts: list[str] = []
         self.reason = ""
+        self.is_cut = False
+        """Its vectors lack their last number."""
         self.is_loading = False
         self.is_silent = False
         self.hold: trio.Event | None = None
@@ -82,7 +84,8 @@ class FakeEmbedder:
                 return embedder.EmbedderRefused("loading", "the model is loading")
             self.texts += request.texts
             rows = np.stack([vector(each) for each in request.texts])
-            return embedder.TextsEmbedded(rows.tobytes(), MODEL.dimensions)
+            cut = -4 if self.is_cut else None
+            return embedder.TextsEmbedded(rows.tobytes()[:cut], MODEL.dimensions)
         return embedder.EmbedderDescribed(
             "unusable" if self.reason else "ready",
             MODEL.id,

@@ -83,7 +83,10 @@ class CatalogVectors:
 
     async def _contained_prepare(self) -> None:
         # Without vectors routing abstains, which is better than no registry.
-        await contained("prepare", self._prepare, log=log)
+        while True:
+            await contained("prepare", self._prepare, log=log)
+            self.state, self.reason = "unusable", "capd failed over the vectors; its log says where"
+            self._candidates = None
 
     async def compared(self, text: str) -> "tuple[Vectors, dict[CapabilityId, Candidate]]":
         """Return the vector of `text` and everything that it may be compared with."""
