@@ -87,7 +87,7 @@ class CuratorHost:
         self._sessions: dict[SessionKey, _Session] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; clients are told to come back."""
+        """Serve until cancelled; before a planned stop clients are told to come back."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -309,9 +309,7 @@ class CuratorHost:
             async for hint in hints:
                 if isinstance(hint, supervisor.ServerToolsChanged):
                     for session in list(self._sessions.values()):
-                        self._nursery.start_soon(
-                            session.curator.activation.server_tools_changed, hint.instance
-                        )
+                        self._nursery.start_soon(self._follow_tools, session, hint.instance)
                     continue
                 if isinstance(hint, messages.DaemonStopping):
                     for session in self._sessions.values():
@@ -321,6 +319,10 @@ class CuratorHost:
                 for session in self._sessions.values():
                     if session.curator.upstream is not None and hint.wanted_keys:
                         session.curator.upstream.want_environment(hint.wanted_keys)
+
+    async def _follow_tools(self, session: _Session, instance: InstanceId) -> None:
+        changed = session.curator.activation.server_tools_changed
+        await contained("changed tools", changed, instance, log=log)
 
 
 def _ancestors(pid: int) -> list[int]:
