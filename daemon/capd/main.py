@@ -32,6 +32,7 @@ from capd.adapters.model.minilm import MiniLM
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
+from capd.adapters.session_files import SessionFiles
 from capd.adapters.systemd import Notifier
 from capd.core.errors import CapdError, leaves
 from capd.runtime.bus import Bus
@@ -256,6 +257,7 @@ class Daemon:
                     connections,
                     lanes,
                     environments,
+                    SessionFiles(Path(where.state, "sessions")),
                     cap=configuration.sessions.capabilities,
                     version=__version__,
                 ).run(task_status=task_status),

@@ -21,9 +21,17 @@ from capd.adapters.servers.processes import (
     SpawnFailedError,
 )
 from capd.adapters.servers.server_run import Spawn
+from capd.core.session_record import SessionRecord
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, Address, ServerName, ServerSpec, TapName
+from capd_protos.types import (
+    ActorName,
+    Address,
+    ServerName,
+    ServerSpec,
+    SessionKey,
+    TapName,
+)
 
 R = TypeVar("R")
 Json = dict[str, Any]
@@ -231,3 +239,23 @@ def server(name: str = "alpha", **settings: Any) -> ServerSpec:
         name=ServerName(name), transport="stdio", tap=TapName("test"), command=name, args=("run",)
     )
     return msgspec.structs.replace(base, **settings)
+
+
+class KeptSessions:
+    """Session records in memory, with the journal of what was saved."""
+
+    def __init__(self) -> None:
+        self.records: dict[SessionKey, SessionRecord] = {}
+
+    async def load(self, key: SessionKey) -> SessionRecord | None:
+        await trio.lowlevel.checkpoint()
+        return self.records.get(key)
+
+    async def save(self, record: SessionRecord) -> None:
+        await trio.lowlevel.checkpoint()
+        self.records.pop(record.key, None)
+        if record.activations:
+            self.records[record.key] = record
+
+    async def sweep(self) -> None:
+        await trio.lowlevel.checkpoint()

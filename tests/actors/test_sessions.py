@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.actors.curator_host import CuratorHost
 from capd_protos import curator
 from capd_protos.types import SessionKey
 
@@ -76,7 +77,7 @@ async def test_a_lost_socket_of_a_living_process_keeps_the_session_for_its_token
         assert len(world.machine.specs) == 1
 
 
-async def test_a_lost_session_is_over_after_thirty_seconds(
+async def test_a_lost_session_holds_nothing_after_thirty_seconds_and_finds_its_set_later(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:
@@ -87,9 +88,9 @@ async def test_a_lost_session_is_over_after_thirty_seconds(
         await trio.sleep(31)
 
         assert (await world.leases(), await world.sessions()) == ({}, [])
-        fresh = await world.session("s")
-        assert fresh.welcome["resumed"] is False
-        assert await fresh.tools() == ["capability"]
+        later = await world.session("s")
+        assert later.welcome["resumed"] is True
+        assert await later.tools() == ECHO
 
 
 async def test_a_client_whose_process_is_gone_leaves_nothing(tmp_path: Path) -> None:
@@ -276,3 +277,82 @@ async def test_another_user_gets_not_one_byte() -> None:
                 )
 
     assert done.stdout == b"b''\n"
+
+
+async def restarted_host(world: World) -> None:
+    """End the curators as a kill would, and start others on the same records."""
+    await trio.sleep(1)
+    world.scopes["curator"].cancel()
+    await trio.sleep(1)
+    world.host = CuratorHost(
+        world.bus,
+        world.connections,
+        world.lanes,
+        world.environments,
+        world.kept,
+        cap=4,
+        version="0",
+    )
+    await world.nursery.start(world._kept, "curator", world.host)
+
+
+async def test_a_session_outlives_the_daemon_with_its_tools_and_starts_servers_on_first_need(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await restarted_host(world)
+
+        again = await world.session("s", resume=client.welcome["resume"])
+
+        assert again.welcome["resumed"] is True
+        assert await again.tools() == ECHO
+        assert len(world.machine.specs) == 1
+        assert await again.call("alpha__echo") == ("{}", False)
+
+
+async def test_a_session_that_was_written_down_is_not_given_to_an_older_token(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await restarted_host(world)
+
+        guessed = await opened(world, session="s", resume="guessed")
+
+        assert guessed.welcome["code"] == "resume_refused"
+        assert await world.sessions() == []
+
+
+async def test_a_key_that_comes_back_after_a_goodbye_finds_its_set(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await trio.sleep(LINGER * 3)
+
+        again = await world.session("s")
+
+        assert (again.welcome["resumed"], await again.tools()) == (True, ECHO)
+        assert world.machine.alive == []
+        assert await again.call("alpha__echo") == ("{}", False)
+
+
+async def test_what_a_session_switched_off_stays_off(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await trio.sleep(1)
+        await client.capability("disable", "alpha")
+        await restarted_host(world)
+
+        again = await world.session("s", resume=client.welcome["resume"])
+
+        assert await again.tools() == ["capability"]

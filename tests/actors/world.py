@@ -26,7 +26,7 @@ from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, SessionKey
 
-from .fakes import Json, Machine, RecordingBus, Script, tool
+from .fakes import Json, KeptSessions, Machine, RecordingBus, Script, tool
 
 LINGER = 30.0
 REGISTRY = ActorName("registry")
@@ -213,8 +213,9 @@ class World:
             bus, self.lanes, self.environments, settings, self.machine.spawn
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
+        self.kept = KeptSessions()
         self.host = CuratorHost(
-            bus, self.connections, self.lanes, self.environments, cap=cap, version="0"
+            bus, self.connections, self.lanes, self.environments, self.kept, cap=cap, version="0"
         )
         self.socket = folder / "s"
         self.stops: list[str] = []

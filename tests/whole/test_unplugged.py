@@ -30,6 +30,25 @@ def test_a_killed_daemon_leaves_no_server_and_no_double_forked_grandchild(
     editor.leave()
 
 
+def test_a_killed_daemon_costs_a_session_none_of_its_tools(home: Home) -> None:
+    home.plain("talk")
+    daemon = home.start()
+    editor = home.shim("one")
+    home.ask("enable", session="one", name="talk")
+    listed = [tool["name"] for tool in editor.tools()]
+    assert "talk__echo" in listed
+    wait_for(lambda: list((home.folder / "state" / "sessions").glob("*.session")))
+
+    daemon.kill()
+    daemon.wait()
+    home.start()
+
+    assert [tool["name"] for tool in editor.tools()] == listed
+    result = editor.call("talk__echo", {"text": "still here"})
+    assert result["content"][0]["text"].endswith(" still here")
+    editor.leave()
+
+
 def test_a_daemon_killed_in_the_middle_of_a_start_leaves_nothing(
     home: Home, evil_server: list[str]
 ) -> None:

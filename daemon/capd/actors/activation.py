@@ -23,7 +23,7 @@ from capd.core.catalog import Unknown
 from capd.core.errors import CapdError
 from capd.core.identity import server_identity
 from capd.core.outcomes import NotSentError
-from capd.core.session import Held, SessionState, Step
+from capd.core.session import NO_INSTANCE, Held, SessionState, Step
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -330,6 +330,8 @@ class Activation:
 
     async def _release(self, instance: InstanceId) -> list[SessionKey]:
         """Let go of an instance, also for a caller that is cancelled; after its last call."""
+        if instance == NO_INSTANCE:
+            return []
         if self._calls[instance]:
             self._postponed.add(instance)
             return []

@@ -1,6 +1,7 @@
 """The curator of one session: what its client asks, what its user says, where its calls go."""
 
 import time
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -17,6 +18,7 @@ from capd.core.calls import is_success
 from capd.core.names import near_names
 from capd.core.outcomes import text_result
 from capd.core.session import SessionState, Step
+from capd.core.session_record import SessionRecord, recorded, restore
 from capd.core.surface import Surface
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -44,8 +46,11 @@ class Curator:
         lanes: Handover[InstanceId, Lane],
         environments: SessionEnvironments,
         cap: int,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_change` is called when there is something to write down."""
         self.place = place
+        self._on_change = on_change
         self.upstream: Upstream | None = None
         self.is_initialized = False
         """Whether the client has completed its handshake, on this connection or an earlier one."""
@@ -67,6 +72,17 @@ class Curator:
             on_step=self._stepped,
         )
         self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    # What outlives the daemon
+
+    def record(self, resume: str) -> SessionRecord:
+        """Return the session as it is to be written down."""
+        return recorded(self.place.key, self._state, resume, time.time())
+
+    def restore(self, record: SessionRecord) -> None:
+        """Be the session that was written down."""
+        restore(record, self._state)
+        self._log.info("session_restored", active=len(self._state.active.activations))
 
     # What a connection asks
 
@@ -117,6 +133,7 @@ class Curator:
             )
         if is_success(result):
             self._state.active.used(shown.grant, time.time())
+            self._on_change()
         return result
 
     # What a user says
@@ -183,6 +200,7 @@ class Curator:
         return reply.decision
 
     def _stepped(self, step: Step) -> None:
+        self._on_change()
         if not step.changes_list:
             return
         self._relisted = trio.Event()

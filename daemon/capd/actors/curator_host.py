@@ -11,6 +11,7 @@ A mailbox a session would cost two file descriptors each and end at a thousand (
 import secrets
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 import trio
@@ -26,6 +27,7 @@ from capd.core.linking import Candidate, Hook, link
 from capd.core.names import near_names
 from capd.core.outcomes import CallFailedError, ServerError
 from capd.core.session_keys import fresh_key, is_key
+from capd.core.session_record import SessionRecord, may_resume
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -41,12 +43,31 @@ Hint = supervisor.ServerToolsChanged | registry.CatalogChanged | messages.Daemon
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 TOPICS = ("server.tools_changed", "registry.changed", "daemon.stopping")
 
+SAVE_TIMEOUT = 2.0
+SAVE_PAUSE = 0.1
+"""Seconds from a change to its writing down: what a turn changes is one record."""
 LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
 
 log = structlog.get_logger(actor="curator")
+
+
+class SessionStore(Protocol):
+    """Where sessions are written down."""
+
+    async def load(self, key: SessionKey) -> SessionRecord | None:
+        """Return what is kept of `key`, if anything is."""
+        ...
+
+    async def save(self, record: SessionRecord) -> None:
+        """Keep `record`."""
+        ...
+
+    async def sweep(self) -> None:
+        """Remove what is past its retention."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -74,17 +95,21 @@ class CuratorHost:
         connections: Handover[int, Connection],
         lanes: Handover[InstanceId, Lane],
         environments: SessionEnvironments,
+        store: SessionStore,
         *,
         cap: int,
         version: str,
     ) -> None:
         self._bus = bus
+        self._store = store
         self._connections = connections
         self._lanes = lanes
         self._environments = environments
         self._cap = cap
         self._version = version
         self._sessions: dict[SessionKey, _Session] = {}
+        self._unsaved: dict[SessionKey, None] = {}
+        self._has_unsaved = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
@@ -92,16 +117,19 @@ class CuratorHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
+                nursery.start_soon(self._keep)
                 await serve(
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
+            with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
+                await self._save_all()
             self._sessions.clear()
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
             case messages.OpenSession():
-                return self._open(request)
+                return await self._open(request)
             case messages.ListSessions():
                 return self._listed()
             case messages.TakeHookTurn():
@@ -189,8 +217,11 @@ class CuratorHost:
 
     # Life of a session
 
-    def _open(self, request: messages.OpenSession) -> messages.Reply:
+    async def _open(self, request: messages.OpenSession) -> messages.Reply:
         hello = request.hello
+        record = None
+        if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
+            record = await self._store.load(SessionKey(hello.session))
         connection = self._connections.take(request.connection)
         if connection is None:
             return messages.CuratorRefused("bad_hello", "the connection is gone")
@@ -198,9 +229,14 @@ class CuratorHost:
             text = "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
             return messages.CuratorRefused("bad_hello", text)
         session = self._sessions.get(SessionKey(hello.session))
-        resumed = session is not None
+        resumed = session is not None or record is not None
         if session is None:
+            if record is not None and not may_resume(record, hello.resume):
+                text = f"session {hello.session} has another token by now"
+                return messages.CuratorRefused("resume_refused", text)
             session = self._new_session(request)
+            if record is not None:
+                session.curator.restore(record)
         elif session.is_ending:
             text = f"session {hello.session} is just ending; try again"
             return messages.CuratorRefused("session_in_use", text)
@@ -219,6 +255,7 @@ class CuratorHost:
             session.curator.client_sessions.add(hello.client.session)
         session.process = platform.process_start_time(request.peer_pid)
         key = session.curator.place.key
+        self._changed(key)
         self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
         self._bus.publish(messages.SessionStarted(key, hello.client.name))
         log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
@@ -236,6 +273,7 @@ class CuratorHost:
             lanes=self._lanes,
             environments=self._environments,
             cap=self._cap,
+            on_change=lambda: self._changed(key),
         )
         session = self._sessions[key] = _Session(
             curator,
@@ -298,11 +336,38 @@ class CuratorHost:
         key = session.curator.place.key
         # Found until it holds nothing: another session of this key must not share its holds.
         session.is_ending = True
+        await self._save(key)
         await session.curator.activation.release_all()
         self._environments.drop(key)
         del self._sessions[key]
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
+
+    # What is written down
+
+    def _changed(self, key: SessionKey) -> None:
+        self._unsaved[key] = None
+        self._has_unsaved.set()
+
+    async def _keep(self) -> None:
+        await self._store.sweep()
+        while True:
+            await self._has_unsaved.wait()
+            await trio.sleep(SAVE_PAUSE)
+            self._has_unsaved = trio.Event()
+            await self._save_all()
+
+    async def _save_all(self) -> None:
+        for key in list(self._unsaved):
+            await self._save(key)
+
+    async def _save(self, key: SessionKey) -> None:
+        self._unsaved.pop(key, None)
+        session = self._sessions.get(key)
+        if session is not None:
+            await self._store.save(session.curator.record(session.resume))
+
+    # What others say
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:

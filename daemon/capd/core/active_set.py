@@ -94,6 +94,11 @@ class ActiveSet:
         evicted = self._evict_over_cap(keep=capability)
         return self._change(grants_before, servers_before, evicted)
 
+    def restore(self, activations: Iterable[Activation]) -> None:
+        """Take over what was on, as much as the cap allows."""
+        self._activations = {activation.id: activation for activation in activations}
+        self._evict_over_cap()
+
     def deactivate(self, capability: CapabilityId) -> Change:
         """Switch `capability` off; one that is not on changes nothing."""
         grants_before, servers_before = self.grants, self.servers
@@ -125,7 +130,7 @@ class ActiveSet:
             if grant in activation.grants:
                 self.touch(capability, now)
 
-    def _evict_over_cap(self, keep: CapabilityId) -> tuple[CapabilityId, ...]:
+    def _evict_over_cap(self, keep: CapabilityId | None = None) -> tuple[CapabilityId, ...]:
         evicted: list[CapabilityId] = []
         while True:
             slots = [a for a in self._activations.values() if a.takes_slot]

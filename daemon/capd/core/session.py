@@ -5,10 +5,10 @@ be released. Grants, holds and surface always agree: a tool is shown exactly whi
 grants it, a server is held exactly while a capability needs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from capd.core.active_set import ActiveSet, Change, Grant
+from capd.core.active_set import Activation, ActiveSet, Change, Grant
 from capd.core.identity import server_identity
 from capd.core.surface import Surface
 from capd.core.tool_filter import kept_tools
@@ -23,6 +23,8 @@ from capd_protos.types import (
     WireName,
 )
 
+NO_INSTANCE = InstanceId("")
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -31,6 +33,7 @@ class Held:
     spec: ServerSpec
     identity: ServerIdentity
     instance: InstanceId
+    """`NO_INSTANCE` in a session that was found again, until the server's first use."""
     tools: tuple[ToolDefinition, ...]
 
 
@@ -112,9 +115,42 @@ class SessionState:
         redefined = self.surface.redefine({Grant(server, tool.name): tool for tool in tools})
         return self._follow(change, tuple(redefined))
 
+    def restore(
+        self,
+        activations: Iterable[Activation],
+        specs: Mapping[CapabilityId, CapabilitySpec],
+        servers: Iterable[Held],
+        names: Mapping[Grant, WireName],
+        order: Sequence[Grant],
+    ) -> None:
+        """Take over what a session of this key had; more than the cap allows goes again."""
+        self._held = {held.identity: held for held in servers}
+        self.active.restore(
+            each
+            for each in activations
+            if each.id in specs and all(server in self._held for server in each.servers)
+        )
+        self._specs = {key: spec for key, spec in specs.items() if key in self.active}
+        needed = self.active.servers
+        self._held = {key: held for key, held in self._held.items() if key in needed}
+        granted = self.active.grants
+        definitions = self._definitions()
+        kept = [grant for grant in (*order, *granted) if grant in granted and grant in definitions]
+        self.surface.restore(names)
+        self.surface.add(kept, self._server_names(), definitions)
+
     def held(self, server: ServerIdentity) -> Held | None:
         """Return how a server is held."""
         return self._held.get(server)
+
+    @property
+    def servers(self) -> tuple[Held, ...]:
+        """Every server that the session holds, in the order of their first need."""
+        return tuple(self._held.values())
+
+    def spec(self, capability: CapabilityId) -> CapabilitySpec:
+        """Return the definition of an active capability."""
+        return self._specs[capability]
 
     def held_as(self, instance: InstanceId) -> Held | None:
         """Return which server an instance is held as."""
@@ -147,19 +183,21 @@ class SessionState:
     ) -> Step:
         """Bring surface and holds to where the active set is."""
         removed = self.surface.remove(change.removed)
-        definitions = {
-            Grant(held.identity, tool.name): tool
-            for held in self._held.values()
-            for tool in held.tools
-        }
-        names: dict[ServerIdentity, ServerName] = {
-            held.identity: held.spec.name for held in self._held.values()
-        }
-        added = self.surface.add(change.added, names, definitions)
+        added = self.surface.add(change.added, self._server_names(), self._definitions())
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
         unheld = tuple(self._held.pop(server) for server in change.unheld)
         return Step(tuple(added), tuple(removed), redefined, change.evicted, replaced + unheld)
+
+    def _definitions(self) -> dict[Grant, ToolDefinition]:
+        return {
+            Grant(held.identity, tool.name): tool
+            for held in self._held.values()
+            for tool in held.tools
+        }
+
+    def _server_names(self) -> dict[ServerIdentity, ServerName]:
+        return {held.identity: held.spec.name for held in self._held.values()}
 
 
 def _granted(capability: CapabilitySpec, server: Held) -> list[Grant]:

@@ -46,6 +46,15 @@ class Surface:
         """The granted tools, in their order."""
         return tuple(self._shown.values())
 
+    @property
+    def names(self) -> dict[Grant, WireName]:
+        """Every name that was ever given, by its tool."""
+        return dict(self._names)
+
+    def restore(self, names: Mapping[Grant, WireName]) -> None:
+        """Take over the names that tools had in the session before it was written down."""
+        self._names = {grant: name for grant, name in names.items() if name not in self._own}
+
     def find(self, name: str) -> Shown | None:
         """Return the granted tool of this name."""
         return self._by_name.get(WireName(name))

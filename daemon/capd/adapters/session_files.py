@@ -1,0 +1,84 @@
+"""Session records in the state folder: one file a session, written whole or not at all.
+
+A file that cannot be read is as good as none, and is said once: a session that starts empty is of
+more use than one that does not start (80, R9).
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.core.session_record import SessionRecord, is_kept
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.types import SessionKey
+
+_RECORD: MsgpackCodec[SessionRecord] = MsgpackCodec(SessionRecord)
+
+log = structlog.get_logger()
+
+
+class SessionFiles:
+    """The records of one daemon's sessions."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # One write at a time: of two records of one session the later one must win.
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def load(self, key: SessionKey) -> SessionRecord | None:
+        """Return what is kept of `key`, if anything is."""
+        return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
+
+    async def save(self, record: SessionRecord) -> None:
+        """Keep `record`; one without an activation is not worth a file."""
+        await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
+
+    async def sweep(self) -> None:
+        """Remove what is past its retention."""
+        await trio.to_thread.run_sync(self._sweep, limiter=self._limiter)
+
+    def _path(self, key: SessionKey) -> Path:
+        # A key may hold characters that a file name cannot.
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.session"
+
+    def _load(self, key: SessionKey) -> SessionRecord | None:
+        record = self._read(self._path(key))
+        if record is None or record.key != key or not is_kept(record, time.time()):
+            return None
+        return record
+
+    def _read(self, path: Path) -> SessionRecord | None:
+        try:
+            return _RECORD.decode(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, MalformedError) as error:
+            log.warning("session_record_unreadable", file=path.name, reason=str(error))
+            return None
+
+    def _save(self, record: SessionRecord) -> None:
+        path = self._path(record.key)
+        try:
+            if not record.activations:
+                path.unlink(missing_ok=True)
+                return
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(_RECORD.encode(record))
+            partial.replace(path)
+        except OSError as error:
+            log.warning("session_not_saved", session=record.key, reason=str(error))
+
+    def _sweep(self) -> None:
+        with contextlib.suppress(OSError):
+            for path in self._folder.iterdir():
+                record = self._read(path) if path.suffix == ".session" else None
+                if record is None or not is_kept(record, time.time()):
+                    path.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+"""Session records as files: whole or not at all, and nothing of a bad one hurts."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from capd.adapters.session_files import SessionFiles
+from capd.core.session_record import RETENTION, SavedActivation, SessionRecord, token_digest
+from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, SessionKey, TapName
+
+KEY = SessionKey("claude:1/../../x")
+
+
+def record(key: SessionKey = KEY, age: float = 0.0, *, is_empty: bool = False) -> SessionRecord:
+    spec = CapabilitySpec(CapabilityId(TapName("t"), CapabilityName("c")), "default")
+    activations = [] if is_empty else [SavedActivation(spec, [], [], 1.0)]
+    return SessionRecord(key, token_digest("x"), time.time() - age, activations, [], [], [])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> SessionFiles:
+    return SessionFiles(tmp_path / "sessions")
+
+
+async def test_what_was_saved_is_found_by_its_key_alone(
+    files: SessionFiles, tmp_path: Path
+) -> None:
+    saved = record()
+    await files.save(saved)
+
+    found = [await files.load(KEY), await files.load(SessionKey("other"))]
+
+    assert found == [saved, None]
+    [path] = (tmp_path / "sessions").iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_session_with_nothing_on_leaves_no_file(
+    files: SessionFiles, tmp_path: Path
+) -> None:
+    await files.save(record())
+
+    await files.save(record(is_empty=True))
+
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 40, b"\x81\xa1a\x01", b"[" * 1000])
+async def test_a_damaged_record_is_as_good_as_none(
+    files: SessionFiles, tmp_path: Path, damage: bytes
+) -> None:
+    await files.save(record())
+    [path] = (tmp_path / "sessions").iterdir()
+    path.write_bytes(damage)
+
+    found = await files.load(KEY)
+
+    assert found is None
+    await files.save(record())
+    assert await files.load(KEY) is not None
+
+
+async def test_the_sweep_removes_what_is_old_or_damaged_and_nothing_else(
+    files: SessionFiles, tmp_path: Path
+) -> None:
+    await files.save(record())
+    await files.save(record(SessionKey("old"), RETENTION + 1))
+    (tmp_path / "sessions" / "broken.session").write_bytes(b"?")
+    (tmp_path / "sessions" / "half.partial").write_bytes(b"?")
+
+    await files.sweep()
+
+    assert len(list((tmp_path / "sessions").iterdir())) == 1
+    assert await files.load(KEY) is not None
+
+
+async def test_a_record_past_its_retention_is_not_found(files: SessionFiles) -> None:
+    await files.save(record(age=RETENTION + 1))
+
+    found = await files.load(KEY)
+
+    assert found is None
+
+
+async def test_a_folder_that_cannot_be_written_costs_no_more_than_the_record(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sessions").write_text("a file where the folder should be")
+    files = SessionFiles(tmp_path / "sessions")
+
+    await files.save(record())
+
+    assert await files.load(KEY) is None
+
+
+def test_records_are_readable_by_a_later_version() -> None:
+    data = msgspec.msgpack.encode({**msgspec.to_builtins(record()), "later": 1})
+
+    assert msgspec.msgpack.decode(data, type=SessionRecord).key == KEY
