@@ -30,7 +30,7 @@ from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
 from capd.adapters.model.minilm import MiniLM
 from capd.adapters.servers.child_environment import uvx_folder
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.systemd import Notifier
@@ -221,7 +221,7 @@ class Daemon:
 
     def _children(self, bus: Bus) -> list[Child]:
         where, configuration = self._where, self._configuration
-        lanes: Handover[InstanceId, Lane] = Handover()
+        instances: Handover[InstanceId, Instance] = Handover()
         connections: Handover[int, Connection] = Handover()
         environments = SessionEnvironments()
         shared_cwd = Path(where.state, "shared")
@@ -246,16 +246,16 @@ class Daemon:
             ),
             Child(
                 supervisor.NAME,
-                lambda task_status: supervisor.Supervisor(bus, lanes, environments, settings).run(
-                    task_status=task_status
-                ),
+                lambda task_status: supervisor.Supervisor(
+                    bus, instances, environments, settings
+                ).run(task_status=task_status),
             ),
             Child(
                 curator_host.NAME,
                 lambda task_status: curator_host.CuratorHost(
                     bus,
                     connections,
-                    lanes,
+                    instances,
                     environments,
                     SessionFiles(Path(where.state, "sessions")),
                     cap=configuration.sessions.capabilities,

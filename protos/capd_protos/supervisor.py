@@ -3,6 +3,7 @@
 import msgspec
 
 from capd_protos.types import (
+    ClientFacts,
     InstanceId,
     ServerIdentity,
     ServerName,
@@ -19,6 +20,8 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
     server: ServerSpec
     project: str
     """The session's project root, an absolute path."""
+    client: ClientFacts = ClientFacts()
+    """The session's client: whoever has a server started is who it meets."""
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):

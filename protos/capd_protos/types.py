@@ -43,6 +43,17 @@ class CapabilityId(msgspec.Struct, frozen=True, order=True):
         return f"{self.tap}/{self.name}"
 
 
+class ClientFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a client says of itself, in its handshake or with a request."""
+
+    version: str = ""
+    """The protocol version that it speaks; empty before it has said so."""
+    info: bytes = b'{"name":"capd","version":"0"}'
+    """Its name and version, as it wrote them in JSON."""
+    capabilities: bytes = b"{}"
+    """What may be asked of it, as it wrote it in JSON."""
+
+
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A server as its tap defines it, placeholders unresolved: secrets never cross the bus."""
 

@@ -10,7 +10,9 @@ import pytest
 import structlog
 import trio
 
-from capd.adapters.servers.lane import CallHooks, Lane
+from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.listings import list_tools
+from capd.adapters.servers.negotiation import negotiate
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
@@ -21,7 +23,8 @@ from capd.adapters.servers.processes import (
 )
 from capd.adapters.servers.server_run import Spawn
 from capd.core.outcomes import OutcomeUnknownError
-from capd_protos.types import ServerName, ToolName
+from capd_protos.types import ClientFacts, ServerName
+from lane_calls import call_tool
 
 from .fakes import Machine, Script
 
@@ -49,18 +52,18 @@ async def serving(spawn: Spawn, spec: ProcessSpec) -> AsyncIterator[tuple[Server
                 ServerName("tiny"),
                 process.stdin,
                 process.stdout,
-                on_tools_changed=lambda: None,
+                on_list_changed=lambda _: None,
                 log=structlog.get_logger(),
             )
             nursery.start_soon(lane.run)
-            await lane.initialize("0", PATIENCE)
+            await negotiate(lane, ClientFacts(), wants_stateless=False, timeout=PATIENCE)
             yield process, lane
             nursery.cancel_scope.cancel()
 
 
 async def test_its_handshake_names_its_tools(spawn: Spawn, spec: ProcessSpec) -> None:
     async with serving(spawn, spec) as (process, lane):
-        tools = await lane.list_tools()
+        tools = await list_tools(lane)
 
         assert [tool.name for tool in tools] == ["echo", "die"]
         assert process.pid > 0
@@ -69,9 +72,7 @@ async def test_its_handshake_names_its_tools(spawn: Spawn, spec: ProcessSpec) ->
 
 async def test_its_call_answers_what_it_was_asked(spawn: Spawn, spec: ProcessSpec) -> None:
     async with serving(spawn, spec) as (_, lane):
-        result = await lane.call_tool(
-            ToolName("echo"), b'{"a":1}', b"", timeout=None, hooks=CallHooks()
-        )
+        result = await call_tool(lane, "echo", b'{"a":1}')
 
     assert b'{\\"a\\": 1}' in result
 
@@ -83,7 +84,7 @@ async def test_its_death_in_a_call_ends_its_output_and_shows_its_code(
 
         async def call() -> None:
             with pytest.raises(OutcomeUnknownError, match="exited with code 9"):
-                await lane.call_tool(ToolName("die"), b"", b"", timeout=None, hooks=CallHooks())
+                await call_tool(lane, "die")
 
         nursery.start_soon(call)
         status = await process.wait()

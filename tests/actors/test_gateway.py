@@ -388,7 +388,7 @@ async def test_the_handshake_agrees_on_a_version(
             assert answer["error"]["code"] == frames.INVALID_PARAMS
         else:
             assert answer["result"]["protocolVersion"] == agreed
-            assert answer["result"]["capabilities"] == {"tools": {"listChanged": True}}
+            assert answer["result"]["capabilities"]["tools"] == {"listChanged": True}
 
 
 async def test_no_notification_comes_before_the_handshake_is_over(

@@ -287,7 +287,7 @@ async def restarted_host(world: World) -> None:
     world.host = CuratorHost(
         world.bus,
         world.connections,
-        world.lanes,
+        world.instances,
         world.environments,
         world.kept,
         cap=4,

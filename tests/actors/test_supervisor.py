@@ -9,9 +9,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.supervisor import Lanes, Supervisor, SupervisorSettings, _Instance
+from capd.actors.supervisor import Instances, Supervisor, SupervisorSettings, _Instance
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.servers.lane import CallHooks
 from capd.core.identity import InstanceKey
 from capd.core.leases import Leases
 from capd.core.outcomes import OutcomeUnknownError
@@ -19,7 +18,8 @@ from capd.runtime.handover import Handover
 from capd.runtime.peer import AskFailedError
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, InstanceId, ServerSpec, SessionKey, ToolName
+from capd_protos.types import ActorName, ClientFacts, InstanceId, ServerSpec, SessionKey
+from lane_calls import call_tool
 
 from .fakes import FakeProcess, Json, Machine, RecordingBus, Script, server, text, tool
 
@@ -39,7 +39,7 @@ class Stage:
         self.bus = bus
         self.machine = machine
         self.project = str(project)
-        self.lanes: Lanes = Handover()
+        self.lanes: Instances = Handover()
         self.environments = SessionEnvironments()
         settings = SupervisorSettings(
             linger=LINGER,
@@ -91,9 +91,9 @@ class Stage:
         return [(entry.state, entry.leases) for entry in await self.entries()]
 
     async def call(self, instance: InstanceId, name: str) -> bytes:
-        lane = self.lanes.get(instance)
-        assert lane is not None
-        return await lane.call_tool(ToolName(name), b"", b"", timeout=None, hooks=CallHooks())
+        running = self.lanes.get(instance)
+        assert running is not None
+        return await call_tool(running.lane, name)
 
 
 @asynccontextmanager
@@ -321,7 +321,9 @@ class Raced(Supervisor):
             key = instance.key
             if key not in self._instances:
                 session = SessionKey("b")
-                self._instances[key] = _Instance(key, instance.server, instance.project, session)
+                self._instances[key] = _Instance(
+                    key, instance.server, instance.project, session, ClientFacts()
+                )
                 self._carry_out(self._leases.acquire(key, session))
 
 

@@ -16,7 +16,7 @@ from capd.actors.control import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
-from capd.actors.supervisor import Lanes, Supervisor, SupervisorSettings
+from capd.actors.supervisor import Instances, Supervisor, SupervisorSettings
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
@@ -200,7 +200,7 @@ class World:
         self.bus = bus
         self.machine = Machine()
         self.embedder = FakeEmbedder(bus)
-        self.lanes: Lanes = Handover()
+        self.instances: Instances = Handover()
         self.connections: Handover[int, Connection] = Handover()
         self.environments = SessionEnvironments()
         self.tap_list = folder / "taps.toml"
@@ -210,12 +210,18 @@ class World:
         self.project.mkdir(exist_ok=True)
         settings = SupervisorSettings(LINGER, folder, {"PATH": os.defpath}, "", "0")
         self.supervisor = Supervisor(
-            bus, self.lanes, self.environments, settings, self.machine.spawn
+            bus, self.instances, self.environments, settings, self.machine.spawn
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
         self.kept = KeptSessions()
         self.host = CuratorHost(
-            bus, self.connections, self.lanes, self.environments, self.kept, cap=cap, version="0"
+            bus,
+            self.connections,
+            self.instances,
+            self.environments,
+            self.kept,
+            cap=cap,
+            version="0",
         )
         self.socket = folder / "s"
         self.stops: list[str] = []

@@ -2,7 +2,8 @@
 
 import pytest
 
-from capd.core.handshake import VERSIONS, agreed_version, initialize_result
+from capd.core.eras import HANDSHAKE_VERSIONS as VERSIONS
+from capd.core.handshake import CAPABILITIES, agreed_version, initialize_result
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -20,7 +21,7 @@ def test_the_result_announces_that_the_list_of_tools_changes() -> None:
 
     assert got == {
         "protocolVersion": "2025-06-18",
-        "capabilities": {"tools": {"listChanged": True}},
+        "capabilities": CAPABILITIES,
         "serverInfo": {"name": "capd", "title": "capd", "version": "0.1.0"},
         "instructions": "words",
     }

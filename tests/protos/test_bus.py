@@ -24,6 +24,7 @@ from capd_protos.types import (
     CapabilityId,
     CapabilityName,
     CapabilitySpec,
+    ClientFacts,
     Decision,
     Finding,
     InstanceId,
@@ -89,6 +90,7 @@ HELLO = socket.Hello(
     dispatched=True,
 )
 
+CLIENT = ClientFacts("2025-11-25", b'{"name":"zed","version":"1"}', b'{"roots":{}}')
 EXAMPLES: tuple[msgspec.Struct, ...] = (
     Envelope(MessageId(7), ActorName("curator"), 2.5, Address("inproc://curator"), 1),
     Failure("no_answer", "nothing came"),
@@ -142,7 +144,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     ),
     registry.CatalogChanged(["A"]),
     registry.MessageDecided(ONE, "abstain", "too_short", ""),
-    supervisor.AcquireServer(ONE, SERVER, "/src/app"),
+    supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT),
     supervisor.ReleaseServer(ONE, INSTANCE),
     supervisor.ReleaseSession(ONE),
     supervisor.ListServers(),

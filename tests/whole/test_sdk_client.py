@@ -9,6 +9,15 @@ from mcp_types import TextContent, ToolListChangedNotification
 from whole_daemon import SHIM, Home
 
 
+def shim_of(home: Home) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-I", "-S", str(SHIM), home.socket],
+        env={**home.env, "CAPD_SESSION": "sdk", "CAPD_CLIENT": "sdk"},
+        cwd=str(home.folder),
+    )
+
+
 async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> None:
     home.plain("talk")
     home.start()
@@ -18,13 +27,7 @@ async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> No
         if isinstance(message, ToolListChangedNotification):
             changed.set()
 
-    shim = StdioServerParameters(
-        command=sys.executable,
-        args=["-I", "-S", str(SHIM), home.socket],
-        env={**home.env, "CAPD_SESSION": "sdk", "CAPD_CLIENT": "sdk"},
-        cwd=str(home.folder),
-    )
-    async with Client(shim, message_handler=heard) as client:
+    async with Client(shim_of(home), message_handler=heard, mode="legacy") as client:
         before = await client.list_tools()
         enabled = await client.call_tool("capability", {"action": "enable", "name": "talk"})
         with trio.fail_after(30):
@@ -39,3 +42,23 @@ async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> No
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")
     assert wrong.is_error
+
+
+async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_opened(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.start()
+
+    async with Client(shim_of(home), mode="2026-07-28") as client:
+        with trio.fail_after(30):
+            async with client.listen(tools_list_changed=True) as changes:
+                await client.call_tool("capability", {"action": "enable", "name": "talk"})
+                change = await anext(aiter(changes))
+        after = await client.list_tools(cache_mode="bypass")
+        result = await client.call_tool("talk__echo", {"text": "from the SDK"})
+
+    assert type(change).__name__ == "ToolsListChanged"
+    assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
+    assert isinstance(result.content[0], TextContent)
+    assert result.content[0].text.endswith("from the SDK")

@@ -17,7 +17,8 @@ import structlog
 import trio
 
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.callers import Peer
+from capd.adapters.servers.instance import Instance
 from capd.core import own_tools
 from capd.core.catalog import Unknown
 from capd.core.errors import CapdError
@@ -83,14 +84,17 @@ class Activation:
         state: SessionState,
         *,
         bus: Bus,
-        lanes: Handover[InstanceId, Lane],
+        instances: Handover[InstanceId, Instance],
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
+        peer: Peer,
     ) -> None:
+        """`peer` is who servers of the session may speak to."""
+        self._peer = peer
         self._place = place
         self._state = state
         self._bus = bus
-        self._lanes = lanes
+        self._instances = instances
         self._environments = environments
         self._on_step = on_step
         self._transaction = trio.Lock()
@@ -128,29 +132,38 @@ class Activation:
             text = own_tools.disabled(found.name, stopped, kept)
             return Outcome(text, step.added, step.removed)
 
-    async def lane(self, server: ServerIdentity) -> Lane:
-        """Return the lane to a held server, starting the server again where it has died.
+    def running(self, server: ServerIdentity) -> Instance | None:
+        """Return the instance of a held server, None where none runs for the session."""
+        held = self._state.held(server)
+        instance = self._instances.get(held.instance) if held is not None else None
+        return instance if instance is not None and instance.is_alive else None
+
+    async def instance(self, server: ServerIdentity) -> Instance:
+        """Return the instance of a held server, starting the server again where it has died.
 
         Raises:
             NotSentError: it cannot be had.
         """
-        held = self._state.held(server)
-        lane = self._lanes.get(held.instance) if held is not None else None
-        if lane is not None and lane.is_alive:
-            return lane
+        running = self.running(server)
+        if running is not None:
+            return running
         async with self._transaction:
             held = self._state.held(server)
             if held is None:
                 raise NotSentError("Its capability was switched off. The call was not sent.")
+            # Another call may have had it started while this one waited.
+            running = self.running(server)
+            if running is not None:
+                return running
             try:
                 ready = await self._acquire(held.spec)
             except NotActivatedError as error:
                 raise NotSentError(f"{error} The call was not sent.") from None
             self._on_step(self._state.server_lists(server, ready.instance, ready.tools))
-        lane = self._lanes.get(ready.instance)
-        if lane is None:
+        running = self._instances.get(ready.instance)
+        if running is None:
             raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
-        return lane
+        return running
 
     @asynccontextmanager
     async def in_call(self, server: ServerIdentity) -> AsyncIterator[Held]:
@@ -193,6 +206,10 @@ class Activation:
         """Let go of every server; the session is not used again."""
         # What a transaction under way asks for after this would be held by nobody.
         self._is_over = True
+        for held in self._state.servers:
+            left = self._instances.get(held.instance)
+            if left is not None:
+                left.leave(self._place.key)
         with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
             try:
                 await self.ask_supervisor(supervisor.ReleaseSession(self._place.key), ASK_TIMEOUT)
@@ -299,7 +316,9 @@ class Activation:
     async def _acquire(self, server: ServerSpec) -> supervisor.ServerReady:
         if self._is_over:
             raise NotActivatedError("The session is over.")
-        request = supervisor.AcquireServer(self._place.key, server, self._place.project)
+        request = supervisor.AcquireServer(
+            self._place.key, server, self._place.project, self._peer.client
+        )
         try:
             reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
         except BaseException:
@@ -309,6 +328,9 @@ class Activation:
             raise
         if isinstance(reply, supervisor.ServerReady):
             self._postponed.discard(reply.instance)
+            instance = self._instances.get(reply.instance)
+            if instance is not None:
+                instance.join(self._peer)
             return reply
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
@@ -335,6 +357,9 @@ class Activation:
         if self._calls[instance]:
             self._postponed.add(instance)
             return []
+        left = self._instances.get(instance)
+        if left is not None:
+            left.leave(self._place.key)
         request = supervisor.ReleaseServer(self._place.key, instance)
         held_by: list[SessionKey] = []
         with trio.CancelScope(shield=True):

@@ -9,14 +9,16 @@ import trio
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
+from capd.actors.relaying import Relaying
+from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.clients.upstream import ToolRequest, UnknownToolError, Upstream
-from capd.adapters.servers.lane import CallHooks, Lane
+from capd.adapters.clients.upstream import Upstream
+from capd.adapters.servers.instance import Instance
 from capd.core import hook_context, own_tools
 from capd.core.active_set import ActiveSet
-from capd.core.calls import is_success
+from capd.core.eras import joined
 from capd.core.names import near_names
-from capd.core.outcomes import text_result
+from capd.core.outcomes import RefusedError, text_result
 from capd.core.session import SessionState, Step
 from capd.core.session_record import SessionRecord, recorded, restore
 from capd.core.surface import Surface
@@ -25,12 +27,24 @@ from capd.runtime.handover import Handover
 from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, Decision, InstanceId, WireName
+from capd_protos.types import CapabilityId, ClientFacts, Decision, InstanceId, SessionKey, WireName
 
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
 took 8 to 26 ms where a client does it at all (45-clients, finding 1)."""
 
+
+class _CallParams(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _UriParams(msgspec.Struct):
+    uri: str
+
+
+_CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
+_URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
 _ARGUMENTS: JsonCodec[own_tools.Arguments] = JsonCodec(own_tools.Arguments)
 _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.TurnArguments)
 
@@ -43,7 +57,7 @@ class Curator:
         place: SessionPlace,
         *,
         bus: Bus,
-        lanes: Handover[InstanceId, Lane],
+        instances: Handover[InstanceId, Instance],
         environments: SessionEnvironments,
         cap: int,
         on_change: Callable[[], None] = lambda: None,
@@ -52,6 +66,9 @@ class Curator:
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
+        self.client = ClientFacts()
+        """What the client says of itself, as far as it has said anything."""
+        self.log_level = ""
         self.is_initialized = False
         """Whether the client has completed its handshake, on this connection or an earlier one."""
         self.client_sessions: set[str] = set()
@@ -67,10 +84,12 @@ class Curator:
             place,
             self._state,
             bus=bus,
-            lanes=lanes,
+            instances=instances,
             environments=environments,
             on_step=self._stepped,
+            peer=self,
         )
+        self._relaying = Relaying(self, self._state, self.activation, on_change)
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     # What outlives the daemon
@@ -90,10 +109,20 @@ class Curator:
         """Return the stable text for the model."""
         return own_tools.INSTRUCTIONS
 
-    def tools(self) -> bytes:
-        """Return the result of `tools/list`."""
-        self._relisted.set()
-        return self._state.surface.listing()
+    def met(self, client: ClientFacts) -> None:
+        """Note what the client says of itself."""
+        self.client = client
+
+    async def listed(self, kind: str) -> list[bytes]:
+        """Return the entries of a list, each as the client gets it."""
+        match kind:
+            case "tools":
+                self._relisted.set()
+                return self.definitions()
+            case "prompts":
+                return await self._relaying.prompts()
+            case _:
+                return await self._relaying.resources(kind)
 
     def definitions(self) -> list[bytes]:
         """Return the surface, tool by tool."""
@@ -108,33 +137,76 @@ class Curator:
         """Take a turn on the session's own connection."""
         return msgspec.json.encode(reports.turn(await self.take_turn(text)))
 
-    async def call(self, request: ToolRequest) -> bytes:
-        """Return the result of one call.
+    async def relayed(self, request: Request) -> bytes:
+        """Return the result of a request that goes to a server, or to a tool of capd's own.
 
         Raises:
-            UnknownToolError: no such tool is shown.
+            UnknownNameError: it names nothing that is shown.
             CallFailedError, ServerError: see there.
+            MalformedError: its params are none.
         """
-        if request.name == own_tools.CAPABILITY:
-            return await self._call_capability(request.arguments)
-        if request.name == hook_context.TURN:
-            return await self._call_turn(request.arguments)
-        shown = self._state.surface.find(request.name)
+        match request.method:
+            case "prompts/get":
+                return await self._relaying.prompt(request)
+            case "resources/read":
+                return await self._relaying.resource(request)
+            case "completion/complete":
+                return await self._relaying.completion(request)
+        call = _CALL.decode(joined(request.members))
+        if call.name == own_tools.CAPABILITY:
+            return await self._call_capability(call.arguments)
+        if call.name == hook_context.TURN:
+            return await self._call_turn(call.arguments)
+        shown = self._state.surface.find(call.name)
         if shown is None:
-            raise UnknownToolError(self._unknown_tool(request.name))
-        lane = await self.activation.lane(shown.grant.server)
-        async with self.activation.in_call(shown.grant.server) as held:
-            result = await lane.call_tool(
-                shown.grant.tool,
-                request.arguments,
-                request.meta,
-                timeout=held.spec.timeout,
-                hooks=CallHooks(request.dispatched, request.progress),
-            )
-        if is_success(result):
-            self._state.active.used(shown.grant, time.time())
-            self._on_change()
-        return result
+            raise UnknownNameError(self._unknown_tool(call.name))
+        return await self._relaying.tool(request, shown)
+
+    async def subscribed(self, uri: str) -> bytes:
+        """Subscribe to a resource; raises as `relayed`."""
+        return await self._relaying.subscribe(uri)
+
+    async def unsubscribed(self, uri: str) -> bytes:
+        """End a subscription; raises as `relayed`."""
+        return await self._relaying.unsubscribe(uri)
+
+    async def wants_level(self, level: str) -> None:
+        """Take over from which level on the client wants log messages."""
+        self.log_level = level
+        await self._relaying.follow_level()
+
+    def roots_changed(self) -> None:
+        """Pass on that the client's roots are others."""
+        self._relaying.tell_all("notifications/roots/list_changed")
+
+    # What a server asks of the client, and tells it
+
+    @property
+    def session(self) -> SessionKey:
+        """The session's key."""
+        return self.place.key
+
+    async def ask(self, method: str, params: bytes) -> bytes:
+        """Ask the client outside of any call.
+
+        Raises:
+            ServerError, RefusedError: it answered with an error; it cannot be asked.
+        """
+        if self.upstream is None:
+            raise RefusedError("the client is not connected at this moment")
+        return await self.upstream.ask(method, params)
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Tell the client outside of any call; what it cannot hear now is gone."""
+        if self.upstream is None:
+            return
+        match method.removeprefix("notifications/").split("/"):
+            case ["prompts" | "resources" as what, "list_changed"]:
+                self.upstream.list_changed(what)
+            case ["resources", "updated"]:
+                self.upstream.resource_updated(_URI.decode(params).uri, params)
+            case _ if self.is_initialized or self.upstream.is_initialized:
+                self.upstream.notify(method, params)
 
     # What a user says
 
@@ -205,7 +277,7 @@ class Curator:
             return
         self._relisted = trio.Event()
         if self.upstream is not None:
-            self.upstream.tools_changed()
+            self.upstream.list_changed("tools")
         self._bus.publish(
             messages.SurfaceChanged(self.place.key, list(step.added), list(step.removed))
         )
@@ -219,10 +291,10 @@ class Curator:
             "The tool `capability` finds and switches on others."
         )
 
-    async def _call_turn(self, arguments: bytes) -> bytes:
+    async def _call_turn(self, arguments: msgspec.Raw) -> bytes:
         """Answer a prompt hook on the session's own connection."""
         try:
-            hook = _TURN_ARGUMENTS.decode(arguments or b"{}")
+            hook = _TURN_ARGUMENTS.decode(arguments if len(arguments) else b"{}")
         except MalformedError as error:
             return text_result(f"The arguments are wrong: {error}", is_error=True)
         if hook.session_id:
@@ -240,9 +312,9 @@ class Curator:
 
     # The tool `capability`
 
-    async def _call_capability(self, arguments: bytes) -> bytes:
+    async def _call_capability(self, arguments: msgspec.Raw) -> bytes:
         try:
-            wanted = own_tools.checked(_ARGUMENTS.decode(arguments or b"{}"))
+            wanted = own_tools.checked(_ARGUMENTS.decode(arguments if len(arguments) else b"{}"))
         except MalformedError as error:
             return text_result(f"The arguments are wrong: {error}", is_error=True)
         except own_tools.BadArgumentsError as error:

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import structlog
 import trio
 
@@ -20,9 +21,13 @@ from capd.actors.activation import SessionPlace
 from capd.actors.curator import Curator
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.clients.upstream import ToolRequest, UnknownToolError, Upstream
-from capd.adapters.servers.lane import CallHooks, Lane
+from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.upstream import Upstream
+from capd.adapters.servers.callers import CallHooks
+from capd.adapters.servers.instance import Instance
+from capd.core.eras import raw
 from capd.core.linking import Candidate, Hook, link
 from capd.core.names import near_names
 from capd.core.outcomes import CallFailedError, ServerError
@@ -93,7 +98,7 @@ class CuratorHost:
         self,
         bus: Bus,
         connections: Handover[int, Connection],
-        lanes: Handover[InstanceId, Lane],
+        instances: Handover[InstanceId, Instance],
         environments: SessionEnvironments,
         store: SessionStore,
         *,
@@ -103,7 +108,7 @@ class CuratorHost:
         self._bus = bus
         self._store = store
         self._connections = connections
-        self._lanes = lanes
+        self._instances = instances
         self._environments = environments
         self._cap = cap
         self._version = version
@@ -202,12 +207,12 @@ class CuratorHost:
         )
 
     async def _called(self, curator: Curator, request: messages.CallTool) -> messages.ToolCalled:
-        hooks = CallHooks()
-        call = ToolRequest(request.name, request.arguments, b"", hooks.dispatched, hooks.progress)
         key = curator.place.key
+        members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
+        caller = CallHooks(client=curator.client)
         try:
-            result = await curator.call(call)
-        except UnknownToolError as error:
+            result = await curator.relayed(Request("tools/call", members, caller))
+        except UnknownNameError as error:
             return messages.ToolCalled(key, "not_found", message=str(error))
         except CallFailedError as error:
             return messages.ToolCalled(key, error.outcome, message=str(error))
@@ -270,7 +275,7 @@ class CuratorHost:
         curator = Curator(
             place,
             bus=self._bus,
-            lanes=self._lanes,
+            instances=self._instances,
             environments=self._environments,
             cap=self._cap,
             on_change=lambda: self._changed(key),
@@ -302,8 +307,10 @@ class CuratorHost:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
             upstream = Upstream(
-                connection.stream,
+                SocketSink(connection.stream),
                 connection.reader,
+                session=curator.place.key,
+                client=curator.client,
                 wants_dispatched=wants_dispatched,
                 is_initialized=curator.is_initialized,
                 version=self._version,

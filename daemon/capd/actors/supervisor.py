@@ -18,9 +18,10 @@ import trio
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.installers import InstallFailedError, ensure_installed
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.server_run import ServerRun, Spawn, StartFailedError
+from capd.core.eras import is_stateless
 from capd.core.errors import CapdError, leaves
 from capd.core.identity import InstanceKey, instance_key
 from capd.core.leases import Effect, Leases, Start, State
@@ -33,7 +34,15 @@ from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, InstanceId, ServerSpec, SessionKey, ToolDefinition
+from capd_protos.types import (
+    ActorName,
+    ClientFacts,
+    InstanceId,
+    ServerIdentity,
+    ServerSpec,
+    SessionKey,
+    ToolDefinition,
+)
 
 NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -46,7 +55,7 @@ _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
 
-Lanes = Handover[InstanceId, Lane]
+Instances = Handover[InstanceId, Instance]
 
 NOT_RUNNING = InstanceId("")
 
@@ -77,6 +86,8 @@ class _Instance:
     project: str
     session: SessionKey
     """Whose values are put in; equal for every holder by the key."""
+    client: ClientFacts
+    """Whom the next run meets: the client of the session that asked last."""
     id: InstanceId = NOT_RUNNING
     """Another one for each run."""
     told: dict[SessionKey, InstanceId] = field(default_factory=dict)
@@ -111,18 +122,20 @@ class Supervisor:
     def __init__(
         self,
         bus: Bus,
-        lanes: Lanes,
+        instances: Instances,
         environments: SessionEnvironments,
         settings: SupervisorSettings,
         spawn: Spawn = running,
     ) -> None:
         self._bus = bus
-        self._lanes = lanes
+        self._running = instances
         self._environments = environments
         self._settings = settings
         self._spawn = spawn
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, _Instance] = {}
+        # Whether a server was met in the stateless era: it is not probed a second time.
+        self._eras: dict[ServerIdentity, bool] = {}
         self._pepper = secrets.token_bytes(32)
         self._backoff = Backoff()
         self._linger_changed = trio.Event()
@@ -166,7 +179,7 @@ class Supervisor:
         key = instance_key(server, request.project, session, values, self._pepper)
         known = self._instances.get(key)
         if known is None:
-            self._instances[key] = _Instance(key, server, request.project, session)
+            self._instances[key] = _Instance(key, server, request.project, session, request.client)
         else:
             wait = known.not_before - trio.current_time()
             if wait > LONGEST_WAIT and self._leases.state(key) in {None, State.DOWN}:
@@ -176,7 +189,7 @@ class Supervisor:
                     f"it failed {known.failures} times in a row, the last time because "
                     f"{known.last_error}; it is tried again in {wait:.0f} s",
                 )
-            known.session = session
+            known.session, known.client = session, request.client
         self._carry_out(self._leases.acquire(key, session))
         instance = self._instances[key]
         while self._leases.state(key) in {State.STARTING, State.STOPPING}:
@@ -247,17 +260,20 @@ class Supervisor:
         key = instance.key
         run = ServerRun(
             key.name,
-            self._settings.version,
+            instance.client,
             log.bind(server=key.name, instance=instance.id),
             self._redactor(instance),
+            project=instance.project,
+            wants_stateless=self._wants_stateless(instance),
         )
         instance.run = run
         instance.runs += 1
 
-        def on_ready(lane: Lane) -> None:
+        def on_ready(link: Instance) -> None:
             instance.ready_at = trio.current_time()
-            self._lanes.put(instance.id, lane)
+            self._running.put(instance.id, link)
             self._leases.ready(key)
+            self._eras[key.identity] = link.lane.is_stateless
             instance.tell()
             log.info(
                 "server_started",
@@ -265,7 +281,7 @@ class Supervisor:
                 instance=instance.id,
                 pid=run.pid,
                 tools=len(run.tools),
-                protocol=lane.protocol_version,
+                protocol=link.lane.protocol_version,
             )
             self._bus.publish(messages.ServerStarted(key.name, key.identity, instance.id, run.pid))
 
@@ -280,8 +296,14 @@ class Supervisor:
                 on_tools=on_tools,
             )
         finally:
-            self._lanes.take(instance.id)
+            self._running.take(instance.id)
             run.pid = 0
+
+    def _wants_stateless(self, instance: _Instance) -> bool:
+        """Tell which era is tried first: the client's own, but what was seen of the server."""
+        wanted = is_stateless(instance.client)
+        # A run that failed may have failed over the probe.
+        return wanted and self._eras.get(instance.key.identity, not instance.failures)
 
     def _redactor(self, instance: _Instance) -> Callable[[str], str]:
         values = self._environments.values(instance.session)

@@ -14,6 +14,8 @@ class CallFailedError(CapdError):
     """A call without a result of its server's."""
 
     outcome = "refused"
+    code = 4003
+    """As an error of requests whose results a model does not see (docs/protocol.md)."""
     is_retriable = False
 
 
@@ -21,6 +23,7 @@ class NotSentError(CallFailedError):
     """No byte reached a server: safe to repeat."""
 
     outcome = "not_sent"
+    code = 4001
     is_retriable = True
 
 
@@ -28,6 +31,7 @@ class OutcomeUnknownError(CallFailedError):
     """The server may have run it: check before repeating."""
 
     outcome = "outcome_unknown"
+    code = 4002
 
 
 class RefusedError(CallFailedError):

@@ -12,7 +12,7 @@ import msgspec
 
 from capd.core.active_set import Grant
 from capd.core.names import wire_name
-from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, WireName
+from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -70,18 +70,20 @@ class Surface:
         for grant in grants:
             if grant in self._shown:
                 continue
-            name = self._name(grant, names[grant.server])
+            name = self.name(grant, names[grant.server], grant.tool)
             shown = Shown(name, grant, renamed(definitions[grant].json, name))
             self._shown[grant] = self._by_name[name] = shown
             added.append(name)
         return added
 
-    def _name(self, grant: Grant, server: ServerName) -> WireName:
+    def name(self, grant: Grant, server: ServerName, own_name: str) -> WireName:
+        """Return the wire name of what `server` calls `own_name`, the same one each time."""
         known = self._names.get(grant)
         if known is not None:
             return known
         taken = {*self._own, *self._names.values()}
-        name = self._names[grant] = wire_name(server, grant.server, grant.tool, taken)
+        name = wire_name(server, grant.server, ToolName(own_name), taken)
+        self._names[grant] = name
         return name
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:

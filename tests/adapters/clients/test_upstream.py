@@ -1,7 +1,7 @@
 """A client's connection alone, with a conversation that does as the test says."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,10 +10,13 @@ import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.adapters.clients import upstream as upstream_module
-from capd.adapters.clients.upstream import ToolRequest, UnknownToolError, Upstream
+from capd.adapters.clients import socket_sink
+from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.upstream import Upstream
 from capd.adapters.stdio_frames import FrameReader
 from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd_protos.types import ClientFacts, SessionKey
 
 Json = dict[str, Any]
 
@@ -22,7 +25,10 @@ class Talk:
     """A conversation with a journal."""
 
     def __init__(self) -> None:
-        self.calls: list[ToolRequest] = []
+        self.calls: list[Request] = []
+        self.met_clients: list[ClientFacts] = []
+        self.journal: list[str] = []
+        self.run: Callable[[Request], Awaitable[bytes]] | None = None
         self.values: dict[str, str] = {}
         self.error: Exception | None = None
         self.hold: trio.Event | None = None
@@ -30,17 +36,40 @@ class Talk:
     def instructions(self) -> str:
         return "Be brief."
 
-    def tools(self) -> bytes:
-        return b'{"tools":[ ]}'
+    def met(self, client: ClientFacts) -> None:
+        self.met_clients.append(client)
 
-    async def call(self, request: ToolRequest) -> bytes:
+    async def listed(self, kind: str) -> list[bytes]:
+        await trio.lowlevel.checkpoint()
+        return [b'{"name": "%s"}' % kind.encode()]
+
+    async def relayed(self, request: Request) -> bytes:
         self.calls.append(request)
-        await request.dispatched()
+        await request.caller.dispatched()
+        if self.run is not None:
+            return await self.run(request)
         if self.hold is not None:
             await self.hold.wait()
         if self.error is not None:
             raise self.error
         return b'{"content":[ ]}'
+
+    async def subscribed(self, uri: str) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.journal.append(f"+{uri}")
+        return b"{}"
+
+    async def unsubscribed(self, uri: str) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.journal.append(f"-{uri}")
+        return b"{}"
+
+    async def wants_level(self, level: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.journal.append(level)
+
+    def roots_changed(self) -> None:
+        self.journal.append("roots")
 
     async def turn(self, text: str) -> bytes:
         return json.dumps({"said": text}).encode()
@@ -57,8 +86,10 @@ class Stage:
         self.client = theirs
         self.ended = trio.Event()
         self.upstream = Upstream(
-            ours,
+            SocketSink(ours),
             FrameReader(ours),
+            session=SessionKey("s"),
+            client=ClientFacts(),
             wants_dispatched=dispatched,
             is_initialized=False,
             version="1",
@@ -100,6 +131,7 @@ async def staged(*, dispatched: bool = False) -> AsyncIterator[Stage]:
                 stream.socket.close()
 
 
+LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}}
 
 
@@ -112,14 +144,14 @@ async def test_a_list_and_a_result_are_passed_on_byte_for_byte(
 
         assert await stage.heard() == [
             b'{"jsonrpc":"2.0","id":"a","result":{"content":[ ]}}',
-            b'{"jsonrpc":"2.0","id":2,"result":{"tools":[ ]}}',
+            b'{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name": "tools"}]}}',
         ]
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (UnknownToolError("no tool"), {"error": {"code": -32602, "message": "no tool"}}),
+        (UnknownNameError("no tool"), {"error": {"code": -32602, "message": "no tool"}}),
         (ServerError(b'{"code":-1,"x": 2}'), {"error": {"code": -1, "x": 2}}),
         (NotSentError("no"), {"capd/outcome": "not_sent", "capd/retriable": True}),
         (OutcomeUnknownError("no"), {"capd/outcome": "outcome_unknown", "capd/retriable": False}),
@@ -155,16 +187,16 @@ async def test_dispatched_is_written_before_the_call_goes_on(autojump_clock: Moc
 
 async def test_notifications_wait_for_the_handshake(autojump_clock: MockClock) -> None:
     async with staged() as stage:
-        stage.upstream.tools_changed()
+        stage.upstream.list_changed("tools")
         await stage.send(
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}},
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
         )
-        stage.upstream.tools_changed()
+        stage.upstream.list_changed("tools")
 
         first, second = await stage.heard()
         assert json.loads(first)["result"]["instructions"] == "Be brief."
-        assert second == upstream_module.LIST_CHANGED
+        assert second == LIST_CHANGED
 
 
 async def test_environment_and_goodbye_are_link_frames(autojump_clock: MockClock) -> None:
@@ -194,10 +226,10 @@ async def test_a_client_that_reads_nothing_is_given_up(
     async with staged() as stage:
         stage.upstream.is_initialized = True
         for _ in range(20_000):
-            stage.upstream.tools_changed()
+            stage.upstream.list_changed("tools")
             await trio.lowlevel.checkpoint()
 
-        await trio.sleep(upstream_module.WRITE_TIMEOUT + 1)
+        await trio.sleep(socket_sink.WRITE_TIMEOUT + 1)
 
         assert stage.ended.is_set()
 

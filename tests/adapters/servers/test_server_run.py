@@ -14,12 +14,14 @@ import trio
 from trio.testing import MockClock, memory_stream_one_way_pair
 
 from capd.adapters.servers import server_run
-from capd.adapters.servers.lane import CallHooks, Lane
+from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.processes import ExitStatus, ProcessSpec, running
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, Spawn, StartFailedError
 from capd.core.errors import CapdError, leaves
 from capd.core.outcomes import CallFailedError
-from capd_protos.types import ServerName, ToolName
+from capd_protos.types import ClientFacts, ServerName
+from lane_calls import call_tool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
 
@@ -40,7 +42,7 @@ class Run:
         options = ["--mode", modes, "--tag", self.tag, "--out", str(self.effects), "--n", str(n)]
         argv = (sys.executable, "-I", "-S", str(script), *options)
         self.spec = ProcessSpec(argv, {"PATH": os.defpath}, folder)
-        self.run = ServerRun(ServerName("evil"), "0", structlog.get_logger())
+        self.run = ServerRun(ServerName("evil"), ClientFacts(), structlog.get_logger())
 
     async def serve(self) -> None:
         try:
@@ -51,8 +53,8 @@ class Run:
             self.ended.set()
             self.settled.set()
 
-    def _ready(self, lane: Lane) -> None:
-        self.lanes.append(lane)
+    def _ready(self, instance: Instance) -> None:
+        self.lanes.append(instance.lane)
         self.settled.set()
 
     def _changed(self) -> None:
@@ -61,9 +63,7 @@ class Run:
     async def call(self, timeout: float = PATIENCE) -> str:
         """Return the outcome of one call, or its result."""
         try:
-            result = await self.lanes[0].call_tool(
-                ToolName("echo"), b'{"x":"hello"}', b"", timeout=timeout, hooks=CallHooks()
-            )
+            result = await call_tool(self.lanes[0], "echo", b'{"x":"hello"}', timeout=timeout)
         except CallFailedError as error:
             return error.outcome
         return result.decode()

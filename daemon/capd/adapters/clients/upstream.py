@@ -1,118 +1,88 @@
-"""One client's MCP connection: lines in, answers and notifications out.
+"""One client's MCP connection: lines in, answers and notifications out, in either era.
 
-It knows JSON-RPC, the handshake and the socket's link frames; what a session can do is behind
+It knows JSON-RPC, both eras' ways and the socket's link frames; what a session can do is behind
 `Conversation`. Requests run side by side and each is answered exactly once; what is only passed
 on is never decoded. A malformed line costs an error answer, never the connection.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.clients.client_call import ClientCall
+from capd.adapters.clients.client_lines import (
+    CANCELLED,
+    INITIALIZE,
+    LEVEL,
+    LINE,
+    LINK,
+    LIST,
+    LISTEN,
+    TURN,
+    URI,
+    Filter,
+    Line,
+)
+from capd.adapters.clients.conversation import (
+    LISTS,
+    RELAYED,
+    Conversation,
+    Request,
+    UnknownNameError,
+    listing,
+)
+from capd.adapters.clients.questions import Questions
+from capd.adapters.clients.suspended import SuspendableCall, SuspendedCalls
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
-    FrameReader,
     FrameStalledError,
-    FrameWriter,
     Oversized,
     WriterFullError,
     WriterStalledError,
     checked_text,
     recover_id,
 )
-from capd.core.handshake import initialize_result
+from capd.core import eras
+from capd.core.handshake import agreed_version, discover_result, initialize_result
 from capd.core.outcomes import CallFailedError, RefusedError, ServerError, failed_result
 from capd_protos import socket as frames
-from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.codec import MalformedError
+from capd_protos.types import ClientFacts, SessionKey
 
 MOST_REQUESTS = 96
-"""Requests of one session under way at once (80, E7: 32 in flight and 64 queued)."""
-WRITE_TIMEOUT = 60.0
-_QUEUED_FRAMES = 1024
-_QUEUED_BYTES = 256 * 1024 * 1024
+"""Requests of one session under way at once, of which `AT_ONCE` run (80, E7)."""
+AT_ONCE = 32
 
 RequestId = int | str | None
 
-
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """A `tools/call` as the client wrote it; `arguments` and `meta` are JSON objects or empty."""
-
-    name: str
-    arguments: bytes
-    meta: bytes
-    dispatched: Callable[[], Awaitable[None]]
-    progress: Callable[[bytes], None]
+_HANDSHAKE_ONLY = frozenset(
+    {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
 
 
-class Conversation(Protocol):
-    """What a session offers to its connection."""
+class LineSink(Protocol):
+    """Where a client's lines go; `related` names the request that a line belongs to."""
 
-    def instructions(self) -> str:
-        """Return the text for the model in the answer to `initialize`."""
+    async def send(self, line: bytes, related: RequestId = None) -> None:
+        """Write a line; raise WriterFullError or FrameCutError."""
         ...
 
-    def tools(self) -> bytes:
-        """Return the result of `tools/list`."""
+    def post(self, line: bytes, related: RequestId = None) -> None:
+        """Queue a line; raise WriterFullError."""
         ...
 
-    async def call(self, request: ToolRequest) -> bytes:
-        """Return the result of a call; raise CallFailedError, ServerError or UnknownToolError."""
+    async def run(self) -> None:
+        """Write what is queued until the client is gone; raise WriterStalledError."""
         ...
 
-    async def turn(self, text: str) -> bytes:
-        """Return the result of `capd/turn`."""
+    async def aclose(self) -> None:
+        """Give the connection up."""
         ...
-
-    def environment(self, values: dict[str, str]) -> None:
-        """Take over what the client sent for the keys it was asked for."""
-        ...
-
-
-class UnknownToolError(Exception):
-    """No tool of this name is on the surface; the text has near names."""
-
-
-class _Request(msgspec.Struct):
-    method: str = ""
-    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
-    params: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _CallParams(msgspec.Struct):
-    name: str
-    arguments: msgspec.Raw = msgspec.Raw(b"")
-    meta: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="_meta")
-
-
-class _InitializeParams(msgspec.Struct):
-    protocolVersion: str = ""  # noqa: N815 - the protocol's name
-
-
-class _CancelledParams(msgspec.Struct):
-    requestId: int | str  # noqa: N815 - the protocol's name
-
-
-class _MetaToken(msgspec.Struct):
-    progressToken: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815 - the protocol's name
-
-
-_REQUEST: JsonCodec[_Request] = JsonCodec(_Request)
-_CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
-_INITIALIZE: JsonCodec[_InitializeParams] = JsonCodec(_InitializeParams)
-_CANCELLED: JsonCodec[_CancelledParams] = JsonCodec(_CancelledParams)
-_META: JsonCodec[_MetaToken] = JsonCodec(_MetaToken)
-_LINK: JsonCodec[frames.FromClient] = JsonCodec(frames.FromClient)
-_TURN: JsonCodec[frames.TurnParams] = JsonCodec(frames.TurnParams)
-_MEMBERS: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
-
-LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 
 
 class Upstream:
@@ -120,9 +90,11 @@ class Upstream:
 
     def __init__(
         self,
-        stream: trio.SocketStream,
-        reader: FrameReader,
+        sink: LineSink,
+        lines: AsyncIterator[Frame | Oversized],
         *,
+        session: SessionKey,
+        client: ClientFacts,
         wants_dispatched: bool,
         is_initialized: bool,
         version: str,
@@ -132,15 +104,22 @@ class Upstream:
         """Whether the client ended its session on purpose."""
         self.is_initialized = is_initialized
         """Whether the handshake is over: before it no notification may be sent."""
-        self._stream = stream
-        self._reader = reader
-        self._writer = FrameWriter(
-            stream, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
-        )
-        self._wants_dispatched = wants_dispatched
+        self.session = session
+        self.wants_dispatched = wants_dispatched
+        self._sink = sink
+        self._lines = lines
         self._version = version
         self._log = log
         self._under_way: dict[RequestId, trio.CancelScope] = {}
+        self._running = 0
+        self._turnstile = trio.Semaphore(AT_ONCE)
+        self._questions = Questions()
+        self._suspended = SuspendedCalls()
+        self.client = client
+        self.log_level = ""
+        self._listens: dict[RequestId, Filter] = {}
+        self._subscribed: set[str] = set()
+        self._closing = trio.Event()
         self._scope = trio.CancelScope()
 
     async def run(self, conversation: Conversation) -> None:
@@ -148,46 +127,88 @@ class Upstream:
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
                     nursery.start_soon(self._write)
                     try:
-                        async for line in self._reader:
-                            self._received(line, conversation, nursery)
+                        async for line in self._lines:
+                            self._received(line, conversation)
                             if self.is_goodbye:
                                 break
                     except FrameStalledError:
                         self._log.info("client_stalled")
                     nursery.cancel_scope.cancel()
             finally:
+                self._questions.close()
                 with trio.move_on_after(1.0, shield=True):
-                    await trio.aclose_forcefully(self._stream)
+                    await self._sink.aclose()
 
     def close(self, reason: str, *, reconnect: bool) -> None:
         """Tell the client why, and end the connection."""
-        self._post(msgspec.json.encode(frames.Closing(reason, reconnect)))
+        # A stream of notifications that ends in good order has a result of its own.
+        self._closing.set()
+        self.post(msgspec.json.encode(frames.Closing(reason, reconnect)))
         # The writer gets its turn before the cancellation arrives.
         self._scope.deadline = trio.current_time() + 0.2
 
-    def tools_changed(self) -> None:
-        """Notify the client that its list of tools is another one."""
+    def list_changed(self, what: str) -> None:
+        """Notify the client that its list of `tools`, `prompts` or `resources` is another one."""
+        method = f"notifications/{what}/list_changed"
         if self.is_initialized:
-            self._post(LIST_CHANGED)
+            self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
+        for listen_id, wanted in self._listens.items():
+            if getattr(wanted, f"{what}_list_changed"):
+                self._stream(listen_id, method, b"{}")
+
+    def resource_updated(self, uri: str, params: bytes) -> None:
+        """Notify the client, as often as it asked for it, that a resource is another one."""
+        method = "notifications/resources/updated"
+        if uri in self._subscribed:
+            self.notify(method, params)
+        for listen_id, wanted in self._listens.items():
+            if uri in wanted.resource_subscriptions:
+                self._stream(listen_id, method, params)
+
+    def notify(self, method: str, params: bytes, related: RequestId = None) -> None:
+        """Pass a notification on."""
+        told = b',"params":' + params if params else b""
+        name = msgspec.json.encode(method)
+        self.post(b'{"jsonrpc":"2.0","method":%s%s}' % (name, told), related)
+
+    async def ask(self, method: str, params: bytes, related: RequestId = None) -> bytes:
+        """Return the client's result for a server's request.
+
+        Raises:
+            ServerError, RefusedError: it answered with an error; it cannot be asked.
+        """
+        if not self.is_initialized:
+            raise RefusedError(f"the client cannot be asked {method} here")
+        return await self._questions.ask(
+            method, params, lambda line: self.post(line, related), lambda _: None
+        )
 
     def want_environment(self, keys: list[str]) -> None:
         """Ask the client for the values of `keys`."""
-        self._post(msgspec.json.encode(frames.WantEnv(keys)))
+        self.post(msgspec.json.encode(frames.WantEnv(keys)))
+
+    async def send(self, line: bytes, related: RequestId = None) -> None:
+        """Write a line; raise WriterFullError or FrameCutError where it cannot be."""
+        await self._sink.send(line, related)
+
+    def post(self, line: bytes, related: RequestId = None) -> None:
+        """Queue a line that need not arrive."""
+        with suppress(WriterFullError):
+            self._sink.post(line, related)
 
     async def _write(self) -> None:
         with suppress(WriterStalledError):
-            await self._writer.run()
+            await self._sink.run()
         self._scope.cancel()
 
-    def _post(self, line: bytes) -> None:
-        with suppress(WriterFullError):
-            self._writer.post(line)
+    def _stream(self, listen_id: RequestId, method: str, params: bytes) -> None:
+        assert listen_id is not None
+        self.notify(method, eras.with_subscription(params, listen_id), listen_id)
 
-    def _received(
-        self, line: Frame | Oversized, conversation: Conversation, nursery: trio.Nursery
-    ) -> None:
+    def _received(self, line: Frame | Oversized, conversation: Conversation) -> None:
         if isinstance(line, Oversized):
             limit = frames.LINE_LIMIT_BYTES
             text = f"a line of {line.size_bytes} bytes is over the limit of {limit}"
@@ -197,25 +218,28 @@ class Upstream:
             self._linked(line.data, conversation)
             return
         try:
-            request = _REQUEST.decode(checked_text(line.data))
+            message = LINE.decode(checked_text(line.data))
         except MalformedError as error:
             self._unreadable(line.data, str(error))
             return
-        if not request.method:
-            # A reply: to nothing that capd asked.
-            return
-        if request.id is msgspec.UNSET:
-            self._notified(request)
-            return
-        assert not isinstance(request.id, msgspec.UnsetType)
-        # Tasks, the writer's among them: an id that comes twice is one entry in the table.
-        if len(nursery.child_tasks) > MOST_REQUESTS:
+        if not message.method:
+            self._questions.answered(message.id, bytes(message.result), bytes(message.error))
+        elif message.id is msgspec.UNSET:
+            self._notified(message, conversation)
+        else:
+            self._requested(message, conversation)
+
+    def _requested(self, message: Line, conversation: Conversation) -> None:
+        assert not isinstance(message.id, msgspec.UnsetType)
+        # Tasks are counted: an id that comes twice is one entry in the table.
+        if self._running >= MOST_REQUESTS and message.method != "subscriptions/listen":
             text = f"{MOST_REQUESTS} requests of this session are under way already"
-            self._error(request.id, frames.REFUSED, text)
+            self._error(message.id, frames.REFUSED, text)
             return
+        self._running += message.method != "subscriptions/listen"
         # Here and not in the task: a cancellation may stand in the very next line.
-        scope = self._under_way[request.id] = trio.CancelScope()
-        nursery.start_soon(self._answer, request, request.id, scope, conversation)
+        scope = self._under_way[message.id] = trio.CancelScope()
+        self._nursery.start_soon(self._answer, message, message.id, scope, conversation)
 
     def _unreadable(self, data: bytes, why: str) -> None:
         try:
@@ -227,7 +251,7 @@ class Upstream:
 
     def _linked(self, data: bytes, conversation: Conversation) -> None:
         try:
-            frame = _LINK.decode(data)
+            frame = LINK.decode(data)
         except MalformedError:
             # Unknown kinds are the future's, and ignored (docs/protocol.md).
             self._log.info("link_frame_ignored")
@@ -237,18 +261,23 @@ class Upstream:
         elif isinstance(frame, frames.Goodbye):
             self.is_goodbye = True
 
-    def _notified(self, request: _Request) -> None:
-        if request.method == "notifications/initialized":
-            self.is_initialized = True
-        elif request.method == "notifications/cancelled":
-            with suppress(MalformedError):
-                scope = self._under_way.get(_CANCELLED.decode(request.params).requestId)
-                if scope is not None:
-                    scope.cancel()
+    def _notified(self, message: Line, conversation: Conversation) -> None:
+        match message.method:
+            case "notifications/initialized":
+                self.is_initialized = True
+            case "notifications/cancelled":
+                with suppress(MalformedError):
+                    scope = self._under_way.get(CANCELLED.decode(message.params).requestId)
+                    if scope is not None:
+                        scope.cancel()
+            case "notifications/progress":
+                self._questions.progressed(bytes(message.params))
+            case "notifications/roots/list_changed":
+                conversation.roots_changed()
 
     async def _answer(
         self,
-        request: _Request,
+        message: Line,
         request_id: RequestId,
         scope: trio.CancelScope,
         conversation: Conversation,
@@ -257,79 +286,171 @@ class Upstream:
             # A cancelled request gets no answer (MCP, "Cancellation").
             with scope, suppress(WriterFullError, FrameCutError):
                 await trio.lowlevel.checkpoint_if_cancelled()
-                await self._writer.send(await self._answered(request, request_id, conversation))
+                answer = await self._answered(message, request_id, conversation)
+                await self._sink.send(answer, request_id)
         finally:
+            self._running -= message.method != "subscriptions/listen"
             if self._under_way.get(request_id) is scope:
                 del self._under_way[request_id]
 
     async def _answered(
-        self, request: _Request, request_id: RequestId, conversation: Conversation
+        self, message: Line, request_id: RequestId, conversation: Conversation
     ) -> bytes:
         """Return the response line of one request."""
+        stateless = False
         try:
-            result = await self._result(request, request_id, conversation)
+            call = ClientCall(self, request_id)
+            members: eras.Members = {}
+            if message.method in RELAYED or eras.has_envelope(message.params):
+                members = eras.members_of(message.params)
+                stateless = call.read_meta(members, conversation)
+            result = await self._result(message, members, call, conversation, stateless=stateless)
         except MalformedError as error:
-            text = f"params of {request.method}: {error}"
+            text = f"params of {message.method}: {error}"
             return _error_line(request_id, frames.INVALID_PARAMS, text)
-        except UnknownToolError as error:
+        except UnknownNameError as error:
             return _error_line(request_id, frames.INVALID_PARAMS, str(error))
+        except eras.EnvelopeError as error:
+            return _error_line(request_id, error.code, str(error), error.data)
         except _NoMethodError:
-            text = f"no method {request.method[:100]!r}"
+            text = f"no method {message.method[:100]!r}"
             return _error_line(request_id, frames.METHOD_NOT_FOUND, text)
         except ServerError as error:
             return _line(request_id, b'"error":', error.error)
         except CallFailedError as error:
+            if message.method != "tools/call":
+                return _error_line(request_id, error.code, str(error))
             result = failed_result(error)
+        if stateless:
+            result = eras.result_for_stateless(result, message.method)
         return _line(request_id, b'"result":', result)
 
     async def _result(
-        self, request: _Request, request_id: RequestId, conversation: Conversation
+        self,
+        message: Line,
+        members: eras.Members,
+        call: ClientCall,
+        conversation: Conversation,
+        *,
+        stateless: bool,
     ) -> bytes:
-        params = request.params if len(request.params) else msgspec.Raw(b"{}")
-        match request.method:
-            case "tools/call":
-                return await conversation.call(self._tool_request(params, request_id))
-            case "tools/list":
-                return conversation.tools()
-            case "initialize":
-                asked = _INITIALIZE.decode(params).protocolVersion
-                return msgspec.json.encode(
-                    initialize_result(asked, self._version, conversation.instructions())
-                )
+        method = message.method
+        if stateless and method in _HANDSHAKE_ONLY:
+            raise _NoMethodError
+        params = message.params if len(message.params) else msgspec.Raw(b"{}")
+        if method in RELAYED:
+            async with self._turnstile:
+                return await self._relayed(method, members, call, conversation, stateless=stateless)
+        if method in LISTS:
+            if LIST.decode(params).cursor:
+                # All is on one page, so that no list can change between two.
+                raise eras.EnvelopeError(frames.INVALID_PARAMS, "no such cursor")
+            entries = await conversation.listed(LISTS[method])
+            return listing(method, entries)
+        if method in _HANDSHAKE_ONLY:
+            return await self._handshake_result(method, params, conversation)
+        match method:
+            case "server/discover":
+                text = conversation.instructions()
+                return msgspec.json.encode(discover_result(self._version, text))
+            case "subscriptions/listen":
+                return await self._listen(call.request_id, params, conversation)
             case "ping":
                 return b"{}"
             case "capd/turn":
-                return await conversation.turn(_TURN.decode(params).text)
+                return await conversation.turn(TURN.decode(params).text)
             case _:
                 raise _NoMethodError
 
-    def _tool_request(self, params: msgspec.Raw, request_id: RequestId) -> ToolRequest:
-        call = _CALL.decode(params)
-        meta = bytes(call.meta)
-        token = bytes(_META.decode(meta).progressToken) if b"progressToken" in meta else b""
+    async def _handshake_result(
+        self, method: str, params: msgspec.Raw, conversation: Conversation
+    ) -> bytes:
+        match method:
+            case "initialize":
+                return self._initialized(params, conversation)
+            case "resources/subscribe":
+                uri = URI.decode(params).uri
+                result = await conversation.subscribed(uri)
+                self._subscribed.add(uri)
+                return result
+            case "resources/unsubscribe":
+                uri = URI.decode(params).uri
+                self._subscribed.discard(uri)
+                return await conversation.unsubscribed(uri)
+            case _:
+                self.log_level = LEVEL.decode(params).level
+                await conversation.wants_level(self.log_level)
+                return b"{}"
 
-        async def dispatched() -> None:
-            if not self._wants_dispatched or request_id is None:
-                return
-            frame = msgspec.json.encode(frames.Dispatched(request_id))
-            try:
-                await self._writer.send(frame)
-            except (WriterFullError, FrameCutError):
-                raise RefusedError("the client's connection is gone") from None
+    def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
+        said = INITIALIZE.decode(params)
+        version = agreed_version(said.protocolVersion)
+        self.client = ClientFacts(version, bytes(said.clientInfo), bytes(said.capabilities))
+        conversation.met(self.client)
+        return msgspec.json.encode(
+            initialize_result(said.protocolVersion, self._version, conversation.instructions())
+        )
 
-        def progress(raw: bytes) -> None:
-            if token:
-                members = _MEMBERS.decode(raw)
-                members["progressToken"] = msgspec.Raw(token)
-                body = msgspec.json.encode(members)
-                self._post(
-                    b'{"jsonrpc":"2.0","method":"notifications/progress","params":' + body + b"}"
-                )
+    async def _relayed(
+        self,
+        method: str,
+        members: eras.Members,
+        call: ClientCall,
+        conversation: Conversation,
+        *,
+        stateless: bool,
+    ) -> bytes:
+        if not stateless:
+            return await conversation.relayed(Request(method, members, call))
+        resumed = self._suspended.take(members)
+        if resumed is not None:
+            resumed.caller = call
+            resumed.answer(eras.members_of(members.get("inputResponses", msgspec.Raw(b""))))
+        elif not eras.offers_anything(call.client):
+            # Nothing can be asked of it, so its calls need no life of their own.
+            return await conversation.relayed(Request(method, members, call))
+        else:
+            resumed = SuspendableCall(
+                call, lambda caller: conversation.relayed(Request(method, members, caller))
+            )
+            self._nursery.start_soon(resumed.run)
+        return await resumed.result(lambda suspended: self._suspended.put(suspended, members))
 
-        return ToolRequest(call.name, bytes(call.arguments), meta, dispatched, progress)
+    async def _listen(
+        self, request_id: RequestId, params: msgspec.Raw, conversation: Conversation
+    ) -> bytes:
+        """Be a stream of notifications until it is cancelled or the daemon stops."""
+        if request_id is None:
+            raise MalformedError("a stream of notifications needs an id")
+        wanted = LISTEN.decode(params).notifications
+        uris: list[str] = []
+        try:
+            for uri in dict.fromkeys(wanted.resource_subscriptions):
+                # One that no server has is honoured, and never heard of.
+                with suppress(ServerError, CallFailedError, UnknownNameError):
+                    await conversation.subscribed(uri)
+                uris.append(uri)
+            told = eras.joined({"notifications": eras.raw(wanted)})
+            self._stream(request_id, "notifications/subscriptions/acknowledged", told)
+            self._listens[request_id] = wanted
+            await self._closing.wait()
+        finally:
+            self._listens.pop(request_id, None)
+            with trio.move_on_after(1.0, shield=True):
+                for uri in uris:
+                    if not self._is_wanted(uri):
+                        with suppress(ServerError, CallFailedError, UnknownNameError):
+                            await conversation.unsubscribed(uri)
+        meta = {eras.SUBSCRIPTION_ID: request_id}
+        return msgspec.json.encode({"resultType": "complete", "_meta": meta})
+
+    def _is_wanted(self, uri: str) -> bool:
+        return uri in self._subscribed or any(
+            uri in each.resource_subscriptions for each in self._listens.values()
+        )
 
     def _error(self, request_id: RequestId, code: int, text: str) -> None:
-        self._post(_error_line(request_id, code, text))
+        self.post(_error_line(request_id, code, text), request_id)
 
 
 class _NoMethodError(Exception):
@@ -340,5 +461,5 @@ def _line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%s,%s%s}' % (msgspec.json.encode(request_id), member, value)
 
 
-def _error_line(request_id: RequestId, code: int, text: str) -> bytes:
-    return _line(request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text)))
+def _error_line(request_id: RequestId, code: int, text: str, data: Any = None) -> bytes:
+    return _line(request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text, data)))

@@ -1,11 +1,8 @@
-"""What a lane reads of a server's lines, and the one thing that it changes in a client's.
-
-The rest of every line stays raw: it is passed on as it was written.
-"""
+"""What a lane reads of a server's lines. The rest of every line is passed on as it was written."""
 
 import msgspec
 
-from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.codec import JsonCodec
 
 _NOTHING = msgspec.Raw(b"")
 
@@ -26,35 +23,62 @@ class Progress(msgspec.Struct):
     progressToken: int | str  # noqa: N815 - the protocol's name
 
 
+class Cancelled(msgspec.Struct):
+    """Params of `notifications/cancelled`."""
+
+    requestId: int | str  # noqa: N815 - the protocol's name
+
+
+class Updated(msgspec.Struct):
+    """Params of `notifications/resources/updated`."""
+
+    uri: str
+
+
+class Logged(msgspec.Struct):
+    """Params of `notifications/message`, as far as they say for whom it is."""
+
+    level: str = ""
+
+
 class Initialized(msgspec.Struct):
     """The result of `initialize`, as far as the lane acts on it."""
 
     protocolVersion: str  # noqa: N815 - the protocol's name
+    capabilities: dict[str, msgspec.Raw] = {}
+    instructions: str = ""
 
 
-class ToolPage(msgspec.Struct):
-    """One page of `tools/list`."""
+class Discovered(msgspec.Struct):
+    """The result of `server/discover`, as far as the lane acts on it."""
 
-    tools: list[msgspec.Raw]
-    nextCursor: str | None = None  # noqa: N815 - the protocol's name
+    supportedVersions: list[str]  # noqa: N815 - the protocol's name
+    capabilities: dict[str, msgspec.Raw] = {}
+    instructions: str = ""
+
+
+class Page(msgspec.Struct, rename="camel"):
+    """One page of a list, whichever member it is in."""
+
+    tools: list[msgspec.Raw] = []
+    prompts: list[msgspec.Raw] = []
+    resources: list[msgspec.Raw] = []
+    resource_templates: list[msgspec.Raw] = []
+    next_cursor: str | None = None
+
+
+class ErrorCode(msgspec.Struct):
+    """The code of an error object."""
+
+    code: int = 0
 
 
 INCOMING: JsonCodec[Incoming] = JsonCodec(Incoming)
 PROGRESS: JsonCodec[Progress] = JsonCodec(Progress)
+CANCELLED: JsonCodec[Cancelled] = JsonCodec(Cancelled)
+UPDATED: JsonCodec[Updated] = JsonCodec(Updated)
+LOGGED: JsonCodec[Logged] = JsonCodec(Logged)
 INITIALIZED: JsonCodec[Initialized] = JsonCodec(Initialized)
-TOOL_PAGE: JsonCodec[ToolPage] = JsonCodec(ToolPage)
-_MEMBERS: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
-
-
-def own_progress_token(meta: bytes, message_id: int) -> bytes:
-    """Return `_meta` with the call's id in place of the client's progress token."""
-    if b"progressToken" not in meta:
-        return meta
-    try:
-        members = _MEMBERS.decode(meta)
-    except MalformedError:
-        return meta
-    if "progressToken" not in members:
-        return meta
-    members["progressToken"] = msgspec.Raw(b"%d" % message_id)
-    return msgspec.json.encode(members)
+DISCOVERED: JsonCodec[Discovered] = JsonCodec(Discovered)
+PAGE: JsonCodec[Page] = JsonCodec(Page)
+ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)

@@ -14,10 +14,13 @@ from contextlib import AbstractAsyncContextManager
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.adapters.servers.lane import HandshakeError, Lane
+from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.listings import list_tools
+from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.servers.processes import ProcessSpec, ServerProcess
 from capd.core.errors import CapdError, leaves
-from capd_protos.types import ServerName, ToolDefinition
+from capd_protos.types import ClientFacts, ServerName, ToolDefinition
 
 START_TIMEOUT = 90.0
 """Seconds from spawn to tool list; a package runner may have to download the server first."""
@@ -47,16 +50,24 @@ class ServerRun:
     def __init__(
         self,
         name: ServerName,
-        version: str,
+        client: ClientFacts,
         log: FilteringBoundLogger,
         redact: Callable[[str], str] = str,
+        *,
+        project: str = "",
+        wants_stateless: bool = False,
     ) -> None:
-        """`redact` takes out of a text what went into the server as a secret."""
+        """`redact` takes out of a text what went into the server as a secret.
+
+        `client` is whom the server meets, `wants_stateless` the era that is tried first.
+        """
         self._redact = redact
+        self._project = project
+        self._wants_stateless = wants_stateless
         self.pid = 0
         self.tools: list[ToolDefinition] = []
         self._name = name
-        self._version = version
+        self._client = client
         self._log = log
         self._tools_changed = trio.Event()
 
@@ -65,7 +76,7 @@ class ServerRun:
         spec: ProcessSpec,
         spawn: Spawn,
         *,
-        on_ready: Callable[[Lane], None],
+        on_ready: Callable[[Instance], None],
         on_tools: Callable[[], None],
     ) -> None:
         """Start the server, report it ready, and stay until it is lost or we are cancelled.
@@ -76,14 +87,16 @@ class ServerRun:
         """
         async with spawn(spec) as process:
             self.pid = process.pid
-            lane = Lane(
+            instance = Instance(
                 self._name,
                 process.stdin,
                 process.stdout,
                 on_tools_changed=self._note_change,
                 log=self._log,
+                project=self._project,
                 redact=self._redact,
             )
+            lane = instance.lane
             is_ready = False
             try:
                 async with trio.open_nursery() as nursery:
@@ -91,7 +104,8 @@ class ServerRun:
                     nursery.start_soon(self._watch_death, lane, process)
                     await self._make_ready(lane)
                     is_ready = True
-                    on_ready(lane)
+                    on_ready(instance)
+                    nursery.start_soon(instance.subscriptions.listen)
                     await self._follow_tools(lane, on_tools)
             except* CapdError as errors:
                 reason = str(await self._telling(errors, process))
@@ -129,8 +143,10 @@ class ServerRun:
 
     async def _make_ready(self, lane: Lane) -> None:
         with trio.move_on_after(START_TIMEOUT) as patience:
-            await lane.initialize(self._version, START_TIMEOUT)
-            self.tools = await lane.list_tools()
+            await negotiate(
+                lane, self._client, wants_stateless=self._wants_stateless, timeout=START_TIMEOUT
+            )
+            self.tools = await list_tools(lane)
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 
@@ -152,7 +168,7 @@ class ServerRun:
             await self._tools_changed.wait()
             self._tools_changed = trio.Event()
             try:
-                tools = await lane.list_tools()
+                tools = await list_tools(lane)
             except HandshakeError as error:
                 # Its calls may be fine: what it listed last stays, and a dead one is seen as such.
                 self._log.warning("tools_not_listed", reason=str(error))

@@ -1,0 +1,266 @@
+"""A curator's part that passes requests on: to the server that owns what they name.
+
+Tools and prompts are found by their wire name, resources by their URI. Everything else of a
+request, and all of its result, goes through as it was written.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.activation import Activation
+from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.servers.callers import Peer
+from capd.adapters.servers.input_rounds import settled
+from capd.adapters.servers.instance import Instance
+from capd.core.active_set import Grant
+from capd.core.calls import is_success
+from capd.core.eras import Members, is_stateless, joined, members_of, raw
+from capd.core.outcomes import CallFailedError, NotSentError, ServerError
+from capd.core.resource_uris import owners
+from capd.core.session import SessionState
+from capd.core.surface import Shown, renamed
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ServerIdentity, ToolName, WireName
+
+PROMPT = "prompt "
+"""Before a prompt's name where names are given: a tool of the same name has its own."""
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Located(msgspec.Struct, rename="camel"):
+    uri: str = ""
+    uri_template: str = ""
+
+
+class _Reference(msgspec.Struct):
+    type: str
+    name: str = ""
+    uri: str = ""
+
+
+class _CompleteParams(msgspec.Struct):
+    ref: _Reference
+
+
+_NAMED: JsonCodec[_Named] = JsonCodec(_Named)
+_LOCATED: JsonCodec[_Located] = JsonCodec(_Located)
+_TEXT: JsonCodec[str] = JsonCodec(str)
+_COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
+
+
+class Relaying:
+    """The requests of one session that servers answer."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        state: SessionState,
+        activation: Activation,
+        on_use: Callable[[], None],
+    ) -> None:
+        """`on_use` is called after a use that counts."""
+        self._peer = peer
+        self._state = state
+        self._activation = activation
+        self._on_use = on_use
+        self._log = structlog.get_logger(actor="curator", session=peer.session)
+
+    # Lists
+
+    async def prompts(self) -> list[bytes]:
+        """Return every prompt of the session's servers, under its wire name."""
+        found = await self._entries("prompts")
+        prompts: list[bytes] = []
+        for identity, entries in found.items():
+            for entry in entries:
+                with suppress(MalformedError):
+                    prompts.append(
+                        renamed(entry, self._prompt(identity, _NAMED.decode(entry).name))
+                    )
+        return prompts
+
+    async def resources(self, kind: str) -> list[bytes]:
+        """Return `resources` or `resources/templates`; of one URI the first server's counts."""
+        found: dict[str, bytes] = {}
+        for entries in (await self._entries(kind)).values():
+            for entry in entries:
+                with suppress(MalformedError):
+                    located = _LOCATED.decode(entry)
+                    found.setdefault(located.uri or located.uri_template, entry)
+        return list(found.values())
+
+    async def _entries(self, kind: str) -> dict[ServerIdentity, Sequence[bytes]]:
+        """Ask every server that runs for the session, side by side, in the order of its need."""
+        found: dict[ServerIdentity, Sequence[bytes]] = {
+            held.identity: () for held in self._state.servers
+        }
+
+        async def ask(identity: ServerIdentity, instance: Instance) -> None:
+            found[identity] = await instance.listings.entries(kind)
+
+        async with trio.open_nursery() as nursery:
+            for identity in found:
+                # Lists start no server: what a session found again shows is told by its tools.
+                instance = self._activation.running(identity)
+                if instance is not None:
+                    nursery.start_soon(ask, identity, instance)
+        return found
+
+    # Requests
+
+    async def tool(self, request: Request, shown: Shown) -> bytes:
+        """Return the result of `tools/call`; raises as `relayed`."""
+        members = {**request.members, "name": raw(shown.grant.tool)}
+        result = await self._sent(shown.grant.server, request, members)
+        if is_success(result):
+            self._state.active.used(shown.grant, time.time())
+            self._on_use()
+        return result
+
+    async def prompt(self, request: Request) -> bytes:
+        """Return the result of `prompts/get`; raises as `relayed`."""
+        wanted = _text(request.members, "name")
+        identity, name = await self._find_prompt(wanted)
+        return await self._sent(identity, request, {**request.members, "name": raw(name)})
+
+    async def resource(self, request: Request) -> bytes:
+        """Return the result of `resources/read`; raises as `relayed`."""
+        uri = _text(request.members, "uri")
+        return await self._first_that_has(
+            await self._owners(uri), lambda each: self._sent(each, request, request.members)
+        )
+
+    async def completion(self, request: Request) -> bytes:
+        """Return the result of `completion/complete`; raises as `relayed`."""
+        reference = _COMPLETE.decode(joined(request.members)).ref
+        if reference.type == "ref/prompt":
+            identity, name = await self._find_prompt(reference.name)
+            members = members_of(request.members["ref"])
+            named = msgspec.Raw(joined({**members, "name": raw(name)}))
+            return await self._sent(identity, request, {**request.members, "ref": named})
+        return await self._first_that_has(
+            await self._owners(reference.uri),
+            lambda each: self._sent(each, request, request.members),
+        )
+
+    async def subscribe(self, uri: str) -> bytes:
+        """Subscribe to a resource; raises as `relayed`."""
+
+        async def subscribed(identity: ServerIdentity) -> bytes:
+            instance = await self._activation.instance(identity)
+            return await instance.subscriptions.subscribe(uri, self._peer)
+
+        return await self._first_that_has(await self._owners(uri), subscribed)
+
+    async def unsubscribe(self, uri: str) -> bytes:
+        """End a subscription wherever there is one; raises as `relayed`."""
+        result = b"{}"
+        for held in self._state.servers:
+            instance = self._activation.running(held.identity)
+            if instance is not None:
+                result = await instance.subscriptions.unsubscribe(uri, self._peer.session)
+        return result
+
+    async def follow_level(self) -> None:
+        """Have every server log what this session wants to see."""
+        for held in self._state.servers:
+            instance = self._activation.running(held.identity)
+            if instance is not None:
+                with suppress(ServerError, CallFailedError):
+                    await instance.subscriptions.follow_level()
+
+    def tell_all(self, method: str) -> None:
+        """Pass a client's notification on to servers that can only mean this client by it."""
+        for held in self._state.servers:
+            instance = self._activation.running(held.identity)
+            if instance is None or instance.lane.is_stateless:
+                continue
+            if list(instance.lane.holders) == [self._peer.session]:
+                instance.lane.tell(method)
+
+    async def _sent(self, identity: ServerIdentity, request: Request, members: Members) -> bytes:
+        instance = await self._activation.instance(identity)
+        caller = request.caller
+        async with self._activation.in_call(identity) as held:
+
+            async def relay(told: Members) -> bytes:
+                return await instance.lane.relay(
+                    request.method, told, caller, timeout=held.spec.timeout
+                )
+
+            if instance.lane.is_stateless and not is_stateless(caller.client):
+                return await settled(relay, members, caller)
+            return await relay(members)
+
+    # Who owns what
+
+    def _prompt(self, identity: ServerIdentity, name: str) -> WireName:
+        held = self._state.held(identity)
+        assert held is not None
+        grant = Grant(identity, ToolName(PROMPT + name))
+        return self._state.surface.name(grant, held.spec.name, name)
+
+    async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
+        for identity, entries in (await self._entries("prompts")).items():
+            for entry in entries:
+                with suppress(MalformedError):
+                    name = _NAMED.decode(entry).name
+                    if self._prompt(identity, name) == wanted:
+                        return identity, name
+        raise UnknownNameError(f"no prompt {wanted[:100]!r} is on in this session")
+
+    async def _owners(self, uri: str) -> list[ServerIdentity]:
+        listed = await self._entries("resources")
+        templates = await self._entries("resources/templates")
+        candidates = {
+            identity: _uris(entries)
+            for identity, entries in listed.items()
+            if self._may_have_resources(identity)
+        }
+        found = owners(uri, candidates, {i: _uris(entries) for i, entries in templates.items()})
+        if not found:
+            raise UnknownNameError(f"no server that is on in this session has {uri[:200]!r}")
+        return found
+
+    def _may_have_resources(self, identity: ServerIdentity) -> bool:
+        instance = self._activation.running(identity)
+        return instance is None or "resources" in instance.lane.capabilities
+
+    async def _first_that_has(
+        self,
+        candidates: Sequence[ServerIdentity],
+        ask: Callable[[ServerIdentity], Awaitable[bytes]],
+    ) -> bytes:
+        """Return the first server's result that is no error, else the first server's error."""
+        first: ServerError | None = None
+        for identity in candidates:
+            try:
+                return await ask(identity)
+            except ServerError as error:
+                first = first or error
+        if first is None:
+            raise NotSentError("no server is on in this session. Nothing was sent.")
+        raise first
+
+
+def _uris(entries: Sequence[bytes]) -> list[str]:
+    uris = []
+    for entry in entries:
+        with suppress(MalformedError):
+            located = _LOCATED.decode(entry)
+            uris.append(located.uri or located.uri_template)
+    return uris
+
+
+def _text(members: Members, key: str) -> str:
+    if key not in members:
+        raise MalformedError(f"{key} is missing")
+    return _TEXT.decode(members[key])

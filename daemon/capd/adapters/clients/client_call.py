@@ -1,0 +1,96 @@
+"""The client behind one request, as a lane reaches it: a `Caller`."""
+
+from typing import Protocol
+
+import msgspec
+
+from capd.adapters.clients.conversation import Conversation
+from capd.adapters.stdio_frames import FrameCutError, WriterFullError
+from capd.core import eras
+from capd.core.outcomes import RefusedError
+from capd_protos import socket as frames
+from capd_protos.types import ClientFacts, SessionKey
+
+RequestId = int | str | None
+
+
+class Connected(Protocol):
+    """The connection that a request came on."""
+
+    session: SessionKey
+    wants_dispatched: bool
+    client: ClientFacts
+    log_level: str
+
+    async def send(self, line: bytes, related: RequestId) -> None:
+        """Write a line; raise WriterFullError or FrameCutError."""
+        ...
+
+    def notify(self, method: str, params: bytes, related: RequestId) -> None:
+        """Pass a notification on."""
+        ...
+
+    async def ask(self, method: str, params: bytes, related: RequestId) -> bytes:
+        """Return the client's result for a server's request."""
+        ...
+
+
+class ClientCall:
+    """The client behind one request, as a lane reaches it."""
+
+    __slots__ = ("_connection", "_token", "client", "log_level", "request_id", "session")
+
+    def __init__(self, connection: Connected, request_id: RequestId) -> None:
+        self.request_id = request_id
+        self.session = connection.session
+        self.client = connection.client
+        self.log_level = connection.log_level
+        self._connection = connection
+        self._token: msgspec.Raw | None = None
+
+    def read_meta(self, members: eras.Members, conversation: Conversation) -> bool:
+        """Take over what the request's `_meta` says; return whether it is stateless.
+
+        Raises:
+            EnvelopeError: what it says of its sender cannot be used.
+        """
+        written = members.get("_meta")
+        if written is None:
+            return False
+        meta = eras.members_of(written)
+        self._token = meta.get("progressToken")
+        said = eras.envelope(meta)
+        if said is None:
+            return False
+        self.client, self.log_level = said.client, said.log_level
+        conversation.met(said.client)
+        return True
+
+    async def dispatched(self) -> None:
+        """Tell the client, where it wants to know, that the request may run from here on."""
+        if not self._connection.wants_dispatched or self.request_id is None:
+            return
+        frame = msgspec.json.encode(frames.Dispatched(self.request_id))
+        try:
+            await self._connection.send(frame, self.request_id)
+        except (WriterFullError, FrameCutError):
+            raise RefusedError("the client's connection is gone") from None
+
+    def progress(self, params: bytes) -> None:
+        """Pass progress on under the client's own token."""
+        if self._token is not None:
+            members = eras.members_of(params)
+            members["progressToken"] = self._token
+            self.tell("notifications/progress", eras.joined(members))
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Pass a notification on."""
+        is_log = method == "notifications/message"
+        # A stateless client says with each request whether it wants any.
+        if is_log and eras.is_stateless(self.client) and not self.log_level:
+            return
+        self._connection.notify(method, params, self.request_id)
+
+    async def ask(self, method: str, params: bytes) -> bytes:
+        """Ask the client."""
+        return await self._connection.ask(method, params, self.request_id)

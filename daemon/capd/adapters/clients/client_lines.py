@@ -1,0 +1,74 @@
+"""What a connection reads of a client's lines. The rest of every line is passed on as it came."""
+
+import msgspec
+
+from capd_protos import socket as frames
+from capd_protos.codec import JsonCodec
+
+
+class Line(msgspec.Struct):
+    """As much of a client's line as the connection acts on; the rest stays raw."""
+
+    method: str = ""
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    params: msgspec.Raw = msgspec.Raw(b"")
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+
+class InitializeParams(msgspec.Struct):
+    """Params of `initialize`."""
+
+    protocolVersion: str = ""  # noqa: N815 - the protocol's names
+    capabilities: msgspec.Raw = msgspec.Raw(b"{}")
+    clientInfo: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: N815
+
+
+class CancelledParams(msgspec.Struct):
+    """Params of `notifications/cancelled`."""
+
+    requestId: int | str  # noqa: N815 - the protocol's name
+
+
+class UriParams(msgspec.Struct):
+    """Params that name a resource."""
+
+    uri: str
+
+
+class LevelParams(msgspec.Struct):
+    """Params of `logging/setLevel`."""
+
+    level: str
+
+
+class ListParams(msgspec.Struct):
+    """Params of a list."""
+
+    cursor: str | None = None
+
+
+class Filter(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What a stream of `subscriptions/listen` is to carry."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+
+class ListenParams(msgspec.Struct):
+    """Params of `subscriptions/listen`."""
+
+    notifications: Filter
+
+
+LINE: JsonCodec[Line] = JsonCodec(Line)
+INITIALIZE: JsonCodec[InitializeParams] = JsonCodec(InitializeParams)
+CANCELLED: JsonCodec[CancelledParams] = JsonCodec(CancelledParams)
+URI: JsonCodec[UriParams] = JsonCodec(UriParams)
+LEVEL: JsonCodec[LevelParams] = JsonCodec(LevelParams)
+LIST: JsonCodec[ListParams] = JsonCodec(ListParams)
+LISTEN: JsonCodec[ListenParams] = JsonCodec(ListenParams)
+LINK: JsonCodec[frames.FromClient] = JsonCodec(frames.FromClient)
+TURN: JsonCodec[frames.TurnParams] = JsonCodec(frames.TurnParams)

@@ -1,0 +1,94 @@
+"""What a session offers to its connection."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from capd.adapters.servers.callers import Caller
+from capd.core.eras import Members
+from capd_protos.types import ClientFacts
+
+RELAYED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+"""Requests that go to a server, each to the one that owns what it names."""
+
+LISTS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources/templates",
+}
+
+
+_MEMBER = {
+    "tools/list": b"tools",
+    "prompts/list": b"prompts",
+    "resources/list": b"resources",
+    "resources/templates/list": b"resourceTemplates",
+}
+
+
+def listing(method: str, entries: list[bytes]) -> bytes:
+    """Return the result of a list, the same bytes while nothing changes."""
+    return b'{"%s":[%s]}' % (_MEMBER[method], b",".join(entries))
+
+
+class UnknownNameError(Exception):
+    """Nothing of this name is on the surface; the text has near names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that is passed on; `members` are its params as the client wrote them."""
+
+    method: str
+    members: Members
+    caller: Caller
+
+
+class Conversation(Protocol):
+    """A session, as its connection sees it."""
+
+    def met(self, client: ClientFacts) -> None:
+        """Note what the client says of itself."""
+        ...
+
+    def instructions(self) -> str:
+        """Return the text for the model in the answer to `initialize`."""
+        ...
+
+    async def listed(self, kind: str) -> list[bytes]:
+        """Return the entries of one of `LISTS`, each as the client gets it."""
+        ...
+
+    async def relayed(self, request: Request) -> bytes:
+        """Return the result of a request of `RELAYED`.
+
+        Raises:
+            UnknownNameError: it names nothing that is shown.
+            CallFailedError, ServerError: see there.
+            MalformedError: its params are none.
+        """
+        ...
+
+    async def subscribed(self, uri: str) -> bytes:
+        """Subscribe to a resource; raises as `relayed`."""
+        ...
+
+    async def unsubscribed(self, uri: str) -> bytes:
+        """End a subscription; raises as `relayed`."""
+        ...
+
+    async def wants_level(self, level: str) -> None:
+        """Take over from which level on the client wants log messages."""
+        ...
+
+    def roots_changed(self) -> None:
+        """Pass on that the client's roots are others."""
+        ...
+
+    async def turn(self, text: str) -> bytes:
+        """Return the result of `capd/turn`."""
+        ...
+
+    def environment(self, values: dict[str, str]) -> None:
+        """Take over what the client sent for the keys it was asked for."""
+        ...

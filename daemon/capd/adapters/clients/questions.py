@@ -1,0 +1,112 @@
+"""Requests that servers make of a client: each gets an id of this connection and one answer."""
+
+from collections.abc import Callable
+from itertools import count
+
+import msgspec
+import trio
+
+from capd.core.eras import Members, joined, members_of
+from capd.core.outcomes import RefusedError, ServerError
+from capd_protos.codec import JsonCodec, MalformedError
+
+_PREFIX = "capd-"
+
+
+class _Token(msgspec.Struct):
+    progressToken: int | str  # noqa: N815 - the protocol's name
+
+
+_TOKEN: JsonCodec[_Token] = JsonCodec(_Token)
+
+
+class _Question:
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.result = b""
+        self.error = b""
+        self.token: msgspec.Raw | None = None
+        """The server's own progress token, where it gave one."""
+        self.on_progress: Callable[[bytes], None] = lambda _: None
+
+
+class Questions:
+    """What one client was asked and has not answered."""
+
+    def __init__(self) -> None:
+        self._ids = count(1)
+        self._open: dict[str, _Question] = {}
+        self._is_over = False
+
+    async def ask(
+        self,
+        method: str,
+        params: bytes,
+        write: Callable[[bytes], None],
+        on_progress: Callable[[bytes], None],
+    ) -> bytes:
+        """Return the client's result; `write` queues a line for it.
+
+        Raises:
+            ServerError: the client answered with an error.
+            RefusedError: it is gone.
+        """
+        if self._is_over:
+            raise RefusedError("the client is gone")
+        key = f"{_PREFIX}{next(self._ids)}"
+        question = self._open[key] = _Question()
+        question.on_progress = on_progress
+        told = self._with_token(params, key, question)
+        write(
+            b'{"jsonrpc":"2.0","id":"%s","method":%s,"params":%s}'
+            % (key.encode(), msgspec.json.encode(method), told)
+        )
+        try:
+            await question.done.wait()
+        except trio.Cancelled:
+            reason = msgspec.json.encode({"requestId": key, "reason": "the server withdrew it"})
+            write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % reason)
+            raise
+        finally:
+            self._open.pop(key, None)
+        if question.error:
+            raise ServerError(question.error)
+        if not question.result:
+            raise RefusedError("the client went away before it answered")
+        return question.result
+
+    def answered(self, message_id: object, result: bytes, error: bytes) -> None:
+        """Take an answer; one that nobody waits for is dropped."""
+        question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
+        if question is not None:
+            question.result, question.error = result, error
+            question.done.set()
+
+    def progressed(self, params: bytes) -> None:
+        """Pass progress of an answer on, under the server's own token."""
+        try:
+            key = _TOKEN.decode(params).progressToken
+            question = self._open.get(key) if isinstance(key, str) else None
+            if question is not None and question.token is not None:
+                members = members_of(params)
+                members["progressToken"] = question.token
+                question.on_progress(joined(members))
+        except MalformedError:
+            return
+
+    def close(self) -> None:
+        """Give every open question up."""
+        self._is_over = True
+        for question in list(self._open.values()):
+            question.done.set()
+
+    def _with_token(self, params: bytes, key: str, question: _Question) -> bytes:
+        if b'"progressToken"' not in params:
+            return params
+        members = members_of(params)
+        meta: Members = members_of(members.get("_meta", msgspec.Raw(b"")))
+        if "progressToken" not in meta:
+            return params
+        question.token = meta["progressToken"]
+        meta["progressToken"] = msgspec.Raw(b'"%s"' % key.encode())
+        return joined({**members, "_meta": msgspec.Raw(joined(meta))})

@@ -1,0 +1,37 @@
+"""A client's end of the public socket, as the lines of its session reach it."""
+
+import trio
+
+from capd.adapters.stdio_frames import FrameWriter
+
+WRITE_TIMEOUT = 60.0
+_QUEUED_FRAMES = 1024
+_QUEUED_BYTES = 256 * 1024 * 1024
+
+
+class SocketSink:
+    """Lines to a stream; all of them share it, whatever request they belong to."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._writer = FrameWriter(
+            stream, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
+        )
+
+    async def send(self, line: bytes, related: int | str | None = None) -> None:
+        """Write a line; raise WriterFullError or FrameCutError."""
+        del related
+        await self._writer.send(line)
+
+    def post(self, line: bytes, related: int | str | None = None) -> None:
+        """Queue a line; raise WriterFullError."""
+        del related
+        self._writer.post(line)
+
+    async def run(self) -> None:
+        """Write what is queued until the client is gone; raise WriterStalledError."""
+        await self._writer.run()
+
+    async def aclose(self) -> None:
+        """Give the connection up."""
+        await trio.aclose_forcefully(self._stream)

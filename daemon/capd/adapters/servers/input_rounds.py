@@ -1,0 +1,74 @@
+"""A request that a stateless server answers with questions, on behalf of a handshake-era client.
+
+Such a client knows no result that asks: it is asked in its own way, and the request goes to the
+server again with its answers and the server's state, byte for byte, until there is a result.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import trio
+
+from capd.adapters.servers.callers import Caller
+from capd.core.eras import InputRequest, InputRequired, Members, input_required, joined, offers
+from capd.core.outcomes import CallFailedError, RefusedError, ServerError
+
+MOST_ROUNDS = 20
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+
+Relay = Callable[[Members], Awaitable[bytes]]
+
+
+async def settled(relay: Relay, members: Members, caller: Caller) -> bytes:
+    """Return the final result of a request.
+
+    Raises:
+        RefusedError: the server asks what the client does not offer, or without end.
+        ServerError: the client, or the server, answered with an error.
+        NotSentError, OutcomeUnknownError: as `relay`.
+    """
+    pause = _FIRST_PAUSE
+    for _ in range(MOST_ROUNDS):
+        result = await relay(members)
+        wanted = input_required(result)
+        if wanted is None:
+            return result
+        if wanted.inputRequests:
+            pause = _FIRST_PAUSE
+        else:
+            await trio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        members = await _answered(members, wanted, caller)
+    raise RefusedError(f"the server asked for more input {MOST_ROUNDS} times in a row")
+
+
+async def _answered(members: Members, wanted: InputRequired, caller: Caller) -> Members:
+    answers: dict[str, msgspec.Raw] = {}
+
+    async def ask(key: str, request: InputRequest) -> None:
+        answers[key] = msgspec.Raw(await caller.ask(request.method, bytes(request.params)))
+
+    for request in wanted.inputRequests.values():
+        if not offers(caller.client, request.method):
+            raise RefusedError(f"the server wants {request.method}, which the client cannot do")
+    problems: list[Exception] = []
+
+    async def contained(key: str, request: InputRequest, scope: trio.CancelScope) -> None:
+        try:
+            await ask(key, request)
+        except (CallFailedError, ServerError) as error:
+            problems.append(error)
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for key, request in wanted.inputRequests.items():
+            nursery.start_soon(contained, key, request, nursery.cancel_scope)
+    if problems:
+        raise problems[0]
+    again = {k: v for k, v in members.items() if k not in {"inputResponses", "requestState"}}
+    if wanted.inputRequests:
+        again["inputResponses"] = msgspec.Raw(joined(answers))
+    if len(wanted.requestState):
+        again["requestState"] = wanted.requestState
+    return again

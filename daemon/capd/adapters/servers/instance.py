@@ -1,0 +1,62 @@
+"""A running connection to a server, as a session that holds it uses it."""
+
+from collections.abc import Callable
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from capd.adapters.servers.callers import Peer
+from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.listings import Listings
+from capd.adapters.servers.subscriptions import Subscriptions
+from capd_protos.types import ServerName, SessionKey
+
+
+class Instance:
+    """One instance: its lane, its lists, what sessions subscribe to there."""
+
+    def __init__(
+        self,
+        name: ServerName,
+        stdin: trio.abc.SendStream,
+        stdout: trio.abc.ReceiveStream,
+        *,
+        on_tools_changed: Callable[[], None],
+        log: FilteringBoundLogger,
+        project: str = "",
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._on_tools_changed = on_tools_changed
+        self.lane = Lane(
+            name,
+            stdin,
+            stdout,
+            on_list_changed=self._list_changed,
+            log=log,
+            project=project,
+            redact=redact,
+        )
+        self.listings = Listings(self.lane)
+        self.subscriptions = Subscriptions(self.lane)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a call has a chance."""
+        return self.lane.is_alive
+
+    def join(self, peer: Peer) -> None:
+        """Let the server's words reach a session that holds the instance."""
+        self.lane.holders[peer.session] = peer
+
+    def leave(self, session: SessionKey) -> None:
+        """Let nothing more reach a session."""
+        self.lane.holders.pop(session, None)
+        self.subscriptions.leave(session)
+
+    def _list_changed(self, what: str) -> None:
+        if what == "tools":
+            self._on_tools_changed()
+            return
+        self.listings.changed(what)
+        for peer in list(self.lane.holders.values()):
+            peer.tell(f"notifications/{what}/list_changed", b"")

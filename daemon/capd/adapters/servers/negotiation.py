@@ -1,0 +1,140 @@
+"""Which era a server is spoken to in, and the exchange that settles it.
+
+    wants handshake:   initialize ──error──> server/discover
+    wants stateless:   server/discover ──error, or silence──> initialize
+
+The first of the two that succeeds counts. What is wanted is what the client that has the server
+started speaks itself: a server that knows both eras then meets what it would meet without capd.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import trio
+
+from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.server_lines import DISCOVERED, INITIALIZED
+from capd.core.eras import (
+    HANDSHAKE_VERSIONS,
+    NEWEST_HANDSHAKE,
+    NEWEST_STATELESS,
+    STATELESS_VERSIONS,
+    Members,
+    raw,
+)
+from capd.core.errors import CapdError
+from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd_protos.codec import MalformedError
+from capd_protos.types import ClientFacts
+
+PROBE_PATIENCE = 3.0
+"""Seconds of silence after which a server that was asked to discover is also asked to initialize:
+some answer no request before their handshake, and others take their time to start."""
+
+
+class HandshakeError(CapdError):
+    """The server did not complete a handshake of either era, or does not list its tools."""
+
+
+async def negotiate(
+    lane: Lane, client: ClientFacts, *, wants_stateless: bool, timeout: float
+) -> None:
+    """Agree with a server on an era, and note on the lane what it says of itself.
+
+    Raises:
+        HandshakeError: no answer in `timeout` seconds, errors to both, or an unknown version.
+    """
+    lane.client = client
+    if wants_stateless:
+        await _race(lane, client, timeout)
+        return
+    try:
+        await _initialize(lane, client, timeout)
+    except _DeclinedError as error:
+        # A server of the stateless era alone does not know the handshake.
+        try:
+            await _discover(lane, timeout)
+        except HandshakeError:
+            raise HandshakeError(str(error)) from None
+
+
+async def _race(lane: Lane, client: ClientFacts, timeout: float) -> None:
+    """Ask to discover; on an error, or after some silence, to initialize as well."""
+    settled = trio.Event()
+    declined = trio.Event()
+    failures: list[HandshakeError] = []
+
+    async def attempt(act: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+        try:
+            await act()
+        except HandshakeError as error:
+            failures.append(error)
+            declined.set()
+        else:
+            settled.set()
+            scope.cancel()
+
+    async def later() -> None:
+        with trio.move_on_after(PROBE_PATIENCE):
+            await declined.wait()
+        await _initialize(lane, client, timeout)
+
+    async with trio.open_nursery() as nursery:
+        scope = nursery.cancel_scope
+        nursery.start_soon(attempt, lambda: _discover(lane, timeout), scope)
+        nursery.start_soon(attempt, later, scope)
+    if not settled.is_set():
+        raise failures[-1]
+
+
+async def _discover(lane: Lane, timeout: float) -> None:
+    try:
+        found = DISCOVERED.decode(
+            await _asked(lane, "server/discover", {}, timeout, stateless=True)
+        )
+    except MalformedError as error:
+        raise HandshakeError(f"{lane.name} answered server/discover with {error}") from None
+    if not any(version in found.supportedVersions for version in STATELESS_VERSIONS):
+        raise HandshakeError(f"{lane.name} knows server/discover, but no version of its era")
+    lane.is_stateless = True
+    lane.protocol_version = NEWEST_STATELESS
+    lane.capabilities, lane.instructions = found.capabilities, found.instructions
+
+
+async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> None:
+    params: Members = {
+        "protocolVersion": raw(NEWEST_HANDSHAKE),
+        "capabilities": msgspec.Raw(client.capabilities),
+        "clientInfo": msgspec.Raw(client.info),
+    }
+    try:
+        found = INITIALIZED.decode(await _asked(lane, "initialize", params, timeout))
+    except MalformedError as error:
+        raise HandshakeError(f"{lane.name} answered initialize with {error}") from None
+    if found.protocolVersion not in HANDSHAKE_VERSIONS:
+        raise HandshakeError(
+            f"{lane.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
+            f"{', '.join(HANDSHAKE_VERSIONS)}"
+        )
+    lane.protocol_version = found.protocolVersion
+    lane.capabilities, lane.instructions = found.capabilities, found.instructions
+    try:
+        await lane.notify("notifications/initialized")
+    except NotSentError as error:
+        raise HandshakeError(str(error)) from None
+
+
+async def _asked(
+    lane: Lane, method: str, params: Members, timeout: float, *, stateless: bool = False
+) -> bytes:
+    try:
+        return await lane.ask(method, params, timeout, stateless=stateless)
+    except ServerError as error:
+        text = error.error[:300].decode(errors="replace")
+        raise _DeclinedError(f"{lane.name} answered {method} with error {text}") from None
+    except (NotSentError, OutcomeUnknownError) as error:
+        raise HandshakeError(str(error)) from None
+
+
+class _DeclinedError(HandshakeError):
+    """The server answered with an error: it may know the other way."""

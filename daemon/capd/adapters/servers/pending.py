@@ -1,0 +1,45 @@
+"""A request to a server that waits for its one completion."""
+
+from dataclasses import dataclass, field
+
+import trio
+
+from capd.adapters.servers.callers import Caller
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """One request under way."""
+
+    method: str
+    caller: Caller
+    timeout: float
+    """Seconds without a reply or progress after which it is given up."""
+    done: trio.Event = field(default_factory=trio.Event)
+    is_sent: bool = False
+    result: bytes | None = None
+    error: Exception | None = None
+    patience: trio.CancelScope | None = None
+    _questions: int = 0
+
+    def complete(self, *, result: bytes | None = None, error: Exception | None = None) -> None:
+        """Give it its outcome; a second one changes nothing."""
+        if not self.done.is_set():
+            self.result, self.error = result, error
+            self.done.set()
+
+    def extend(self) -> None:
+        """Start its patience anew."""
+        if self.patience is not None and not self._questions:
+            self.patience.deadline = trio.current_time() + self.timeout
+
+    def pause(self) -> None:
+        """Wait without end: a person is asked something on behalf of this request."""
+        self._questions += 1
+        if self.patience is not None:
+            self.patience.deadline = float("inf")
+
+    def go_on(self) -> None:
+        """End one `pause`."""
+        self._questions -= 1
+        self.extend()

@@ -1,0 +1,199 @@
+"""What a server says unasked: its requests to a client, and its notifications.
+
+Each goes to the session that it can only be for (`core.asking`); of what goes nowhere a count is
+kept. A server may ask what the client offers, and is told where nobody can answer.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+import trio
+
+from capd.adapters.servers.callers import Peer
+from capd.adapters.servers.pending import Pending
+from capd.adapters.servers.server_lines import (
+    CANCELLED,
+    LOGGED,
+    PROGRESS,
+    UPDATED,
+    Incoming,
+)
+from capd.core.asking import is_shown, refusal, session_meant
+from capd.core.eras import offers
+from capd.core.outcomes import RefusedError, ServerError
+from capd_protos.codec import MalformedError
+from capd_protos.types import ServerName, SessionKey
+
+MOST_QUESTIONS = 64
+"""Requests of one server that wait for an answer at once."""
+
+METHOD_NOT_FOUND = -32601
+INTERNAL_ERROR = -32603
+REFUSED = 4003
+
+RequestId = int | str | None
+
+
+class Unasked:
+    """The server's side of the conversation, on one lane."""
+
+    def __init__(
+        self,
+        name: ServerName,
+        project: str,
+        *,
+        pending: Mapping[int, Pending],
+        holders: Mapping[SessionKey, Peer],
+        counts: Counter[str],
+        post: Callable[[bytes], None],
+        on_list_changed: Callable[[str], None],
+    ) -> None:
+        """`post` queues a line; `on_list_changed` hears which list is another one."""
+        self.subscribers: dict[str, dict[SessionKey, Peer]] = {}
+        """Who wants to hear of a resource, by its URI."""
+        self._name = name
+        self._project = project
+        self._pending = pending
+        self._holders = holders
+        self._counts = counts
+        self._post = post
+        self._on_list_changed = on_list_changed
+        self._questions: dict[RequestId, trio.CancelScope] = {}
+
+    def requested(self, message: Incoming, nursery: trio.Nursery) -> None:
+        """Answer a server's request, in a task of its own where a client has to be asked."""
+        assert not isinstance(message.id, msgspec.UnsetType)
+        if message.method == "ping":
+            self._reply(message.id, b'"result":{}')
+        elif len(self._questions) >= MOST_QUESTIONS:
+            text = f"{MOST_QUESTIONS} requests of this server wait for an answer already"
+            self._refuse(message.id, REFUSED, text)
+        else:
+            scope = self._questions[message.id] = trio.CancelScope()
+            nursery.start_soon(self._answer, message, message.id, scope)
+
+    def notified(self, message: Incoming) -> None:
+        """Pass a server's notification on to whom it is for."""
+        params = bytes(message.params) or b"{}"
+        try:
+            match message.method:
+                case "notifications/progress":
+                    self._progressed(params)
+                case "notifications/message":
+                    self._logged(params)
+                case "notifications/resources/updated":
+                    self._updated(params)
+                case "notifications/cancelled":
+                    scope = self._questions.get(CANCELLED.decode(params).requestId)
+                    if scope is not None:
+                        scope.cancel()
+                case "notifications/subscriptions/acknowledged":
+                    pass
+                case (
+                    "notifications/tools/list_changed"
+                    | "notifications/prompts/list_changed"
+                    | "notifications/resources/list_changed"
+                ):
+                    self._on_list_changed(message.method.split("/")[1])
+                case _:
+                    self._pass_on(message.method, params)
+        except MalformedError:
+            self._counts["malformed_notification"] += 1
+
+    def _progressed(self, params: bytes) -> None:
+        token = PROGRESS.decode(params).progressToken
+        pending = self._pending.get(token) if isinstance(token, int) else None
+        if pending is None:
+            self._counts["unknown_progress"] += 1
+            return
+        pending.extend()
+        pending.caller.progress(params)
+
+    def _logged(self, params: bytes) -> None:
+        peer = self._meant()
+        level = LOGGED.decode(params).level
+        if peer is None:
+            self._counts["unclaimed_notification"] += 1
+        elif is_shown(level, peer.log_level):
+            peer.tell("notifications/message", params)
+
+    def _updated(self, params: bytes) -> None:
+        for peer in list(self.subscribers.get(UPDATED.decode(params).uri, {}).values()):
+            peer.tell("notifications/resources/updated", params)
+
+    def _pass_on(self, method: str, params: bytes) -> None:
+        peer = self._meant()
+        if peer is None:
+            self._counts["unclaimed_notification"] += 1
+        else:
+            peer.tell(method, params)
+
+    def _meant(self) -> Peer | None:
+        """Return whom a word can only be for: the newest call of the session, else its holder."""
+        calls = self._calls()
+        session = session_meant((call.caller.session for call in calls), self._holders)
+        if session is None:
+            return None
+        own = [call.caller for call in calls if call.caller.session == session]
+        return own[-1] if own else self._holders.get(session)
+
+    def _calls(self) -> list[Pending]:
+        return [each for each in self._pending.values() if each.is_sent and each.caller.session]
+
+    async def _answer(
+        self, message: Incoming, message_id: RequestId, scope: trio.CancelScope
+    ) -> None:
+        params = bytes(message.params) or b"{}"
+        try:
+            with scope:
+                self._reply(message_id, b'"result":' + await self._result(message.method, params))
+        except ServerError as error:
+            self._reply(message_id, b'"error":' + error.error)
+        except _NotOfferedError as error:
+            self._refuse(message_id, METHOD_NOT_FOUND, str(error))
+        except RefusedError as error:
+            self._refuse(message_id, REFUSED, str(error))
+        finally:
+            if self._questions.get(message_id) is scope:
+                del self._questions[message_id]
+
+    async def _result(self, method: str, params: bytes) -> bytes:
+        peer = self._meant()
+        if method == "roots/list" and (peer is None or not offers(peer.client, method)):
+            return self._project_root()
+        if peer is None:
+            if self._holders or self._calls():
+                raise RefusedError(refusal(self._name, method))
+            raise _NotOfferedError("no session uses this server at this moment")
+        if not offers(peer.client, method):
+            raise _NotOfferedError("the client does not offer this")
+        waiting = [call for call in self._calls() if call.caller.session == peer.session]
+        _each(waiting, Pending.pause)
+        try:
+            return await peer.ask(method, params)
+        finally:
+            _each(waiting, Pending.go_on)
+
+    def _project_root(self) -> bytes:
+        """Return the project as the only root: what a client that says nothing works in."""
+        if not self._project:
+            raise _NotOfferedError("the client does not offer this")
+        root = Path(self._project)
+        return msgspec.json.encode({"roots": [{"uri": root.as_uri(), "name": root.name}]})
+
+    def _refuse(self, message_id: RequestId, code: int, text: str) -> None:
+        self._reply(message_id, b'"error":' + msgspec.json.encode({"code": code, "message": text}))
+
+    def _reply(self, message_id: RequestId, outcome: bytes) -> None:
+        self._post(b'{"jsonrpc":"2.0","id":%s,%s}' % (msgspec.json.encode(message_id), outcome))
+
+
+def _each(calls: Iterable[Pending], act: Callable[[Pending], None]) -> None:
+    for call in calls:
+        act(call)
+
+
+class _NotOfferedError(Exception):
+    """Nobody here can be asked this."""

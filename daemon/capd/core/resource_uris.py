@@ -1,0 +1,54 @@
+"""Which server a resource belongs to, by its URI.
+
+URIs are passed on as they are, so a URI is found in what servers list, else in what their
+templates can make (RFC 6570, as far as MCP servers use it).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from capd_protos.types import ServerIdentity
+
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+
+
+def matches(template: str, uri: str) -> bool:
+    """Tell whether `uri` has the literals of `template` in their order.
+
+    Left to right, each literal at its first place: linear, where a regular expression of a
+    hostile server's making would not be. It may say yes to a slash too many, which costs a
+    question to the wrong server and no more.
+    """
+    first, *others = _EXPRESSION.split(template)
+    if not others:
+        return template == uri
+    *middle, last = others
+    if not uri.startswith(first) or not uri.endswith(last):
+        return False
+    at, end = len(first), len(uri) - len(last)
+    for literal in middle:
+        found = uri.find(literal, at, max(at, end))
+        if found < 0:
+            return False
+        at = found + len(literal)
+    return at <= end
+
+
+def owners(
+    uri: str,
+    listed: Mapping[ServerIdentity, Sequence[str]],
+    templates: Mapping[ServerIdentity, Sequence[str]],
+) -> list[ServerIdentity]:
+    """Return the servers that may have `uri`, the likeliest first.
+
+    `listed` has every candidate. A server that lists it is before one whose template fits;
+    where nothing fits any candidate may have it, for not everything is listed.
+    """
+    listing = [server for server, uris in listed.items() if uri in uris]
+    fitting = [
+        server
+        for server in listed
+        if any(matches(template, uri) for template in templates.get(server, ()))
+    ]
+    found = list(dict.fromkeys([*listing, *fitting]))
+    return found or list(listed)

@@ -1,0 +1,25 @@
+"""A tool call straight on a lane, as tests of servers make it."""
+
+import msgspec
+
+from capd.adapters.servers.callers import Caller, CallHooks
+from capd.adapters.servers.lane import Lane
+from capd.core.eras import Members, raw
+
+
+async def call_tool(
+    lane: Lane,
+    name: str,
+    arguments: bytes = b"",
+    meta: bytes = b"",
+    *,
+    timeout: float | None = None,
+    caller: Caller | None = None,
+) -> bytes:
+    """Return the result of `tools/call`; raises as `Lane.relay`."""
+    members: Members = {"name": raw(name)}
+    if arguments:
+        members["arguments"] = msgspec.Raw(arguments)
+    if meta:
+        members["_meta"] = msgspec.Raw(meta)
+    return await lane.relay("tools/call", members, caller or CallHooks(), timeout=timeout)
