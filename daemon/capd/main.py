@@ -22,6 +22,7 @@ from capd import __version__
 from capd.actors import curator_host, embedder, gateway, registry, supervisor
 from capd.actors.control import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.actors.starts import Starts, SupervisorSettings
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -30,6 +31,7 @@ from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
 from capd.adapters.model.minilm import MiniLM
 from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.session_files import SessionFiles
@@ -226,13 +228,15 @@ class Daemon:
         environments = SessionEnvironments()
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
-        settings = supervisor.SupervisorSettings(
+        settings = SupervisorSettings(
             linger=configuration.servers.linger,
             shared_cwd=shared_cwd,
             environment=self._environment,
             extra_path=uvx_folder(),
             version=__version__,
         )
+        logins = Logins(Path(where.state, "logins"))
+        starts = Starts(settings, environments, logins)
         control = Control(bus, environments, daemon=self.described, stop=self.stop)
         return [
             self._embedder_child(bus),
@@ -247,7 +251,7 @@ class Daemon:
             Child(
                 supervisor.NAME,
                 lambda task_status: supervisor.Supervisor(
-                    bus, instances, environments, settings
+                    bus, instances, environments, settings, starts
                 ).run(task_status=task_status),
             ),
             Child(

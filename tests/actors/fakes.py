@@ -14,13 +14,13 @@ import msgspec
 import trio
 from trio.testing import memory_stream_one_way_pair
 
+from capd.actors.starts import Spawn
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
     ProcessSpec,
     SpawnFailedError,
 )
-from capd.adapters.servers.server_run import Spawn
 from capd.core.session_record import SessionRecord
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
@@ -62,6 +62,8 @@ class Script:
 
 class FakeProcess:
     """What `processes.ServerProcess` is to those who use it."""
+
+    is_parked = False
 
     def __init__(self, pid: int, script: Script, journal: list[str]) -> None:
         self.pid = pid

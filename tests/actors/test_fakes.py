@@ -10,6 +10,7 @@ import pytest
 import structlog
 import trio
 
+from capd.actors.starts import Spawn
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import negotiate
@@ -17,11 +18,10 @@ from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
     ProcessSpec,
-    ServerProcess,
     SpawnFailedError,
     running,
 )
-from capd.adapters.servers.server_run import Spawn
+from capd.adapters.servers.server_run import ServerEnd
 from capd.core.outcomes import OutcomeUnknownError
 from capd_protos.types import ClientFacts, ServerName
 from lane_calls import call_tool
@@ -45,7 +45,7 @@ def spec(tmp_path: Path) -> ProcessSpec:
 
 
 @asynccontextmanager
-async def serving(spawn: Spawn, spec: ProcessSpec) -> AsyncIterator[tuple[ServerProcess, Lane]]:
+async def serving(spawn: Spawn, spec: ProcessSpec) -> AsyncIterator[tuple[ServerEnd, Lane]]:
     with trio.fail_after(PATIENCE):
         async with spawn(spec) as process, trio.open_nursery() as nursery:
             lane = Lane(

@@ -9,8 +9,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.supervisor import Instances, Supervisor, SupervisorSettings, _Instance
+from capd.actors.starts import Starts, SupervisorSettings
+from capd.actors.supervisor import Instances, Supervisor, _Instance
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.servers.http.logins import Logins
 from capd.core.identity import InstanceKey
 from capd.core.leases import Leases
 from capd.core.outcomes import OutcomeUnknownError
@@ -48,7 +50,8 @@ class Stage:
             extra_path="/uvx",
             version="0",
         )
-        self.actor = kind(bus, self.lanes, self.environments, settings, machine.spawn)
+        starts = Starts(settings, self.environments, Logins(Path("no-logins")), machine.spawn)
+        self.actor = kind(bus, self.lanes, self.environments, settings, starts)
         self.stop = trio.CancelScope()
 
     async def ask(self, request: messages.Request, timeout: float = 500.0) -> messages.Reply:
@@ -387,7 +390,7 @@ async def test_missing_secrets_are_named_before_anything_is_started(
         assert stage.machine.specs == []
 
 
-@pytest.mark.parametrize("transport", ["http", "builtin"])
+@pytest.mark.parametrize("transport", ["carrier-pigeon", "builtin"])
 async def test_another_transport_is_refused_without_a_trace(
     autojump_clock: MockClock, tmp_path: Path, transport: str
 ) -> None:

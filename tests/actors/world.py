@@ -16,11 +16,13 @@ from capd.actors.control import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
-from capd.actors.supervisor import Instances, Supervisor, SupervisorSettings
+from capd.actors.starts import Starts, SupervisorSettings
+from capd.actors.supervisor import Instances, Supervisor
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
 from capd.adapters.model.minilm import MODEL
+from capd.adapters.servers.http.logins import Logins
 from capd.runtime.handover import Handover
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -210,7 +212,11 @@ class World:
         self.project.mkdir(exist_ok=True)
         settings = SupervisorSettings(LINGER, folder, {"PATH": os.defpath}, "", "0")
         self.supervisor = Supervisor(
-            bus, self.instances, self.environments, settings, self.machine.spawn
+            bus,
+            self.instances,
+            self.environments,
+            settings,
+            Starts(settings, self.environments, Logins(folder / "logins"), self.machine.spawn),
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
         self.kept = KeptSessions()

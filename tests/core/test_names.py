@@ -9,7 +9,7 @@ from capd.core.names import LIMIT, near_names, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 IDENTITY = ServerIdentity("0123456789abcdef")
-VALID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+VALID = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 def name_of(server: str, tool: str, *taken: str, identity: str = IDENTITY) -> WireName:
@@ -22,12 +22,12 @@ def name_of(server: str, tool: str, *taken: str, identity: str = IDENTITY) -> Wi
     ("server", "tool", "name"),
     [
         ("git", "git_log", "git__git_log"),
-        ("Git", "Log-All", "Git__Log-All"),
+        ("Git", "Log-All", "git__log-all"),
         ("s", "a__b", "s__a__b"),
         ("s", "t" * 61, "s__" + "t" * 61),
     ],
 )
-def test_a_valid_name_is_left_as_it_is(server: str, tool: str, name: str) -> None:
+def test_a_valid_name_keeps_all_but_its_case(server: str, tool: str, name: str) -> None:
     got = name_of(server, tool)
 
     assert got == name
@@ -65,6 +65,15 @@ def test_names_that_differ_only_in_what_was_changed_stay_apart() -> None:
     }
 
     assert len(names) == 7
+
+
+def test_names_that_differ_only_in_case_stay_apart() -> None:
+    first = name_of("s", "getEnv")
+
+    second = name_of("s", "getenv", first)
+
+    assert first == "s__getenv"
+    assert re.fullmatch("s__getenv_[0-9a-f]{6}", second)
 
 
 def test_a_taken_name_gets_a_hash_and_a_taken_hash_a_longer_one() -> None:

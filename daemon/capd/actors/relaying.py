@@ -23,12 +23,9 @@ from capd.core.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.outcomes import CallFailedError, NotSentError, ServerError
 from capd.core.resource_uris import owners
 from capd.core.session import SessionState
-from capd.core.surface import Shown, renamed
+from capd.core.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerIdentity, ToolName, WireName
-
-PROMPT = "prompt "
-"""Before a prompt's name where names are given: a tool of the same name has its own."""
 
 
 class _Named(msgspec.Struct):

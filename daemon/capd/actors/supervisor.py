@@ -6,7 +6,6 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 """
 
 import secrets
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -15,25 +14,24 @@ from random import random
 import structlog
 import trio
 
+from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.installers import InstallFailedError, ensure_installed
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.processes import ProcessSpec, running
-from capd.adapters.servers.server_run import ServerRun, Spawn, StartFailedError
+from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
+from capd.core.attempts import Attempts
 from capd.core.eras import is_stateless
 from capd.core.errors import CapdError, leaves
 from capd.core.identity import InstanceKey, instance_key
 from capd.core.leases import Effect, Leases, Start, State
-from capd.core.placeholders import Folders, MissingValueError, resolved, wanted_keys
-from capd.core.redaction import redactor
-from capd.core.restarts import Backoff
+from capd.core.placeholders import MissingValueError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.registry import CatalogChanged
 from capd_protos.types import (
     ActorName,
     ClientFacts,
@@ -47,10 +45,10 @@ from capd_protos.types import (
 NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
+HINTS: MsgpackCodec[CatalogChanged] = MsgpackCodec(CatalogChanged)
+
 LONGEST_WAIT = 2.0
 """A back-off up to this is waited out; a longer one is told to who asks."""
-STEADY = 60.0
-"""Seconds of service after which earlier failures are forgotten."""
 _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
@@ -62,19 +60,6 @@ NOT_RUNNING = InstanceId("")
 # For the life of the process: a restarted actor must not give a number again that a session
 # still knows.
 _NUMBERS = count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorSettings:
-    """What the configuration says about instances; times in seconds."""
-
-    linger: float
-    shared_cwd: Path
-    """Where shared instances run: a folder that belongs to no project."""
-    environment: Mapping[str, str]
-    """The daemon's own, of which servers get the known families."""
-    extra_path: str
-    version: str
 
 
 @dataclass(slots=True, eq=False)
@@ -97,10 +82,8 @@ class _Instance:
     run: ServerRun | None = None
     ready_at: float | None = None
     runs: int = 0
-    failures: int = 0
-    not_before: float = 0.0
+    attempts: Attempts = field(default_factory=Attempts)
     refusal: messages.ServerRefused | None = None
-    last_error: str = ""
 
     @property
     def pid(self) -> int:
@@ -125,19 +108,18 @@ class Supervisor:
         instances: Instances,
         environments: SessionEnvironments,
         settings: SupervisorSettings,
-        spawn: Spawn = running,
+        starts: Starts,
     ) -> None:
         self._bus = bus
         self._running = instances
         self._environments = environments
         self._settings = settings
-        self._spawn = spawn
+        self._starts = starts
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, _Instance] = {}
         # Whether a server was met in the stateless era: it is not probed a second time.
         self._eras: dict[ServerIdentity, bool] = {}
         self._pepper = secrets.token_bytes(32)
-        self._backoff = Backoff()
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -145,6 +127,7 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
+            nursery.start_soon(self._listen)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -169,11 +152,11 @@ class Supervisor:
 
     async def _acquire(self, request: messages.AcquireServer) -> messages.Reply:
         server, session = request.server, request.session
-        if server.transport != "stdio":
+        if server.transport not in TRANSPORTS:
             return messages.ServerRefused(
                 server.name,
                 "unsupported_transport",
-                f"it is reached by {server.transport}; this version starts stdio servers only",
+                f"it is reached by {server.transport}, which is none of {', '.join(TRANSPORTS)}",
             )
         values = self._environments.values(session)
         key = instance_key(server, request.project, session, values, self._pepper)
@@ -181,14 +164,11 @@ class Supervisor:
         if known is None:
             self._instances[key] = _Instance(key, server, request.project, session, request.client)
         else:
-            wait = known.not_before - trio.current_time()
-            if wait > LONGEST_WAIT and self._leases.state(key) in {None, State.DOWN}:
-                return messages.ServerRefused(
-                    server.name,
-                    "backing_off",
-                    f"it failed {known.failures} times in a row, the last time because "
-                    f"{known.last_error}; it is tried again in {wait:.0f} s",
-                )
+            now = trio.current_time()
+            is_down = self._leases.state(key) in {None, State.DOWN}
+            if is_down and known.attempts.wait(now) > LONGEST_WAIT:
+                code = "parked" if known.attempts.is_parked else "backing_off"
+                return messages.ServerRefused(server.name, code, known.attempts.refusal(now))
             known.session, known.client = session, request.client
         self._carry_out(self._leases.acquire(key, session))
         instance = self._instances[key]
@@ -239,6 +219,13 @@ class Supervisor:
                 await self._linger_changed.wait()
             self._carry_out(self._leases.due(trio.current_time()))
 
+    async def _listen(self) -> None:
+        """Try again what failed, after the catalog was read anew: somebody did something."""
+        async with self._bus.subscribe(HINTS, "registry.changed") as hints:
+            async for _ in hints:
+                for instance in self._instances.values():
+                    instance.attempts.forgive()
+
     # One instance
 
     async def _serve(self, instance: _Instance) -> None:
@@ -246,7 +233,7 @@ class Supervisor:
         problem: CapdError | None = CapdError("capd itself failed over it; its log says where")
         try:
             with instance.scope:
-                await trio.sleep(max(0.0, instance.not_before - trio.current_time()))
+                await trio.sleep(instance.attempts.wait(trio.current_time()))
                 await self._serve_run(instance)
             problem = None
         except* CapdError as errors:
@@ -262,7 +249,7 @@ class Supervisor:
             key.name,
             instance.client,
             log.bind(server=key.name, instance=instance.id),
-            self._redactor(instance),
+            self._starts.redactor(instance.server, instance.session),
             project=instance.project,
             wants_stateless=self._wants_stateless(instance),
         )
@@ -290,8 +277,7 @@ class Supervisor:
 
         try:
             await run.serve(
-                self._process_spec(instance),
-                self._spawn,
+                self._starts.opened(instance.server, instance.session, instance.project),
                 on_ready=on_ready,
                 on_tools=on_tools,
             )
@@ -303,17 +289,14 @@ class Supervisor:
         """Tell which era is tried first: the client's own, but what was seen of the server."""
         wanted = is_stateless(instance.client)
         # A run that failed may have failed over the probe.
-        return wanted and self._eras.get(instance.key.identity, not instance.failures)
-
-    def _redactor(self, instance: _Instance) -> Callable[[str], str]:
-        values = self._environments.values(instance.session)
-        return redactor(values.get(key, "") for key in wanted_keys(instance.server))
+        return wanted and self._eras.get(instance.key.identity, not instance.attempts.failures)
 
     def _settle(self, instance: _Instance, problem: CapdError | None) -> None:
         """Bring the lease to where the instance is: gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
-        reason = "unused" if problem is None else self._redactor(instance)(str(problem))
+        redact = self._starts.redactor(instance.server, instance.session)
+        reason = "unused" if problem is None else redact(str(problem))
         log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
         if was_ready_at is not None:
             self._bus.publish(messages.ServerExited(key.name, key.identity, instance.id, reason))
@@ -330,12 +313,13 @@ class Supervisor:
         self, instance: _Instance, problem: CapdError, reason: str, was_ready_at: float | None
     ) -> None:
         now = trio.current_time()
-        if was_ready_at is not None and now - was_ready_at >= STEADY:
-            instance.failures = 0
-        instance.failures += 1
-        delay = self._backoff.delay(instance.failures, random())  # noqa: S311 - jitter
-        instance.not_before = now + delay
-        instance.last_error = reason
+        instance.attempts.failed(
+            reason,
+            now,
+            served=None if was_ready_at is None else now - was_ready_at,
+            jitter=random(),  # noqa: S311 - jitter
+            parks=isinstance(problem, StartFailedError | ServerLostError) and problem.is_parked,
+        )
         if was_ready_at is not None:
             self._carry_out(self._leases.died(instance.key))
             return
@@ -348,26 +332,12 @@ class Supervisor:
             problem.stderr if isinstance(problem, StartFailedError) else [],
         )
 
-    def _process_spec(self, instance: _Instance) -> ProcessSpec:
-        server = instance.server
-        folders = Folders(cwd=instance.project, project=instance.project)
-        filled = resolved(server, self._environments.values(instance.session), folders)
-        # A client that named no folder has no project: its servers run where shared ones do.
-        is_nowhere = server.scope == "shared" or not instance.project
-        cwd = self._settings.shared_cwd if is_nowhere else Path(instance.project)
-        return ProcessSpec((filled.command, *filled.args), self._child_environment(filled.env), cwd)
-
-    def _child_environment(self, declared: Mapping[str, str]) -> dict[str, str]:
-        return child_environment(
-            self._settings.environment, declared, extra_path=self._settings.extra_path
-        )
-
     # Dependencies
 
     async def _install(self, request: messages.InstallDependencies) -> messages.Reply:
         installed: list[str] = []
         present: list[str] = []
-        environment = self._child_environment({})
+        environment = self._starts.environment({})
         for dependency, script in request.scripts.items():
             try:
                 ran = await ensure_installed(Path(script), environment, self._settings.shared_cwd)
@@ -392,14 +362,19 @@ class Supervisor:
         """Keep what failed for the status, but not without bound."""
         for key, instance in list(self._instances.items()):
             is_over = self._leases.state(key) is None
-            if is_over and (not instance.last_error or len(self._instances) > _MOST_RECORDS):
+            if is_over and (
+                not instance.attempts.last_error or len(self._instances) > _MOST_RECORDS
+            ):
                 del self._instances[key]
 
     def _entry(self, instance: _Instance) -> messages.ServerEntry:
         now = trio.current_time()
         state = self._leases.state(instance.key)
         if state in {None, State.DOWN}:
-            name = "backing_off" if instance.not_before > now else "failed"
+            attempts = instance.attempts
+            is_waiting = attempts.wait(now) > 0 and not attempts.is_failed
+            name = "backing_off" if is_waiting else "failed"
+            name = "parked" if attempts.is_parked else name
         else:
             assert state is not None
             name = state.value
@@ -415,5 +390,5 @@ class Supervisor:
             tools=len(instance.tools),
             restarts=max(0, instance.runs - 1),
             uptime=now - instance.ready_at if instance.ready_at is not None else 0.0,
-            last_error=instance.last_error,
+            last_error=instance.attempts.last_error,
         )

@@ -1,8 +1,8 @@
 """Names: the ones tools have on the wire, and the ones a person may have meant.
 
-A wire name is `<server>__<tool>`, at most 64 characters of `[A-Za-z0-9_-]`, the case kept
-(30-activation). It depends on the definition alone, so it is the same in every session; a
-name that had to be changed, or that another tool has already, ends in a short hash.
+A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_-]`: what every
+client takes. It depends on the definition alone, so it is the same in every session; a name that
+had to be changed in more than its case, or that another tool has already, ends in a short hash.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 LIMIT = 64
 _HASH_DIGITS = 6
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
+_FORBIDDEN = re.compile(r"[^a-z0-9_-]")
 
 
 def wire_name(
@@ -24,7 +24,7 @@ def wire_name(
     taken: Container[WireName] = (),
 ) -> WireName:
     """Return the name under which clients see `tool`, other than all in `taken`."""
-    wanted = f"{server}__{tool}"
+    wanted = f"{server}__{tool}".lower()
     allowed = WireName(_FORBIDDEN.sub("_", wanted))
     if allowed == wanted and len(allowed) <= LIMIT and allowed not in taken:
         return allowed

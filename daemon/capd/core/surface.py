@@ -14,6 +14,9 @@ from capd.core.active_set import Grant
 from capd.core.names import wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
+PROMPT = "prompt "
+"""Before a prompt's name where it stands for a tool's: no tool's name has a space."""
+
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -81,7 +84,10 @@ class Surface:
         known = self._names.get(grant)
         if known is not None:
             return known
-        taken = {*self._own, *self._names.values()}
+        is_prompt = grant.tool.startswith(PROMPT)
+        # Prompts and tools are two namespaces to a client: one of each may have one name.
+        alike = (n for g, n in self._names.items() if g.tool.startswith(PROMPT) == is_prompt)
+        taken = {*self._own, *alike}
         name = wire_name(server, grant.server, ToolName(own_name), taken)
         self._names[grant] = name
         return name

@@ -101,6 +101,9 @@ def resolve_command(spec: ProcessSpec) -> Path:
 class ServerProcess:
     """A running server, and the guard above it."""
 
+    is_parked = False
+    """Whether it ended because a person has to do something first; a process never says so."""
+
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
         self.guard_pid = launched.guard.pid

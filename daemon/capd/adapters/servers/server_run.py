@@ -1,4 +1,4 @@
-"""One run of a stdio server, from its spawn to the end of its last descendant.
+"""One run of a server, from its spawn, or its connection, to the end of the last of it.
 
     spawned ──handshake, tools/list──> ready ──(its tools change)──> ready
        │ too slow, wrong, dead           │ dead, silent, noisy, or cancelled
@@ -10,6 +10,7 @@ Death is the process's own end; a grandchild that keeps its output open does not
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -18,7 +19,6 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
-from capd.adapters.servers.processes import ProcessSpec, ServerProcess
 from capd.core.errors import CapdError, leaves
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition
 
@@ -29,19 +29,60 @@ CLOSED_OUTPUT_GRACE = 1.0
 REFETCH_PAUSE = 2.0
 STDERR_SHOWN = 10
 
-Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerProcess]]
+
+class ServerEnd(Protocol):
+    """A server that was reached: a process, or a connection by URL."""
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 where it is none of ours."""
+        ...
+
+    @property
+    def stdin(self) -> trio.abc.SendStream:
+        """Where its lines go."""
+        ...
+
+    @property
+    def stdout(self) -> trio.abc.ReceiveStream:
+        """Where its lines come from."""
+        ...
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it ended because a person has to do something first."""
+        ...
+
+    async def wait(self) -> object:
+        """Return how it ended, once it has; as text it goes after `it`."""
+        ...
+
+    def stderr_tail(self) -> list[str]:
+        """Return the last lines that it wrote to stderr, safe to print."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """End it, with everything that it started."""
+        ...
 
 
 class StartFailedError(CapdError):
     """The server was never ready; `stderr` is the last it said."""
 
-    def __init__(self, reason: str, stderr: list[str]) -> None:
+    def __init__(self, reason: str, stderr: list[str], *, is_parked: bool = False) -> None:
         super().__init__(reason)
         self.stderr = stderr
+        self.is_parked = is_parked
+        """Whether a person has to do something first."""
 
 
 class ServerLostError(CapdError):
     """The server was ready, and is gone by itself."""
+
+    def __init__(self, reason: str, *, is_parked: bool = False) -> None:
+        super().__init__(reason)
+        self.is_parked = is_parked
+        """Whether a person has to do something first."""
 
 
 class ServerRun:
@@ -73,8 +114,7 @@ class ServerRun:
 
     async def serve(
         self,
-        spec: ProcessSpec,
-        spawn: Spawn,
+        opened: AbstractAsyncContextManager[ServerEnd],
         *,
         on_ready: Callable[[Instance], None],
         on_tools: Callable[[], None],
@@ -85,7 +125,7 @@ class ServerRun:
             StartFailedError, ServerLostError: see there.
             CommandNotFoundError, SpawnFailedError: there is no process at all.
         """
-        async with spawn(spec) as process:
+        async with opened as process:
             self.pid = process.pid
             instance = Instance(
                 self._name,
@@ -110,23 +150,25 @@ class ServerRun:
             except* CapdError as errors:
                 reason = str(await self._telling(errors, process))
                 if is_ready:
-                    raise ServerLostError(reason) from None
-                raise StartFailedError(reason, self._stderr(process)) from None
+                    raise ServerLostError(reason, is_parked=process.is_parked) from None
+                raise StartFailedError(
+                    reason, self._stderr(process), is_parked=process.is_parked
+                ) from None
             finally:
                 lane.close("was stopped")
                 await process.stop(STOP_GRACE)
 
-    def _stderr(self, process: ServerProcess) -> list[str]:
+    def _stderr(self, process: ServerEnd) -> list[str]:
         return [self._redact(line) for line in process.stderr_tail()[-STDERR_SHOWN:]]
 
-    async def _death(self, process: ServerProcess) -> str:
+    async def _death(self, process: ServerEnd) -> str:
         """Return how the process ended, once it has, with its last word."""
         status = await process.wait()
         tail = self._stderr(process)[-1:]
         return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
 
     async def _telling(
-        self, errors: BaseExceptionGroup[CapdError], process: ServerProcess
+        self, errors: BaseExceptionGroup[CapdError], process: ServerEnd
     ) -> CapdError:
         """Return the error that says most: a death explains the handshake that it cut."""
         everything = list(leaves(errors))
@@ -150,7 +192,7 @@ class ServerRun:
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 
-    async def _run_lane(self, lane: Lane, process: ServerProcess) -> None:
+    async def _run_lane(self, lane: Lane, process: ServerEnd) -> None:
         await lane.run()
         # Its output has ended. Its exit follows at once, or it is of no more use.
         with trio.move_on_after(CLOSED_OUTPUT_GRACE):
@@ -158,7 +200,7 @@ class ServerRun:
             await trio.sleep_forever()
         raise _ServerDeadError("it closed its standard output")
 
-    async def _watch_death(self, lane: Lane, process: ServerProcess) -> None:
+    async def _watch_death(self, lane: Lane, process: ServerEnd) -> None:
         death = await self._death(process)
         lane.close(death)
         raise _ServerDeadError(f"it {death}")

@@ -1,0 +1,132 @@
+"""Which addresses that a server names capd will ask: those of an authorization server.
+
+What a person wrote as a server's URL is theirs to decide. What that server then names must be
+https, or plain http on loopback if the server itself is there; and it must not resolve into a
+network that the server is not in, or a page on the internet could reach into the user's own
+(80, F). The address that was checked is the one that is connected to.
+"""
+
+import ipaddress
+import urllib.request
+from collections.abc import Awaitable, Callable
+
+import httpx2
+import trio
+
+from capd.core.errors import CapdError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+RESOLVE_TIMEOUT = 20.0
+
+
+class AddressRefusedError(CapdError):
+    """A server named an address that capd does not ask; the text says why."""
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of `host`.
+
+    Raises:
+        AddressRefusedError: it has none, or none in time.
+    """
+    try:
+        with trio.fail_after(RESOLVE_TIMEOUT):
+            found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    except (OSError, UnicodeError, trio.TooSlowError):
+        raise AddressRefusedError("is at an address whose name cannot be resolved") from None
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+class AddressPolicy:
+    """The rule for what one server names."""
+
+    def __init__(
+        self,
+        server_url: str,
+        resolve: Resolve = resolve,
+        has_proxy: Callable[[httpx2.URL], bool] | None = None,
+    ) -> None:
+        """Take the URL that a person wrote, how names are resolved, and who is behind a proxy."""
+        self._server = httpx2.URL(server_url)
+        self._resolve = resolve
+        self._has_proxy = has_proxy or _is_proxied
+        self._own_kinds: set[str] | None = None
+
+    async def check_server(self) -> None:
+        """Refuse a login at a server to which a token would travel in the clear.
+
+        Raises:
+            AddressRefusedError: see there.
+        """
+        if self._server.scheme != "https" and await self._kinds_of(self._server) != {"loopback"}:
+            raise AddressRefusedError(
+                "is reached by plain http, where everybody on the way could read the token:"
+                " give it an https address"
+            )
+
+    async def check(self, text: str, what: str) -> list[str]:
+        """Return the IP addresses behind `text`, the URL of `what`; none if a proxy connects.
+
+        Raises:
+            AddressRefusedError: it may not be asked.
+        """
+        try:
+            url = httpx2.URL(text)
+        except httpx2.InvalidURL:
+            raise AddressRefusedError(f"names {what} that is no URL") from None
+        if url.scheme not in {"http", "https"} or not url.host or url.userinfo:
+            raise AddressRefusedError(f"names {what} that is not an https address")
+        is_local_server = await self._kinds_of(self._server) == {"loopback"}
+        addresses = await self._addresses(url)
+        kinds = {_kind(each) for each in addresses}
+        if url.scheme == "http" and not (is_local_server and kinds == {"loopback"}):
+            raise AddressRefusedError(f"names {what} that is not an https address")
+        if self._own_kinds is None:
+            self._own_kinds = await self._kinds_of(self._server)
+        strange = kinds - {"public"} - (self._own_kinds - {"link-local"})
+        if strange:
+            raise AddressRefusedError(
+                f"names {what} in a {min(strange)} network, where it is not itself"
+            )
+        return [] if self._has_proxy(url) else [str(each) for each in addresses]
+
+    async def _kinds_of(self, url: httpx2.URL) -> set[str]:
+        try:
+            return {_kind(each) for each in await self._addresses(url)}
+        except AddressRefusedError:
+            return set()
+
+    async def _addresses(self, url: httpx2.URL) -> list[Address]:
+        try:
+            return [_plain(ipaddress.ip_address(url.host))]
+        except ValueError:
+            pass
+        if self._has_proxy(url):
+            return []  # the proxy resolves it, and this machine may not be able to
+        port = url.port or (443 if url.scheme == "https" else 80)
+        return [
+            _plain(ipaddress.ip_address(each.partition("%")[0]))
+            for each in await self._resolve(url.host, port)
+        ]
+
+
+def _plain(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _kind(address: Address) -> str:
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local:
+        return "link-local"
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        return "reserved"
+    return "public" if address.is_global else "private"
+
+
+def _is_proxied(url: httpx2.URL) -> bool:
+    proxies = urllib.request.getproxies()
+    has_one = url.scheme in proxies or "all" in proxies
+    return has_one and not urllib.request.proxy_bypass(url.host)

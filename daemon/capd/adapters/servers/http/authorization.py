@@ -1,0 +1,310 @@
+"""Getting and refreshing tokens, by the SDK's OAuth client, with every address checked.
+
+The SDK knows the protocol: discovery, registration, PKCE, state, `iss`, `resource`. It says which
+request comes next; this module sends it, after asking the address policy, and gives back what
+came. Nothing of a user's own headers goes to an authorization server, and no error repeats what
+one of them wrote, for it may be a secret.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import trio
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from mcp.shared.auth_utils import calculate_token_expiry
+
+from capd.adapters.servers.http.address_policy import AddressPolicy, AddressRefusedError
+from capd.adapters.servers.http.guarded_client import (
+    MOST_REDIRECTS,
+    Answer,
+    check_headers,
+    new_client,
+    reason_of,
+)
+from capd.adapters.servers.http.logins import LoginFailedError, LoginNeededError, Record
+from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
+from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd.core.eras import NEWEST_HANDSHAKE
+from capd.core.outcomes import CallFailedError, NotSentError, OutcomeUnknownError
+
+ANSWER_CAP_BYTES = 1 << 20
+ANSWER_TIMEOUT = 30.0
+_OK, _BAD_REQUEST, _UNAUTHORIZED, _TOO_MANY, _FAULT = 200, 400, 401, 429, 500
+
+Show = Callable[[str], Awaitable[None]]
+
+
+class _Kept:
+    """The storage that the SDK asks for, in memory: the record is saved as a whole."""
+
+    def __init__(
+        self, tokens: OAuthToken | None = None, client: OAuthClientInformationFull | None = None
+    ) -> None:
+        self._tokens = tokens
+        self._client = client
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self._tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._client = client_info
+
+
+class _Sender:
+    """Sends what the SDK's flow wants sent."""
+
+    def __init__(self, spec: RemoteSpec) -> None:
+        self.policy = AddressPolicy(spec.url)
+        self._client: httpx2.AsyncClient | None = None
+        self._redirects = 0
+
+    async def __aenter__(self) -> Self:
+        """Open the client, which has none of the user's headers."""
+        self._client = await trio.to_thread.run_sync(new_client, {})
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the client."""
+        assert self._client is not None
+        await self._client.aclose()
+
+    async def send(self, request: httpx2.Request, *, is_discovered: bool = True) -> httpx2.Response:
+        """Return the response to `request`, read in full.
+
+        Raises:
+            AddressRefusedError: its address is not one to ask.
+            CallFailedError: there is no response that could be used.
+        """
+        addresses = [""]
+        if is_discovered:
+            found = await self.policy.check(str(request.url), "an authorization server")
+            addresses = found or [""]
+        failure = NotSentError("cannot be reached")
+        for address in addresses:
+            try:
+                with trio.fail_after(ANSWER_TIMEOUT):
+                    return await self._sent_to(request, address)
+            except httpx2.ConnectError as error:
+                failure = NotSentError(f"cannot be reached ({reason_of(error)})")
+            except (httpx2.HTTPError, httpx2.StreamError) as error:
+                raise OutcomeUnknownError(f"did not answer ({reason_of(error)})") from None
+            except trio.TooSlowError:
+                raise OutcomeUnknownError("did not answer in time") from None
+        raise failure
+
+    async def _sent_to(self, request: httpx2.Request, address: str) -> httpx2.Response:
+        assert self._client is not None
+        sent = request
+        if address:
+            # What was checked is what is connected to; the certificate is that of the name.
+            sent = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,
+                content=request.content,
+                extensions={**request.extensions, "sni_hostname": request.url.host},
+            )
+        response = await self._client.send(sent, stream=True, auth=None, follow_redirects=False)
+        async with aclosing(Answer(response)) as body:
+            check_headers(response)
+            is_stream = body.kind == "text/event-stream"
+            content = b"" if is_stream else await body.read(ANSWER_CAP_BYTES)
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name.lower() not in {"content-encoding", "transfer-encoding", "content-length"}
+        ]
+        answer = httpx2.Response(
+            response.status_code, headers=headers, content=content, request=request
+        )
+        self._redirects = self._redirects + 1 if answer.has_redirect_location else 0
+        if self._redirects > MOST_REDIRECTS:
+            raise OutcomeUnknownError(f"redirects more than {MOST_REDIRECTS} times")
+        if answer.has_redirect_location:
+            answer.next_request = _following(answer)
+        return answer
+
+
+def _following(answer: httpx2.Response) -> httpx2.Request | None:
+    """Return the request that a redirect asks for; whether it may be sent, the SDK says."""
+    try:
+        target = answer.request.url.join(answer.headers["location"])
+    except httpx2.InvalidURL:
+        return None
+    method = answer.request.method
+    is_kept = method == "GET" or answer.status_code in {307, 308}
+    headers = {k: v for k, v in answer.request.headers.items() if k.lower() != "host"}
+    content = answer.request.content if is_kept else b""
+    return httpx2.Request(method if is_kept else "GET", target, headers=headers, content=content)
+
+
+async def authorized(spec: RemoteSpec, show: Show) -> Record:
+    """Return the login that a person makes at `spec`'s server.
+
+    Raises:
+        LoginFailedError: it did not come to its end.
+    """
+    try:
+        async with _Sender(spec) as sender, listening() as listener:
+            return await _authorized(spec, show, sender, listener)
+    except (AddressRefusedError, CallFailedError) as error:
+        raise LoginFailedError(f"{spec.name} {error}") from None
+    except (OAuthFlowError, ValueError) as error:
+        raise LoginFailedError(f"{spec.name}: the login failed: {_gist(error)}") from None
+
+
+async def _authorized(
+    spec: RemoteSpec, show: Show, sender: _Sender, listener: RedirectListener
+) -> Record:
+    async def shown(url: str) -> None:
+        _check_pkce(provider.context.oauth_metadata)
+        await sender.policy.check(url, "a login page")
+        listener.expect(parse_qs(urlsplit(url).query)["state"][0])
+        await show(url)
+
+    async def came_back() -> AuthorizationCodeResult:
+        answer = await listener.answer()
+        if answer.error:
+            raise OAuthFlowError(f"the authorization server says {answer.error[:60]!a}")
+        return AuthorizationCodeResult(code=answer.code, state=answer.state, iss=answer.iss)
+
+    provider = OAuthClientProvider(
+        spec.url,
+        OAuthClientMetadata.model_validate(
+            {"client_name": "capd", "redirect_uris": [listener.url]}
+        ),
+        _Kept(),
+        shown,
+        came_back,
+    )
+    request = httpx2.Request(
+        "GET" if spec.transport == "sse" else "POST",
+        spec.url,
+        headers={
+            **spec.headers,
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": NEWEST_HANDSHAKE,  # so that `resource` is sent
+        },
+        json=None if spec.transport == "sse" else _hello(),
+    )
+    await sender.policy.check_server()
+    async with aclosing(provider.async_auth_flow(request)) as flow:
+        outgoing = await anext(flow)
+        response = await sender.send(outgoing, is_discovered=False)
+        if response.status_code < _BAD_REQUEST:
+            raise LoginFailedError(f"{spec.name} does not ask for a login")
+        with suppress(StopAsyncIteration):
+            while True:
+                outgoing = await flow.asend(response)
+                if outgoing is request:  # with a token on it: that was all
+                    return _record(provider)
+                response = await sender.send(outgoing)
+    raise LoginFailedError(
+        f"{spec.name} answers with HTTP status {response.status_code} and asks for no login"
+    )
+
+
+async def refreshed(spec: RemoteSpec, record: Record, advice: Callable[[int], str]) -> Record:
+    """Return `record` with fresh tokens.
+
+    Raises:
+        LoginNeededError: the authorization server gives none any more.
+        NotSentError: it cannot be asked at the moment.
+    """
+    tokens = OAuthToken.model_validate(record.tokens)
+    client = OAuthClientInformationFull.model_validate(record.client)
+    metadata = OAuthClientMetadata(redirect_uris=client.redirect_uris)
+    provider = OAuthClientProvider(spec.url, metadata, _Kept(tokens, client))
+    provider.context.oauth_metadata = OAuthMetadata.model_validate(record.server_metadata)
+    provider.context.token_expiry_time = 1.0  # long ago
+    if record.resource_metadata is not None:
+        provider.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+            record.resource_metadata
+        )
+    request = httpx2.Request("POST", spec.url, headers={"mcp-protocol-version": NEWEST_HANDSHAKE})
+    try:
+        async with (
+            _Sender(spec) as sender,
+            aclosing(provider.async_auth_flow(request)) as flow,
+        ):
+            outgoing = await anext(flow)
+            response = await sender.send(outgoing)
+            if response.status_code >= _FAULT or response.status_code == _TOO_MANY:
+                raise NotSentError(
+                    f"was not asked: its authorization server answers a refresh with HTTP status"
+                    f" {response.status_code}"
+                )
+            await flow.asend(response)
+    except (AddressRefusedError, CallFailedError) as error:
+        raise NotSentError(f"was not asked, for its authorization server {error}") from None
+    except (OAuthFlowError, ValueError):
+        raise LoginNeededError(advice(_UNAUTHORIZED)) from None
+    if provider.context.current_tokens is None:
+        raise LoginNeededError(advice(_UNAUTHORIZED))
+    return _record(provider)
+
+
+def _record(provider: OAuthClientProvider) -> Record:
+    context = provider.context
+    assert context.current_tokens
+    assert context.client_info
+    assert context.oauth_metadata
+    resource = context.protected_resource_metadata
+    return Record(
+        tokens=_plain(context.current_tokens),
+        client=_plain(context.client_info),
+        server_metadata=_plain(context.oauth_metadata),
+        resource_metadata=None if resource is None else _plain(resource),
+        expires_at=calculate_token_expiry(context.current_tokens.expires_in),
+    )
+
+
+def _plain(model: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = model.model_dump(mode="json", exclude_none=True)
+    return plain
+
+
+def _check_pkce(metadata: OAuthMetadata | None) -> None:
+    methods = metadata.code_challenge_methods_supported if metadata is not None else None
+    if "S256" not in (methods or []):
+        raise OAuthFlowError(
+            "its authorization server does not say that it supports PKCE with S256,"
+            " and without that a stolen code is as good as a login"
+        )
+
+
+def _gist(error: Exception) -> str:
+    """Return what the SDK says, without what it quotes after a colon."""
+    if isinstance(error, ValueError):
+        return "its metadata is not valid"
+    return str(error).partition(":")[0].partition(" (")[0] or type(error).__name__
+
+
+def _hello() -> dict[str, object]:
+    return {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": NEWEST_HANDSHAKE,
+            "capabilities": {},
+            "clientInfo": {"name": "capd", "version": "0"},
+        },
+    }

@@ -1,0 +1,97 @@
+"""Server-sent events out of bytes, linear in what arrives and bounded in what is kept.
+
+Data stays bytes: it is a JSON-RPC message that is passed on as it was written.
+"""
+
+from dataclasses import dataclass
+
+from capd.core.errors import CapdError
+
+CAP_BYTES = 256 * 1024 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LONGEST_ID_BYTES = 8 * 1024
+
+
+class EventTooLargeError(CapdError):
+    """One event, or what a server sends between two events, is over the cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event, or with empty `data` a sign of where the stream is."""
+
+    name: str
+    data: bytes
+
+
+class EventParser:
+    """The events of one stream, and what it says about resuming it."""
+
+    def __init__(self, cap_bytes: int = CAP_BYTES) -> None:
+        self.last_id = ""
+        self.retry: float | None = None
+        self._cap_bytes = cap_bytes
+        self._line: list[bytes] = []
+        self._is_first = True
+        self._after_return = False
+        self._name = ""
+        self._data: list[bytes] = []
+        self._has_fields = False
+        self._since_event_bytes = 0
+
+    def restart(self) -> None:
+        """Begin with another stream, which goes on after the last event of this one."""
+        self._line, self._data, self._name = [], [], ""
+        self._has_fields = self._after_return = False
+        self._is_first = True
+        self._since_event_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that `chunk` completes.
+
+        Raises:
+            EventTooLargeError: see there.
+        """
+        events: list[Event] = []
+        if self._is_first and chunk:
+            self._is_first = False
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
+        was_after_return, self._after_return = self._after_return, chunk.endswith(b"\r")
+        if was_after_return:
+            chunk = chunk.removeprefix(b"\n")
+        # Comments count as well: an endless one must not be free of charge.
+        self._since_event_bytes += len(chunk)
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *ended, rest = chunk.split(b"\n")
+        for part in ended:
+            line = b"".join([*self._line, part])
+            self._line = []
+            self._take(line, events)
+        if rest:
+            self._line.append(rest)
+        if events:
+            self._since_event_bytes = len(rest)
+        if self._since_event_bytes > self._cap_bytes:
+            raise EventTooLargeError(f"sent an event of more than {self._cap_bytes} bytes")
+        return events
+
+    def _take(self, line: bytes, events: list[Event]) -> None:
+        if not line:
+            if self._has_fields:
+                events.append(Event(self._name or "message", b"\n".join(self._data)))
+            self._name, self._data, self._has_fields = "", [], False
+            return
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._has_fields = True
+        elif field == b"event":
+            self._name = value[:80].decode(errors="replace")
+            self._has_fields = True
+        elif field == b"id" and b"\0" not in value and len(value) <= _LONGEST_ID_BYTES:
+            self.last_id = value.decode(errors="replace")
+            self._has_fields = True
+        elif field == b"retry" and value.isdigit() and len(value) < 10:  # noqa: PLR2004 - sane
+            self.retry = int(value) / 1000

@@ -1,0 +1,275 @@
+"""HTTP towards servers that may be hostile: every size is bounded, and no redirect leads away.
+
+TLS is always verified, proxies are those of the environment, and nothing that a server or the
+HTTP library writes gets into an error's text: a URL or a header may hold a secret.
+
+Whether a request may have run is known from the moment when its first byte was written.
+"""
+
+import functools
+import logging
+import os
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx2
+import trio
+
+from capd.core.outcomes import CallFailedError, NotSentError, OutcomeUnknownError, RefusedError
+
+CONNECT_TIMEOUT = 20.0
+WRITE_TIMEOUT = 120.0
+POOL_TIMEOUT = 30.0
+MOST_CONNECTIONS = 256
+MOST_REDIRECTS = 3
+HEADER_CAP_BYTES = 64 * 1024
+BODY_CAP_BYTES = 256 * 1024 * 1024
+_STEP_BYTES = 1 << 20
+_ENCODINGS = {"": 0, "identity": 0, "gzip": 47, "x-gzip": 47, "deflate": 47}
+
+
+def silence_libraries() -> None:
+    """Keep what the HTTP and MCP libraries log to themselves: it holds URLs, bodies and tokens."""
+    for name in ("httpx2", "httpcore2", "mcp"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+
+
+def new_client(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """Return a client for one server. Reads certificates, so it is for a thread."""
+    silence_libraries()
+    return httpx2.AsyncClient(
+        headers={"accept-encoding": "gzip, deflate", "user-agent": "capd", **headers},
+        timeout=httpx2.Timeout(
+            None, connect=CONNECT_TIMEOUT, write=WRITE_TIMEOUT, pool=POOL_TIMEOUT
+        ),
+        limits=httpx2.Limits(max_connections=MOST_CONNECTIONS),
+        max_redirects=MOST_REDIRECTS,
+        verify=_trust(),
+    )
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    """Return whom TLS believes; all connections share it, for it takes long to read."""
+    return httpx2.create_ssl_context()
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """How far a request got."""
+
+    has_begun: bool = False
+
+    async def note(self, event: str, _: Mapping[str, object]) -> None:
+        """Take an event of the HTTP library's trace."""
+        if event.endswith("send_request_headers.started"):
+            self.has_begun = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request to a server."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    content: bytes = b""
+
+
+class Answer:
+    """A response, whose decoded body comes in bounded steps.
+
+    Close it: the library's generators that are left hanging are closed by nobody.
+    """
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.status = response.status_code
+        self.headers = response.headers
+        self.kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.url = response.request.url
+        self._response = response
+        self._raw = response.aiter_raw()
+        self._rest = b""
+        self._inflate: Inflate | None = None
+        self._is_begun = False
+
+    async def read(self, cap_bytes: int = BODY_CAP_BYTES) -> bytes:
+        """Return all of the body.
+
+        Raises:
+            OutcomeUnknownError: it is over `cap_bytes`, or as in `step`.
+        """
+        steps = []
+        taken_bytes = 0
+        while step := await self.step():
+            taken_bytes += len(step)
+            if taken_bytes > cap_bytes:
+                raise OutcomeUnknownError(f"answered with more than {cap_bytes} bytes")
+            steps.append(step)
+        return b"".join(steps)
+
+    async def step(self) -> bytes:
+        """Return the next bytes of the body, and none at the end.
+
+        Raises:
+            OutcomeUnknownError: the connection broke, or the body cannot be decoded.
+        """
+        if not self._is_begun:
+            self._is_begun = True
+            self._inflate = _inflate(self.headers.get("content-encoding", ""))
+        try:
+            while True:
+                if self._rest and self._inflate is not None:
+                    await trio.lowlevel.checkpoint()
+                    step = self._inflate.decompress(self._rest, _STEP_BYTES)
+                    self._rest = self._inflate.unconsumed_tail
+                    if step:
+                        return step
+                    continue
+                raw = await anext(self._raw, b"")
+                if not raw or self._inflate is None:
+                    return raw
+                self._rest = raw
+        except zlib.error:
+            raise OutcomeUnknownError("answered with a body that cannot be decoded") from None
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise OutcomeUnknownError(f"cut its answer off ({reason_of(error)})") from None
+
+    async def aclose(self) -> None:
+        """Close the connection unless all was read, and unwind what was reading from it."""
+        await self._response.aclose()
+        with suppress(httpx2.HTTPError, httpx2.StreamError, RuntimeError):
+            while await anext(self._raw, b""):
+                pass
+
+
+class Inflate(Protocol):
+    """What undoes a content encoding."""
+
+    @property
+    def unconsumed_tail(self) -> bytes:
+        """What is left of the last input."""
+        ...
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
+        """Return at most `max_length` bytes of what `data` stands for."""
+        ...
+
+
+def _inflate(encoding: str) -> Inflate | None:
+    bits = _ENCODINGS.get(encoding.strip().lower())
+    if bits is None:
+        # A list of encodings among them: each may blow the next one up a thousand times.
+        raise OutcomeUnknownError("answered in an encoding that it was not asked for")
+    return zlib.decompressobj(bits) if bits else None
+
+
+@asynccontextmanager
+async def answered(
+    client: httpx2.AsyncClient, ask: Ask, dispatch: Dispatch
+) -> AsyncIterator[Answer]:
+    """Send `ask`, and hold the answer, whose body is still to be read, for the block.
+
+    Raises:
+        NotSentError, OutcomeUnknownError: there is none.
+        RefusedError: it is a redirect that leads away, or has too many headers.
+    """
+    request = client.build_request(
+        ask.method,
+        ask.url,
+        headers=ask.headers,
+        content=ask.content or None,
+        extensions={"trace": dispatch.note},
+    )
+    for _ in range(MOST_REDIRECTS + 1):
+        try:
+            response = await client.send(request, stream=True, follow_redirects=False)
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+            raise _failed(error, dispatch) from None
+        async with aclosing(Answer(response)) as answer:
+            check_headers(response)
+            following = _within_origin(response)
+            if following is None:
+                yield answer
+                return
+            request = following
+    raise RefusedError(f"redirects more than {MOST_REDIRECTS} times")
+
+
+def check_headers(response: httpx2.Response) -> None:
+    """Refuse a response with more headers than anybody needs.
+
+    Raises:
+        RefusedError: they are over 64 KiB.
+    """
+    size_bytes = sum(len(name) + len(value) + 4 for name, value in response.headers.raw)
+    if size_bytes > HEADER_CAP_BYTES:
+        raise RefusedError(f"answers with more than {HEADER_CAP_BYTES} bytes of headers")
+
+
+def _within_origin(response: httpx2.Response) -> httpx2.Request | None:
+    """Return the request that follows a redirect, None if there is none.
+
+    Raises:
+        RefusedError: it leads away, or would lose the message.
+    """
+    if not response.has_redirect_location:
+        return None
+    sent, following = response.request, response.next_request
+    is_same = (
+        following is not None
+        and following.method == sent.method
+        and following.url.userinfo in {b"", sent.url.userinfo}
+        and _is_origin_kept(sent.url, following.url)
+    )
+    if not is_same:
+        raise RefusedError(
+            f"redirects elsewhere (HTTP {response.status_code}), which is not followed:"
+            " put the address that it means into its definition"
+        )
+    return following
+
+
+def _is_origin_kept(old: httpx2.URL, new: httpx2.URL) -> bool:
+    if (old.scheme, old.host, old.port) == (new.scheme, new.host, new.port):
+        return True
+    is_upgrade = (old.scheme, new.scheme) == ("http", "https")
+    return is_upgrade and old.host == new.host and old.port is None and new.port is None
+
+
+def _failed(error: Exception, dispatch: Dispatch) -> CallFailedError:
+    never_left = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, httpx2.PoolTimeout)
+    if isinstance(error, never_left) or not dispatch.has_begun:
+        return NotSentError(f"cannot be reached ({reason_of(error)})")
+    return OutcomeUnknownError(f"did not answer ({reason_of(error)})")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why, in words of our own or of the system: the libraries' may quote a header."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not valid: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return "TLS failed"
+        if isinstance(cause, OSError) and cause.errno:
+            # A resolver's numbers are negative, and only it knows their words.
+            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+        group = cause if isinstance(cause, BaseExceptionGroup) else None
+        cause = group.exceptions[0] if group else cause.__cause__ or cause.__context__
+    if isinstance(error, httpx2.TimeoutException):
+        return "it took too long"
+    return {
+        "ConnectError": "no connection",
+        "LocalProtocolError": "the request is not valid HTTP; look at its headers",
+        "ReadError": "the connection broke",
+        "RemoteProtocolError": "what it sent is not HTTP, or the connection was closed",
+        "UnsupportedProtocol": "its URL is neither http nor https",
+    }.get(type(error).__name__, type(error).__name__)

@@ -1,0 +1,71 @@
+"""Byte streams in memory, so that what reads a process's pipes reads a remote server too.
+
+Nothing is stored between the ends: who sends waits until all of it was taken. So the one who
+reports the end of a connection knows that the lines before it were read.
+"""
+
+import trio
+
+
+class LineSender(trio.abc.SendStream):
+    """The end that is written to."""
+
+    def __init__(self, channel: trio.MemorySendChannel[bytes]) -> None:
+        self._channel = channel
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Hand `data` over.
+
+        Raises:
+            trio.BrokenResourceError, trio.ClosedResourceError: nobody reads any more.
+        """
+        await self._channel.send(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Return at once; only `send_all` can tell."""
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """End the stream: the reader gets what was sent, and then nothing."""
+        self._channel.close()
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+class LineReceiver(trio.abc.ReceiveStream):
+    """The end that is read from."""
+
+    def __init__(self, channel: trio.MemoryReceiveChannel[bytes]) -> None:
+        self._channel = channel
+        self._rest = memoryview(b"")
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return what is there, at most `max_bytes`; nothing at the end."""
+        if self._rest:
+            await trio.lowlevel.checkpoint()
+        else:
+            try:
+                self._rest = memoryview(await self._channel.receive())
+            except trio.EndOfChannel:
+                return b""
+        size_bytes = len(self._rest) if max_bytes is None else max_bytes
+        taken, self._rest = bytes(self._rest[:size_bytes]), self._rest[size_bytes:]
+        return taken
+
+    def close(self) -> None:
+        """Read no more: the sender is told."""
+        self._channel.close()
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+def line_pipe() -> tuple[LineSender, LineReceiver]:
+    """Return the two ends of a stream."""
+    sender, receiver = trio.open_memory_channel[bytes](0)
+    return LineSender(sender), LineReceiver(receiver)

@@ -1,0 +1,242 @@
+"""The logins that the daemon has at remote servers; it alone refreshes them.
+
+    none ──log_in──> fresh ──expires, or is refused (401)──> refreshed, once for all connections
+      ^                                      │ refused for good
+      └──────────── a person logs in again ──┘  (the server is parked until then)
+
+A refresh token is often good for one use, so a refresh that has begun is finished and kept even
+if nobody waits for it any more.
+"""
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+
+from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd.core.errors import CapdError
+from capd.core.outcomes import NotSentError
+from capd_protos.codec import JsonCodec, MalformedError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch
+    from capd.adapters.servers.http.token_store import TokenStore
+
+    Answered = Callable[[httpx2.AsyncClient, Ask, Dispatch], AbstractAsyncContextManager[Answer]]
+
+REFRESH_TIMEOUT = 60.0
+LOGIN_TIMEOUT = 600.0
+_UNAUTHORIZED = 401
+
+
+class LoginNeededError(CapdError):
+    """A person has to do something before the server lets capd in."""
+
+
+class LoginFailedError(CapdError):
+    """A login did not come to its end; the text says why."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One login: tokens, the client that they were given to, and where they came from."""
+
+    tokens: dict[str, Any]
+    client: dict[str, Any]
+    server_metadata: dict[str, Any]
+    """Of the authorization server; credentials go to no other issuer than this one."""
+    resource_metadata: dict[str, Any] | None = None
+    expires_at: float | None = None
+    """As the wall clock says, for it must hold over a restart."""
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return "Record(...)"
+
+    @property
+    def access_token(self) -> str:
+        """What a request is sent with."""
+        return str(self.tokens.get("access_token", ""))
+
+
+_RECORD: JsonCodec[Record] = JsonCodec(Record)
+
+
+class Logins:
+    """Every login of the daemon, one per server."""
+
+    def __init__(self, folder: Path, store: "TokenStore | None" = None) -> None:
+        """Keep them in `store`, else in the keyring, else in `folder`."""
+        self._folder = folder
+        self._store = store
+        self._store_lock = trio.Lock()
+        self._kept: dict[str, _Kept] = {}
+
+    def of(self, spec: RemoteSpec) -> "Login":
+        """Return the login at a server, which all connections to it share."""
+        key = hashlib.sha256(spec.url.encode()).hexdigest()[:32]
+        return Login(spec, self._kept.setdefault(key, _Kept(key)), self.store)
+
+    async def store(self) -> "TokenStore":
+        """Return where logins are kept."""
+        async with self._store_lock:
+            if self._store is None:
+                self._store = await trio.to_thread.run_sync(_best_store, self._folder)
+            return self._store
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """What the connections to one server share."""
+
+    key: str
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    record: Record | None = field(default=None, repr=False)
+    is_loaded: bool = False
+
+
+class Login:
+    """The login at one server."""
+
+    def __init__(
+        self, spec: RemoteSpec, kept: _Kept, store: "Callable[[], Awaitable[TokenStore]]"
+    ) -> None:
+        self._spec = spec
+        self._kept = kept
+        self._store = store
+
+    def advice(self, status: int) -> str:
+        """Return what a person should do about HTTP status `status`."""
+        if any(name.lower() == "authorization" for name in self._spec.headers):
+            return (
+                f"refused the Authorization header that its definition gives it"
+                f" (HTTP status {status}): correct that header"
+            )
+        if self._spec.auth == "none":
+            return f"wants credentials (HTTP status {status}): put them into its headers"
+        return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}"
+
+    async def keep(self, record: Record) -> None:
+        """Use `record` from here on."""
+        async with self._kept.lock:
+            await self._save(record)
+
+    async def forget(self) -> None:
+        """Log out."""
+        async with self._kept.lock:
+            store = await self._store()
+            await trio.to_thread.run_sync(store.delete, self._kept.key)
+            self._kept.record, self._kept.is_loaded = None, True
+
+    @asynccontextmanager
+    async def answered(
+        self, client: "httpx2.AsyncClient", ask: "Ask", dispatch: "Dispatch", answered: "Answered"
+    ) -> "AsyncIterator[Answer]":
+        """Hold the answer to `ask`, sent with what this login has, for the block.
+
+        Raises:
+            LoginNeededError: it has nothing that the server takes.
+            CallFailedError: there is no answer.
+        """
+        has_own = any(name.lower() == "authorization" for name in self._spec.headers)
+        token = "" if has_own or self._spec.auth == "none" else await self._access()
+        for is_last in (False, True):
+            async with answered(client, _with(ask, token), dispatch) as answer:
+                if answer.status != _UNAUTHORIZED:
+                    yield answer
+                    return
+            if not token or is_last:
+                break
+            token = await self._access(refused=token)
+        raise LoginNeededError(self.advice(_UNAUTHORIZED))
+
+    async def _access(self, refused: str = "") -> str:
+        """Return a token that is not `refused`, refreshed if need be; nothing if there is none."""
+        async with self._kept.lock:
+            if not self._kept.is_loaded:
+                await self._load()
+            record = self._kept.record
+            if record is None:
+                return ""
+            is_over = record.expires_at is not None and time.time() >= record.expires_at
+            if record.access_token != refused and not is_over:
+                return record.access_token
+            if not record.tokens.get("refresh_token"):
+                raise LoginNeededError(self.advice(_UNAUTHORIZED))
+            fresh: Record | None = None
+            with trio.CancelScope(shield=True), trio.move_on_after(REFRESH_TIMEOUT):
+                fresh = await self._refreshed(record)
+                await self._save(fresh)
+            if fresh is None:
+                raise NotSentError("was not asked: its authorization server does not answer")
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return fresh.access_token
+
+    async def _refreshed(self, record: Record) -> Record:
+        authorization = await trio.to_thread.run_sync(_authorization)
+        refreshed: Record = await authorization.refreshed(self._spec, record, self.advice)
+        return refreshed
+
+    async def _load(self) -> None:
+        store = await self._store()
+        text = await trio.to_thread.run_sync(store.load, self._kept.key)
+        try:
+            self._kept.record = None if text is None else _RECORD.decode(text)
+        except MalformedError:
+            self._kept.record = None  # a login is asked for, which replaces it
+        self._kept.is_loaded = True
+
+    async def _save(self, record: Record) -> None:
+        self._kept.record, self._kept.is_loaded = record, True
+        store = await self._store()
+        await trio.to_thread.run_sync(store.save, self._kept.key, _RECORD.encode(record).decode())
+
+
+async def log_in(
+    spec: RemoteSpec,
+    logins: Logins,
+    show: Callable[[str], Awaitable[None]],
+    *,
+    timeout: float = LOGIN_TIMEOUT,
+) -> None:
+    """Log a person in at a server; `show` gets the address that they have to open.
+
+    Only ever call it because a person asked for it.
+
+    Raises:
+        LoginFailedError: it did not come to its end.
+    """
+    authorization = await trio.to_thread.run_sync(_authorization)
+    try:
+        with trio.fail_after(timeout):
+            record = await authorization.authorized(spec, show)
+    except trio.TooSlowError:
+        raise LoginFailedError(f"{spec.name}: nobody logged in within {timeout:g} s") from None
+    await logins.of(spec).keep(record)
+
+
+def _with(ask: "Ask", token: str) -> "Ask":
+    if not token:
+        return ask
+    return replace(ask, headers={**ask.headers, "authorization": f"Bearer {token}"})
+
+
+def _authorization() -> Any:
+    """Import what needs the SDK, which takes a second. Blocks, so it is for a thread."""
+    from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
+
+    return authorization
+
+
+def _best_store(folder: Path) -> "TokenStore":
+    """Import and ask the keyring. Blocks, so it is for a thread."""
+    from capd.adapters.servers.http.token_store import best_store  # noqa: PLC0415 - see above
+
+    return best_store(folder)

@@ -1,0 +1,118 @@
+"""Where an authorization server sends the browser back to: one port of 127.0.0.1, for one login.
+
+Anybody on this machine may connect. What does not carry the state of this login is answered with
+404 and forgotten, so a stranger can neither end the login nor learn of it.
+"""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+import trio
+
+PATH = "/callback"
+_HEAD_CAP_BYTES = 16 * 1024
+_HEAD_TIMEOUT = 10.0
+_MOST_CONNECTIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the authorization server told by way of the browser."""
+
+    code: str
+    state: str
+    iss: str | None
+    error: str
+
+
+class RedirectListener:
+    """An open port; `answer` waits for the one request that counts."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}{PATH}"
+        self._state = ""
+        self._answer: Answer | None = None
+        self._is_answered = trio.Event()
+        self._free = trio.CapacityLimiter(_MOST_CONNECTIONS)
+
+    def expect(self, state: str) -> None:
+        """Take only what carries `state`."""
+        self._state = state
+
+    async def answer(self) -> Answer:
+        """Return what came back."""
+        await self._is_answered.wait()
+        assert self._answer is not None
+        return self._answer
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one connection, and never raise for what it does."""
+        async with self._free, stream:
+            with trio.move_on_after(_HEAD_TIMEOUT):
+                try:
+                    answer = self._read(await _head(stream))
+                    await stream.send_all(_page(is_known=answer is not None))
+                except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                    return
+                if answer is not None and self._answer is None:
+                    self._answer = answer
+                    self._is_answered.set()
+
+    def _read(self, head: bytes) -> Answer | None:
+        words = head.split(b"\r\n", 1)[0].decode("ascii", "replace").split(" ")
+        if len(words) != 3 or words[0] != "GET":  # noqa: PLR2004 - method, target, version
+            return None
+        try:
+            target = urlsplit(words[1])
+            query = parse_qs(target.query)
+        except ValueError:
+            return None
+        found = {key: values[0] for key, values in query.items() if len(values) == 1}
+        state = found.get("state", "")
+        if target.path != PATH or not self._state:
+            return None
+        if not secrets.compare_digest(state.encode(), self._state.encode()):
+            return None
+        return Answer(found.get("code", ""), state, found.get("iss"), found.get("error", ""))
+
+
+async def _head(stream: trio.SocketStream) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _HEAD_CAP_BYTES:
+        chunk = await stream.receive_some(4096)
+        if not chunk:
+            break
+        head += chunk
+    return head
+
+
+def _page(*, is_known: bool) -> bytes:
+    status, text = (
+        ("200 OK", "capd has what it needs. You can close this page.")
+        if is_known
+        else ("404 Not Found", "There is nothing here.")
+    )
+    return (
+        f"HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+        f"content-length: {len(text)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n{text}"
+    ).encode()
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[RedirectListener]:
+    """Hold a port open for a block."""
+    [socket_listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with socket_listener:
+        listener = RedirectListener(socket_listener.socket.getsockname()[1])
+        tasks = AsyncExitStack()
+        nursery = await tasks.enter_async_context(trio.open_nursery())
+        nursery.start_soon(trio.serve_listeners, listener.serve, [socket_listener])
+        try:
+            yield listener
+        finally:
+            nursery.cancel_scope.cancel()
+            # Not `async with`: a nursery would wrap the block's own exception in a group.
+            await tasks.aclose()

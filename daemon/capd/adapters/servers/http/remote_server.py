@@ -1,0 +1,222 @@
+"""A server that is reached by URL, with the members of a server's process.
+
+What a lane writes to `stdin` goes out as HTTP, what the server answers comes out of `stdout` as
+lines, and `wait` returns when the connection is beyond use. So everything above is the same for
+both kinds of servers.
+
+    connected ──lines both ways──> ── session expired, credentials refused, stream lost ──> GONE
+         └───────────── stop: no more lines, the session is ended, then everything ────────>
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from capd.adapters.servers.http.line_pipe import LineReceiver, line_pipe
+from capd.adapters.servers.http.logins import LoginNeededError, Logins
+from capd.adapters.servers.http.remote_spec import Link, Loss, Outlet, RemoteSpec
+from capd.adapters.servers.http.wire_messages import failure_reply
+from capd.adapters.servers.processes import SpawnFailedError
+from capd.adapters.servers.server_lines import INCOMING, Incoming
+from capd.adapters.stdio_frames import Frame, FrameReader, recover_id
+from capd.core.outcomes import CallFailedError, NotSentError
+from capd_protos.codec import MalformedError
+
+if TYPE_CHECKING:
+    import httpx2
+
+LINE_CAP_BYTES = 256 * 1024 * 1024
+LAST_WORDS_TIMEOUT = 1.0
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[^\x00-\x1f\x7f]*")
+
+
+class Wire(Protocol):
+    """One of the two transports."""
+
+    async def send(self, message: Incoming, line: bytes) -> None:
+        """Send one line, which holds `message`; answers come by themselves."""
+
+    async def goodbye(self) -> None:
+        """End the session politely."""
+
+
+class BadAddressError(SpawnFailedError):
+    """The URL or a header of the definition cannot be used."""
+
+
+class RemoteServer:
+    """A connection; `connected` makes it."""
+
+    pid = 0
+
+    def __init__(self) -> None:
+        self.stdin, self._lines = line_pipe()
+        self._said, self.stdout = line_pipe()
+        self._loss: Loss | None = None
+        self._gone = trio.Event()
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it ended because a person has to do something first."""
+        return self._loss is not None and self._loss.is_parked
+
+    def stderr_tail(self) -> list[str]:
+        """Return nothing: a remote server has no stderr that we see."""
+        return []
+
+    async def wait(self) -> Loss:
+        """Return why the connection is of no more use, once it is."""
+        await self._gone.wait()
+        assert self._loss is not None
+        return self._loss
+
+    async def stop(self, grace: float = 2.0) -> None:
+        """End the session politely for at most `grace`, then everything.
+
+        A cancelled caller still completes it. Calling again is harmless.
+        """
+        with trio.CancelScope(shield=True):
+            self.stdin.close()
+            with trio.move_on_after(grace):
+                await self._ended.wait()
+            self._scope.cancel()
+            await self._ended.wait()
+
+    async def _run(self, carry: Callable[[LineReceiver, Outlet], Awaitable[None]]) -> None:
+        """Carry lines until they end or everything is cancelled."""
+        try:
+            with self._scope:
+                # A stop needs the connection while everything around it is being cancelled.
+                self._scope.shield = True
+                await carry(self._lines, Outlet(self._deliver, self._lose))
+        finally:
+            self._lose(Loss("was stopped"))
+            self._said.close()
+            self._lines.close()
+            self._ended.set()
+
+    async def _deliver(self, line: bytes) -> None:
+        try:
+            await self._said.send_all(line + b"\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # nobody listens any more
+
+    def _lose(self, loss: Loss) -> None:
+        if self._loss is None:
+            self._loss = loss
+            self._gone.set()
+
+
+class _Carrier:
+    """Carries the lines of one connection by the transport that its server speaks."""
+
+    def __init__(self, spec: RemoteSpec, logins: Logins, client: "httpx2.AsyncClient") -> None:
+        self._spec = spec
+        self._client = client
+        self._login = logins.of(spec)
+        self._wire: Wire | None = None
+
+    async def carry(self, lines: LineReceiver, outlet: Outlet) -> None:
+        """Carry what comes out of `lines` until it ends."""
+        from capd.adapters.servers.http import legacy_events, streamable  # noqa: PLC0415 - slow
+
+        async with trio.open_nursery() as nursery:
+            link = Link(self._spec, self._client, self._login, outlet, nursery)
+
+            async def fall_back(message: Incoming, line: bytes) -> bool:
+                legacy = legacy_events.LegacyWire(link)
+                try:
+                    await legacy.open()
+                except CallFailedError:
+                    return False
+                self._wire = legacy
+                await legacy.send(message, line)
+                return True
+
+            if self._spec.transport == "sse":
+                legacy = self._wire = legacy_events.LegacyWire(link)
+                try:
+                    await legacy.open()
+                except (CallFailedError, LoginNeededError) as error:
+                    outlet.lose(Loss(str(error), is_parked=isinstance(error, LoginNeededError)))
+                    await trio.sleep_forever()  # until it is stopped
+            else:
+                is_given = self._spec.transport == "http"
+                self._wire = streamable.StreamableWire(link, None if is_given else fall_back)
+            async for line in FrameReader(lines, LINE_CAP_BYTES):
+                if isinstance(line, Frame):
+                    await self._send(line.data, outlet)
+            await self._wire.goodbye()
+            nursery.cancel_scope.cancel()
+
+    async def _send(self, line: bytes, outlet: Outlet) -> None:
+        try:
+            message = INCOMING.decode(line)
+        except MalformedError as error:
+            failure = NotSentError(f"was not asked, for the request cannot be read: {error}")
+            await outlet.deliver(failure_reply(recover_id(line), failure))
+            return
+        assert self._wire is not None
+        await self._wire.send(message, line)
+
+
+@asynccontextmanager
+async def connected(spec: RemoteSpec, logins: Logins) -> AsyncIterator[RemoteServer]:
+    """Hold a connection for the length of a block.
+
+    Nothing is sent before the first line. A server that cannot be reached says so in its answers,
+    so this raises for the definition alone.
+
+    Raises:
+        BadAddressError: the URL or a header cannot be used.
+    """
+    client = await trio.to_thread.run_sync(_prepared, spec)
+    server = RemoteServer()
+    tasks = AsyncExitStack()
+    nursery = await tasks.enter_async_context(trio.open_nursery())
+    nursery.start_soon(server._run, _Carrier(spec, logins, client).carry)  # noqa: SLF001 - its own
+    try:
+        yield server
+    finally:
+        server._scope.cancel()  # noqa: SLF001 - its own
+        # Otherwise a cancellation from outside would take the place of what the block raised.
+        nursery.cancel_scope.shield = True
+        try:
+            # Not `async with`: a nursery would wrap the block's own exception in a group.
+            await tasks.aclose()
+        finally:
+            with trio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
+                await client.aclose()
+
+
+def _prepared(spec: RemoteSpec) -> "httpx2.AsyncClient":
+    """Import what is slow to import, and check the definition. Blocks, so it is for a thread.
+
+    Raises:
+        BadAddressError: the URL or a header cannot be used.
+    """
+    import httpx2  # noqa: PLC0415 - slow
+
+    from capd.adapters.servers.http import legacy_events, streamable  # noqa: F401, PLC0415 - slow
+    from capd.adapters.servers.http.guarded_client import new_client  # noqa: PLC0415 - slow
+
+    try:
+        url = httpx2.URL(spec.url)
+    except httpx2.InvalidURL:
+        raise BadAddressError(f"{spec.name} has a URL that is none") from None
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise BadAddressError(f"{spec.name} has a URL that is neither http:// nor https://")
+    for name, value in spec.headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise BadAddressError(f"{spec.name} has a header with the impossible name {name!a}")
+        if not _HEADER_VALUE.fullmatch(value) or not value.isascii():
+            raise BadAddressError(
+                f"the header {name} of {spec.name} has a value with characters that HTTP refuses"
+            )
+    return new_client(spec.headers)

@@ -1,0 +1,179 @@
+"""The HTTP headers that say again what a message says, as the stateless era wants it.
+
+A request of that era names its protocol version in `params._meta`; it carries the version, the
+method, the name of what it asks for, and those arguments that the tool's schema marks with
+`x-mcp-header`. A request of the handshake era carries the version that was negotiated.
+"""
+
+import base64
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from capd.adapters.servers.server_lines import Incoming
+from capd_protos.codec import JsonCodec, MalformedError
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_PLAIN = re.compile(r"[\x21-\x7E]([\x20-\x7E]*[\x21-\x7E])?")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_ENCODED = re.compile(r"=\?base64\?.*\?=")
+_MARKABLE_TYPES = {"string", "integer", "boolean"}
+# Keywords of JSON Schema 2020-12 whose values are schemas, or lists or objects of them.
+_SUBSCHEMAS = {
+    *("items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames"),
+    *("unevaluatedProperties", "not", "if", "then", "else", "contentSchema"),
+}
+_SUBSCHEMA_LISTS = {"allOf", "anyOf", "oneOf", "prefixItems"}
+_SUBSCHEMA_OBJECTS = {"patternProperties", "dependentSchemas", "$defs", "definitions"}
+
+Path = tuple[str, ...]
+
+
+class _Meta(msgspec.Struct):
+    version: str = msgspec.field(name="io.modelcontextprotocol/protocolVersion", default="")
+
+
+class _Params(msgspec.Struct):
+    name: Any = ""
+    uri: Any = ""
+    arguments: Any = None
+    meta: _Meta = msgspec.field(name="_meta", default_factory=_Meta)
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    schema: Any = msgspec.field(name="inputSchema", default=None)
+
+
+class _Tools(msgspec.Struct):
+    tools: list[_Tool]
+
+
+class _Version(msgspec.Struct):
+    version: str = msgspec.field(name="protocolVersion")
+
+
+_PARAMS: JsonCodec[_Params] = JsonCodec(_Params)
+_TOOLS: JsonCodec[_Tools] = JsonCodec(_Tools)
+_VERSION: JsonCodec[_Version] = JsonCodec(_Version)
+
+
+def modern_version(message: Incoming) -> str:
+    """Return the version that a message of the stateless era names, else nothing."""
+    if b"io.modelcontextprotocol/protocolVersion" not in bytes(message.params):
+        return ""
+    try:
+        return _PARAMS.decode(message.params).meta.version
+    except MalformedError:
+        return ""
+
+
+class RequestHeaders:
+    """What a connection's messages are sent with."""
+
+    def __init__(self) -> None:
+        self._negotiated = ""
+        self._marked: dict[str, dict[Path, str]] = {}
+
+    def of(self, message: Incoming) -> dict[str, str]:
+        """Return the headers of `message`."""
+        version = modern_version(message)
+        if not version:
+            return self.of_connection()
+        params = _PARAMS.decode(message.params)
+        headers = {"mcp-protocol-version": version, "mcp-method": field_value(message.method)}
+        name = getattr(params, _NAMED_BY.get(message.method, ""), None)
+        if isinstance(name, str):
+            headers["mcp-name"] = field_value(name)
+        if message.method == "tools/call" and isinstance(name, str):
+            for path, token in self._marked.get(name, {}).items():
+                value = _scalar(_at(params.arguments, path))
+                if value is not None:
+                    headers[f"mcp-param-{token}"] = field_value(value)
+        return headers
+
+    def of_connection(self) -> dict[str, str]:
+        """Return the headers of what belongs to no request."""
+        return {"mcp-protocol-version": self._negotiated} if self._negotiated else {}
+
+    def forget(self) -> None:
+        """Be as before the handshake."""
+        self._negotiated = ""
+
+    def learn(self, method: str, result: bytes) -> None:
+        """Take from the result of `method` what later messages need."""
+        try:
+            if method == "initialize":
+                self._negotiated = field_value(_VERSION.decode(result).version)
+            elif method == "tools/list" and (self._marked or b"x-mcp-header" in result):
+                for tool in _TOOLS.decode(result).tools:
+                    self._marked[tool.name] = marked_arguments(tool.schema)
+        except MalformedError:
+            return  # whoever asked for it will say so
+
+
+def field_value(text: str) -> str:
+    """Return `text` as a header's value: itself if it survives the way, else in base64."""
+    if text == "" or (_PLAIN.fullmatch(text) and not _ENCODED.fullmatch(text)):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
+
+
+def marked_arguments(schema: object) -> dict[Path, str]:
+    """Return where the arguments stand that become headers, and the headers' names.
+
+    A schema with one wrong mark has none at all: the server will not compare either.
+    """
+    marked: dict[Path, str] = {}
+    for path, position in _positions(schema):
+        if "x-mcp-header" not in position:
+            continue
+        token, kind = position["x-mcp-header"], position.get("type")
+        if not path or not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            return {}
+        if not isinstance(kind, str) or kind not in _MARKABLE_TYPES:
+            return {}
+        if token.lower() in {each.lower() for each in marked.values()}:
+            return {}
+        marked[path] = token
+    return marked
+
+
+def _positions(root: object) -> Iterator[tuple[Path | None, dict[str, Any]]]:
+    """Yield every schema in `root`, with its path of properties if only those lead to it."""
+    waiting: list[tuple[Path | None, object]] = [((), root)]
+    while waiting:
+        path, schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        yield path, schema
+        for keyword, value in schema.items():
+            if keyword == "properties" and isinstance(value, dict):
+                waiting += [
+                    (None if path is None else (*path, name), each) for name, each in value.items()
+                ]
+            elif keyword in _SUBSCHEMAS:
+                waiting.append((None, value))
+            elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+                waiting += [(None, each) for each in value]
+            elif keyword in _SUBSCHEMA_OBJECTS and isinstance(value, dict):
+                waiting += [(None, each) for each in value.values()]
+
+
+def _at(arguments: object, path: Path) -> object:
+    for name in path:
+        arguments = arguments.get(name) if isinstance(arguments, dict) else None
+    return arguments
+
+
+def _scalar(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        return None
+    try:
+        return str(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return None

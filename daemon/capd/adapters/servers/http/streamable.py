@@ -1,0 +1,398 @@
+"""The streamable HTTP transport: each message is a POST, and its answer comes back on it.
+
+    POST a request ──200 JSON────────────────────────> its reply
+           ├──200 events: notices, requests, its reply ──> each, until the reply
+           │      └── cut before the reply: GET with the last event's id, if it had one
+           ├──202, 5xx, cut off ─────────────────────> 4002, it may have run
+           ├──never connected ───────────────────────> 4001
+           ├──401, or 403 before anything worked ────> beyond use, and parked
+           └──404 in a session ──────────────────────> beyond use: the session has expired
+
+A handshake-era server may also talk on a GET of its own, which is opened after `initialized` and
+again whenever it ends. Nothing is sent twice but what a server did not accept (401).
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import msgspec
+import trio
+
+from capd.adapters.servers.http.event_stream import Event, EventParser, EventTooLargeError
+from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
+from capd.adapters.servers.http.logins import LoginNeededError
+from capd.adapters.servers.http.remote_spec import Link, Loss
+from capd.adapters.servers.http.request_headers import RequestHeaders, modern_version
+from capd.adapters.servers.http.wire_messages import (
+    MessageId,
+    error_of,
+    error_reply,
+    failure_reply,
+    is_reply,
+    lines_of,
+    status_reply,
+)
+from capd.adapters.servers.server_lines import INCOMING, Incoming
+from capd.core.outcomes import CallFailedError, NotSentError, OutcomeUnknownError, RefusedError
+from capd_protos.codec import JsonCodec, MalformedError
+
+NOTICE_TIMEOUT = 20.0
+CANCEL_GRACE = 10.0
+"""Seconds for which a cancelled request of the handshake era is still listened to."""
+MOST_FAILED_RESUMPTIONS = 2
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 300.0
+ERROR_BODY_CAP_BYTES = 1 << 20
+_ACCEPT = {
+    "accept": "application/json, text/event-stream",
+    "content-type": "application/json",
+}
+_SESSION = "mcp-session-id"
+_CHALLENGE = "www-authenticate"
+_OLD_TRANSPORT_STATUSES = {400, 404, 405}
+_OK, _ACCEPTED, _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND, _FAULT = 200, 202, 400, 403, 404, 500
+_SESSION_ENDED = "has ended this session (HTTP status 404)"
+
+
+FallBack = Callable[[Incoming, bytes], Awaitable[bool]]
+
+
+class _Cancelled(msgspec.Struct):
+    message_id: MessageId = msgspec.field(name="requestId", default=None)
+
+
+_CANCELLED: JsonCodec[_Cancelled] = JsonCodec(_Cancelled)
+
+
+@dataclass(slots=True, eq=False)
+class _Post:
+    """A request under way."""
+
+    message: Incoming
+    is_modern: bool
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    dispatch: Dispatch = field(default_factory=Dispatch)
+    note_started: Callable[[], None] = lambda: None
+
+    @property
+    def message_id(self) -> MessageId:
+        assert self.message.id is not msgspec.UNSET
+        return self.message.id
+
+
+class StreamableWire:
+    """One connection."""
+
+    def __init__(self, link: Link, fall_back: FallBack | None = None) -> None:
+        """`fall_back` tries the older transport with a line, and tells whether that went well."""
+        self._spec = link.spec
+        self._client = link.client
+        self._login = link.login
+        self._outlet = link.outlet
+        self._nursery = link.nursery
+        self._fall_back = fall_back
+        self._headers = RequestHeaders()
+        self._session_id = ""
+        self._is_modern = False
+        self._is_settled = False
+        self._posts: dict[MessageId, _Post] = {}
+
+    async def send(self, message: Incoming, line: bytes) -> None:
+        """Send one line of the client's; answers come by themselves."""
+        if message.method and message.id is not msgspec.UNSET:
+            post = _Post(message, bool(modern_version(message)))
+            if message.method == "initialize":
+                self._session_id = ""
+                self._headers.forget()
+            else:
+                self._is_modern = post.is_modern
+            self._posts[post.message_id] = post
+            if self._is_settled:
+                self._nursery.start_soon(self._run_post, post, line)
+            else:
+                # The first answer may tell that it is another transport altogether.
+                await self._nursery.start(self._run_first_post, post, line)
+        elif message.method == "notifications/cancelled":
+            self._cancel(message, line)
+        elif message.method == "notifications/initialized":
+            # Until a server knows this, it may refuse what follows.
+            await self._tell(message, line)
+            if self._session_id:
+                self._nursery.start_soon(self._listen)
+        else:
+            self._nursery.start_soon(self._tell, message, line)
+
+    async def goodbye(self) -> None:
+        """Tell the server that its session is over."""
+        if not self._session_id:
+            return
+        try:
+            headers = self._headers.of_connection()
+            async with self._ask("DELETE", headers, b"", Dispatch()):
+                return
+        except (CallFailedError, LoginNeededError):
+            return
+
+    def _cancel(self, message: Incoming, line: bytes) -> None:
+        try:
+            post = self._posts.get(_CANCELLED.decode(message.params).message_id)
+        except MalformedError:
+            post = None
+        if post is not None and post.is_modern:
+            post.scope.cancel()  # in this era the end of the stream is the signal
+            return
+        if post is not None:
+            post.scope.deadline = trio.current_time() + CANCEL_GRACE
+        if not self._is_modern:
+            self._nursery.start_soon(self._tell, message, line)
+
+    async def _tell(self, message: Incoming, line: bytes) -> None:
+        """Send what has no answer."""
+        with trio.move_on_after(NOTICE_TIMEOUT):
+            try:
+                async with self._ask(
+                    "POST", _ACCEPT | self._headers.of(message), line, Dispatch()
+                ) as answer:
+                    if answer.status == _NOT_FOUND and self._session_id:
+                        self._lose(_SESSION_ENDED)
+            except LoginNeededError as error:
+                self._lose(str(error), is_parked=True)
+            except CallFailedError:
+                return  # it may be lost like any notice
+
+    async def _run_first_post(
+        self, post: _Post, line: bytes, task_status: trio.TaskStatus[None]
+    ) -> None:
+        is_started = False
+
+        def note_started() -> None:
+            nonlocal is_started
+            if not is_started:
+                is_started = True
+                task_status.started()
+
+        post.note_started = note_started
+        try:
+            await self._run_post(post, line)
+        finally:
+            note_started()
+
+    async def _run_post(self, post: _Post, line: bytes) -> None:
+        try:
+            with post.scope:
+                await self._exchange(post, line)
+        except LoginNeededError as error:
+            failure = NotSentError(str(error))
+            await self._outlet.deliver(failure_reply(post.message_id, failure))
+            self._lose(str(error), is_parked=True)
+        except CallFailedError as failure:
+            await self._outlet.deliver(failure_reply(post.message_id, failure))
+        finally:
+            if self._posts.get(post.message_id) is post:
+                del self._posts[post.message_id]
+
+    async def _exchange(self, post: _Post, line: bytes) -> None:
+        headers = _ACCEPT | self._headers.of(post.message)
+        async with self._ask("POST", headers, line, post.dispatch) as answer:
+            if answer.status >= _BAD_REQUEST:
+                await self._refused(post, line, answer)
+                return
+            self._is_settled = True
+            post.note_started()
+            if answer.status == _ACCEPTED:
+                raise OutcomeUnknownError("accepted the request, but will not answer it")
+            if post.message.method == "initialize":
+                self._session_id = answer.headers.get(_SESSION, "")
+            if answer.kind == "application/json":
+                await self._read_json(post, answer)
+            elif answer.kind == "text/event-stream":
+                await self._read_events(post, answer)
+            else:
+                raise OutcomeUnknownError("answered with neither JSON nor events")
+
+    async def _refused(self, post: _Post, line: bytes, answer: Answer) -> None:
+        status = answer.status
+        body = b""
+        with suppress(OutcomeUnknownError):
+            body = await answer.read(ERROR_BODY_CAP_BYTES)
+        await answer.aclose()
+        if status == _NOT_FOUND and self._session_id:
+            failure = NotSentError(_SESSION_ENDED)
+            await self._outlet.deliver(failure_reply(post.message_id, failure))
+            self._lose(_SESSION_ENDED)
+            return
+        error = error_of(body)
+        if error:
+            self._is_settled = True
+            await self._outlet.deliver(error_reply(post.message_id, error))
+            return
+        if status >= _FAULT:
+            raise OutcomeUnknownError(f"answered with HTTP status {status}")
+        if status == _FORBIDDEN and "insufficient_scope" in answer.headers.get(_CHALLENGE, ""):
+            raise RefusedError(self._login.advice(status))
+        if status == _FORBIDDEN and not self._is_settled:
+            raise LoginNeededError(self._login.advice(status))
+        is_old = status in _OLD_TRANSPORT_STATUSES and not self._is_settled
+        if is_old and self._fall_back is not None and await self._fall_back(post.message, line):
+            return
+        await self._outlet.deliver(status_reply(post.message_id, self._spec.name, status))
+
+    async def _read_json(self, post: _Post, answer: Answer) -> None:
+        try:
+            with trio.fail_after(self._spec.idle_timeout):
+                lines = lines_of(await answer.read())
+        except trio.TooSlowError:
+            raise OutcomeUnknownError("did not finish its answer in time") from None
+        except MalformedError as error:
+            raise OutcomeUnknownError(f"gave an answer that is unreadable: {error}") from None
+        is_answered = False
+        for line in lines:
+            is_answered = await self._pass_on(post, line) or is_answered
+        if not is_answered:
+            raise OutcomeUnknownError("gave an answer that is none to this request")
+
+    async def _pass_on(self, post: _Post | None, line: bytes) -> bool:
+        """Deliver a line; tell whether it ended the request of `post`."""
+        try:
+            message = INCOMING.decode(line)
+        except MalformedError as error:
+            if post is None:
+                return False
+            raise OutcomeUnknownError(f"gave an answer that is unreadable: {error}") from None
+        if post is None or not is_reply(message):
+            await self._outlet.deliver(line)
+            return False
+        if message.id is None and len(message.error):
+            # It could not tell which request it refuses; on this stream there is only one.
+            line = error_reply(post.message_id, bytes(message.error))
+        elif message.id != post.message_id:
+            await self._outlet.deliver(line)
+            return False
+        self._headers.learn(post.message.method, bytes(message.result))
+        await self._outlet.deliver(line)
+        return True
+
+    async def _read_events(self, post: _Post, answer: Answer) -> None:
+        events = EventParser()
+        if await self._take_events(post, answer, events):
+            return
+        failures = 0
+        while events.last_id and failures < MOST_FAILED_RESUMPTIONS:
+            await trio.sleep(FIRST_PAUSE if events.retry is None else events.retry)
+            try:
+                async with self._resumed(events) as again:
+                    failures = 0
+                    if await self._take_events(post, again, events):
+                        return
+            except LoginNeededError as error:
+                self._lose(str(error), is_parked=True)
+                break
+            except CallFailedError:
+                failures += 1
+        raise OutcomeUnknownError("closed the stream without an answer")
+
+    async def _take_events(self, post: _Post | None, answer: Answer, events: EventParser) -> bool:
+        """Deliver what the stream brings; tell whether the reply to `post` was among it.
+
+        A cut stream that can be resumed just ends.
+
+        Raises:
+            OutcomeUnknownError: it is of no more use.
+        """
+        # A comment is not news: a server that only keeps the line alive may have forgotten us.
+        is_patient = post is None or post.message.method == "subscriptions/listen"
+        idle = float("inf") if is_patient else self._spec.idle_timeout
+        events.restart()
+        with trio.move_on_after(idle) as patience:
+            while True:
+                try:
+                    chunk = await answer.step()
+                    taken = events.feed(chunk)
+                except EventTooLargeError as error:
+                    raise OutcomeUnknownError(str(error)) from None
+                except OutcomeUnknownError:
+                    if events.last_id:
+                        return False
+                    raise
+                for event in taken:
+                    if await self._pass_event(post, event):
+                        return True
+                    patience.deadline = trio.current_time() + idle
+                if not chunk:
+                    return False
+        raise OutcomeUnknownError(f"sent nothing for {idle:g} s")
+
+    async def _pass_event(self, post: _Post | None, event: Event) -> bool:
+        if event.name != "message" or not event.data:
+            return False
+        is_ended = False
+        try:
+            lines = lines_of(event.data)
+        except MalformedError as error:
+            raise OutcomeUnknownError(f"gave an answer that is unreadable: {error}") from None
+        for line in lines:
+            is_ended = await self._pass_on(post, line) or is_ended
+        return is_ended
+
+    async def _listen(self) -> None:
+        """Take what a handshake-era server says by itself, for as long as it offers that."""
+        events = EventParser()
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with self._resumed(events) as answer:
+                    began_at = trio.current_time()
+                    await self._take_events(None, answer, events)
+                    if trio.current_time() - began_at > pause:
+                        pause = FIRST_PAUSE
+            except LoginNeededError as error:
+                self._lose(str(error), is_parked=True)
+                return
+            except (NotSentError, OutcomeUnknownError):
+                pass
+            except CallFailedError:
+                return  # it does not offer it, or is not to be asked again
+            await trio.sleep(max(pause, events.retry or 0.0))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    @asynccontextmanager
+    async def _resumed(self, events: EventParser) -> AsyncIterator[Answer]:
+        """Hold the stream that goes on after the last event, for the block.
+
+        Raises:
+            OutcomeUnknownError: the server failed; it may do better later.
+            _NoStreamError: it does not offer the stream.
+        """
+        headers = {"accept": "text/event-stream", **self._headers.of_connection()}
+        if events.last_id:
+            headers["last-event-id"] = events.last_id
+        async with self._ask("GET", headers, b"", Dispatch()) as answer:
+            if answer.status >= _FAULT:
+                raise OutcomeUnknownError(f"answered with HTTP status {answer.status}")
+            if answer.status != _OK or answer.kind != "text/event-stream":
+                raise _NoStreamError(f"offers no stream (HTTP status {answer.status})")
+            yield answer
+
+    @asynccontextmanager
+    async def _ask(
+        self, method: str, headers: dict[str, str], content: bytes, dispatch: Dispatch
+    ) -> AsyncIterator[Answer]:
+        """Hold the answer to a request, for the block.
+
+        Raises:
+            CallFailedError: there is none.
+            LoginNeededError: a person has to log in.
+        """
+        if self._session_id:
+            headers = headers | {_SESSION: self._session_id}
+        ask = Ask(method, self._spec.url, headers, content)
+        async with self._login.answered(self._client, ask, dispatch, answered) as answer:
+            yield answer
+
+    def _lose(self, reason: str, *, is_parked: bool = False) -> None:
+        self._outlet.lose(Loss(reason, is_parked=is_parked))
+
+
+class _NoStreamError(CallFailedError):
+    """The server does not offer a stream."""

@@ -1,0 +1,109 @@
+"""Where logins are kept: the system's keyring if it has one, else a file that only its owner reads.
+
+A key is a hash, so that no name of an entry tells what is in it.
+"""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+import keyring
+import keyring.backend
+import keyring.errors
+
+_SERVICE = "capd"
+_WORST_PRIORITY = 1
+
+
+class TokenStore(Protocol):
+    """What keeps logins; it blocks, so it is for a thread."""
+
+    def load(self, key: str) -> str | None:
+        """Return what was saved."""
+
+    def save(self, key: str, text: str) -> None:
+        """Keep `text`, in place of what was there."""
+
+    def delete(self, key: str) -> None:
+        """Forget what was saved, if anything was."""
+
+
+class FileStore:
+    """Files of mode 0600 in a folder of mode 0700, each replaced as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, key: str) -> str | None:
+        """Return what was saved."""
+        try:
+            return self._path(key).read_text(encoding="utf-8")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+
+    def save(self, key: str, text: str) -> None:
+        """Keep `text`, in place of what was there."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
+        fd, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # 0600 from its first moment
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self._path(key))
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def delete(self, key: str) -> None:
+        """Forget what was saved, if anything was."""
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
+
+
+class KeyringStore:
+    """The system's keyring; what it does not take goes into files."""
+
+    def __init__(self, backend: keyring.backend.KeyringBackend, files: FileStore) -> None:
+        self._backend = backend
+        self._files = files
+
+    def load(self, key: str) -> str | None:
+        """Return what was saved."""
+        try:
+            text = self._backend.get_password(_SERVICE, key)
+        except keyring.errors.KeyringError:
+            text = None
+        return self._files.load(key) if text is None else text
+
+    def save(self, key: str, text: str) -> None:
+        """Keep `text`, in place of what was there."""
+        try:
+            self._backend.set_password(_SERVICE, key, text)
+        except keyring.errors.KeyringError:  # locked, and nobody there to open it
+            self._files.save(key, text)
+            self._forget(key)
+        else:
+            self._files.delete(key)
+
+    def delete(self, key: str) -> None:
+        """Forget what was saved, if anything was."""
+        self._files.delete(key)
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        with contextlib.suppress(keyring.errors.KeyringError):
+            self._backend.delete_password(_SERVICE, key)
+
+
+def best_store(folder: Path) -> TokenStore:
+    """Return the keyring if a real one is there, else files in `folder`."""
+    files = FileStore(folder)
+    backend = keyring.get_keyring()
+    # Below 1 are those that fail always, keep nothing, or keep it in the clear.
+    return KeyringStore(backend, files) if backend.priority >= _WORST_PRIORITY else files

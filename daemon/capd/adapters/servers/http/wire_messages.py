@@ -1,0 +1,65 @@
+"""What a remote server's bodies and events become, and the replies that stand in for its own."""
+
+import msgspec
+
+from capd.adapters.servers.server_lines import INCOMING, Incoming
+from capd.core.outcomes import CallFailedError, OutcomeUnknownError
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.socket import INVALID_REQUEST, METHOD_NOT_FOUND
+
+_NOT_FOUND_STATUSES = {404, 405}
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+_BATCH: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
+
+MessageId = int | str | None
+
+
+def lines_of(body: bytes) -> list[bytes]:
+    """Return each message of `body` as one line; line breaks in JSON stand between its tokens.
+
+    Raises:
+        MalformedError: a batch is not valid JSON.
+    """
+    text = body.translate(_ONE_LINE).strip()
+    if text.startswith(b"["):  # 2025-03-26 has batches
+        return [bytes(each) for each in _BATCH.decode(text)]
+    return [text] if text else []
+
+
+def is_reply(message: Incoming) -> bool:
+    """Tell whether a message ends a request."""
+    return not message.method and bool(len(message.result) or len(message.error))
+
+
+def error_of(body: bytes) -> bytes:
+    """Return the error that an error response's body holds, as it stands there, else nothing."""
+    try:
+        message = INCOMING.decode(body)
+    except MalformedError:
+        return b""
+    return b"" if message.method else bytes(message.error).translate(_ONE_LINE)
+
+
+def error_reply(message_id: MessageId, error: bytes) -> bytes:
+    """Return the line that answers a request with an error object."""
+    return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (msgspec.json.encode(message_id), error)
+
+
+def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
+    """Return the line that tells how a request ended without an answer; the lane knows of whom."""
+    text = str(failure)
+    if isinstance(failure, OutcomeUnknownError):
+        text += "; the call may have run, so check before repeating it"
+    error = {"code": failure.code, "message": text, "data": {"capd": failure.outcome}}
+    return error_reply(message_id, msgspec.json.encode(error))
+
+
+def status_reply(message_id: MessageId, name: str, status: int) -> bytes:
+    """Return the line for a request that HTTP refused before MCP saw it."""
+    code = METHOD_NOT_FOUND if status in _NOT_FOUND_STATUSES else INVALID_REQUEST
+    error = {
+        "code": code,
+        "message": f"{name} answered with HTTP status {status}",
+        "data": {"capd": "http_status", "status": status},
+    }
+    return error_reply(message_id, msgspec.json.encode(error))

@@ -1,0 +1,31 @@
+"""Ordinary servers from npm and PyPI: what an editor gets through capd is what it gets directly."""
+
+import pytest
+
+from .conftest import Both
+from .conversation import Server, transcript
+from .table import SERVERS
+
+pytestmark = pytest.mark.real
+
+
+ROWS = [
+    pytest.param(
+        server,
+        id=server.name,
+        marks=[pytest.mark.xfail(reason=server.awaits, strict=True)] if server.awaits else [],
+    )
+    for server in SERVERS
+]
+
+
+@pytest.mark.parametrize("server", ROWS)
+def test_a_server_is_the_same_through_capd_as_directly(server: Server, both: Both) -> None:
+    with both.directly(server) as side:
+        direct = transcript(server, side)
+
+    with both.through_capd(server) as side:
+        through = transcript(server, side)
+
+    assert len([asked for asked, _ in direct if asked.startswith("tools ")]) >= server.tools
+    assert through == direct
