@@ -152,6 +152,9 @@ class _Carrier:
             async for line in FrameReader(lines, LINE_CAP_BYTES):
                 if isinstance(line, Frame):
                     await self._send(line.data, outlet)
+                else:
+                    failure = NotSentError(f"was not asked: {line.size_bytes} bytes are too many")
+                    await outlet.deliver(failure_reply(recover_id(line.head), failure))
             await self._wire.goodbye()
             nursery.cancel_scope.cancel()
 

@@ -1,0 +1,58 @@
+"""Server-sent events: the same, however the bytes are cut."""
+
+from collections import deque
+from itertools import pairwise, repeat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capd.adapters.servers.http.event_stream import Event, EventParser, EventTooLargeError
+
+STREAM = (
+    b"\xef\xbb\xbf: hello\r\n\r\ndata: one\r\n\r\nevent: endpoint\rdata:/m\rdata: n\r\r"
+    b"id: 7\nretry: 250\ndata:\n\ndata\n\nnonsense: x\n\nretry: soon\n\nid: a\0b\ndata:  two\n\n"
+    b"data: cut"
+)
+EVENTS = [
+    Event("message", b"one"),
+    Event("endpoint", b"/m\nn"),
+    Event("message", b""),
+    Event("message", b""),
+    Event("message", b" two"),
+]
+
+
+@given(st.lists(st.integers(0, len(STREAM))))
+def test_events_are_the_same_however_the_bytes_arrive(cuts: list[int]) -> None:
+    places = [0, *sorted(cuts), len(STREAM)]
+    parser = EventParser()
+
+    events = [event for begin, end in pairwise(places) for event in parser.feed(STREAM[begin:end])]
+
+    assert (events, parser.last_id, parser.retry) == (EVENTS, "7", 0.25)
+
+
+@pytest.mark.parametrize("chunk", [b"data: x\n", b": ping\n\n", b"data: xxxxxx"])
+def test_what_brings_no_event_is_bounded(chunk: bytes) -> None:
+    parser = EventParser(cap_bytes=1000)
+
+    with pytest.raises(EventTooLargeError, match="more than 1000 bytes"):
+        deque(map(parser.feed, repeat(chunk, 1000)), maxlen=0)
+
+
+def test_events_that_end_are_not_bounded() -> None:
+    parser = EventParser(cap_bytes=1000)
+
+    count = sum(len(parser.feed(b"data: x\n\n")) for _ in range(1000))
+
+    assert count == 1000
+
+
+def test_another_stream_begins_afresh_but_goes_on_after_the_last_id() -> None:
+    parser = EventParser()
+    parser.feed(b"id: 3\ndata: half")
+
+    parser.restart()
+
+    assert (parser.feed(b"data: whole\n\n"), parser.last_id) == ([Event("message", b"whole")], "3")

@@ -1,0 +1,45 @@
+"""Streams in memory behave as pipes do."""
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from capd.adapters.servers.http.line_pipe import line_pipe
+
+
+async def test_bytes_arrive_in_order_and_in_parts() -> None:
+    sender, receiver = line_pipe()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send_all, b"abcde\n")
+        parts = [await receiver.receive_some(size) for size in (2, 3, None)]
+        sender.close()
+
+        parts.append(await receiver.receive_some())
+
+    assert parts == [b"ab", b"cde", b"\n", b""]
+
+
+async def test_a_sender_waits_for_its_reader() -> None:
+    sender, receiver = line_pipe()
+    done = []
+
+    async def send() -> None:
+        await sender.send_all(b"x")
+        done.append("sent")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        await wait_all_tasks_blocked()
+        before = list(done)
+
+        await receiver.receive_some()
+
+    assert (before, done) == ([], ["sent"])
+
+
+async def test_a_sender_without_a_reader_is_told() -> None:
+    sender, receiver = line_pipe()
+    receiver.close()
+
+    with pytest.raises(trio.BrokenResourceError):
+        await sender.send_all(b"x")

@@ -1,0 +1,512 @@
+"""Logins: a whole flow against the SDK's own authorization server, and servers that cheat."""
+
+import logging
+import socket
+import stat
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+import trio
+
+from capd.adapters.servers.http.browser import opened_with
+from capd.adapters.servers.http.logins import LoginFailedError, Logins, log_in
+from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd.core.errors import CapdError
+
+from .conftest import Start
+from .rig import PATIENCE, Exchange, Json, Site, logins_in, talking
+
+Show = Callable[[str], Awaitable[None]]
+NO_PKCE = (
+    "cheat: the login failed: its authorization server does not say that it supports PKCE"
+    " with S256, and without that a stolen code is as good as a login"
+)
+
+
+async def browser(url: str) -> None:
+    """Follow a login page to its end, as a browser would."""
+    async with httpx2.AsyncClient(follow_redirects=True) as client:
+        assert (await client.get(url)).status_code == 200
+
+
+def answering(**answer: str) -> Show:
+    """Return a browser that goes straight back with an answer of its own."""
+
+    async def show(url: str) -> None:
+        query = parse_qs(urlsplit(url).query)
+        async with httpx2.AsyncClient() as client:
+            params = {**answer, "state": query["state"][0]}
+            await client.get(query["redirect_uri"][0], params=params)
+
+    return show
+
+
+async def nobody(url: str) -> None:
+    raise AssertionError(f"{url} was shown")
+
+
+async def ask(base: str, path: str, method: str = "POST") -> Json:
+    async with httpx2.AsyncClient() as client:
+        answer: Json = (await client.request(method, base + path)).json()
+        return answer
+
+
+@pytest.fixture
+def guarded(sdk_site: Start) -> tuple[str, RemoteSpec]:
+    base = sdk_site("login")
+    return base, RemoteSpec("guarded", f"{base}/mcp")
+
+
+async def test_a_login_lets_calls_through_and_is_kept_for_its_owner_alone(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    _, spec = guarded
+    await log_in(spec, logins_in(tmp_path), browser)
+
+    async with talking(spec, logins_in(tmp_path)) as talk:  # as after a restart
+        await talk.shake_hands()
+        reply = await talk.call("echo", text="hi")
+
+    [file] = (tmp_path / "logins").iterdir()
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)]
+    assert (reply["result"]["content"][0]["text"], modes) == ("hi", [0o600, 0o700])
+
+
+async def test_two_calls_at_once_refresh_once(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    base, spec = guarded
+    logins = logins_in(tmp_path)
+    await log_in(spec, logins, browser)
+    before = (await ask(base, "/counts", "GET"))["refreshed"]
+    async with talking(spec, logins) as one, talking(spec, logins) as other:
+        await one.shake_hands()
+        await other.shake_hands()
+        await ask(base, "/expire")
+
+        async with trio.open_nursery() as nursery:
+            for talk in (one, other, one):
+                params = {"name": "echo", "arguments": {"text": "hi"}}
+                nursery.start_soon(talk.request, "tools/call", params)
+        replies = [await one.hear(), await one.hear(), await other.hear()]
+
+    after = (await ask(base, "/counts", "GET"))["refreshed"]
+    assert ["result" in reply for reply in replies] == [True] * 3
+    assert after - before == 1
+
+
+async def test_a_refresh_token_that_is_worth_nothing_parks_the_server(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    base, spec = guarded
+    logins = logins_in(tmp_path)
+    await log_in(spec, logins, browser)
+    async with talking(spec, logins) as talk:
+        await talk.shake_hands()
+        await ask(base, "/expire?strict=yes")
+
+        reply = await talk.call("echo", text="hi")
+
+        loss = await talk.server.wait()
+    await ask(base, "/expire")
+    text = "wants a login (HTTP status 401): run: capd login guarded"
+    assert (str(loss), loss.is_parked) == (text, True)
+    assert reply["error"]["code"] == 4001
+
+
+async def test_without_a_login_the_server_is_parked_and_no_page_is_opened(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    _, spec = guarded
+    async with talking(spec, logins_in(tmp_path)) as talk:
+        await talk.request("initialize")
+        await talk.hear()
+
+        loss = await talk.server.wait()
+
+    text = "wants a login (HTTP status 401): run: capd login guarded"
+    assert (str(loss), loss.is_parked) == (text, True)
+
+
+async def test_the_page_that_is_shown_asks_for_all_that_protects_the_login(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    base, spec = guarded
+    shown: list[str] = []
+
+    async def show(url: str) -> None:
+        shown.append(url)
+        await browser(url)
+
+    await log_in(spec, logins_in(tmp_path), show)
+
+    query = {key: value for key, [value] in parse_qs(urlsplit(shown[0]).query).items()}
+    lengths = {key: len(query.pop(key)) >= 32 for key in ("state", "code_challenge", "client_id")}
+    redirect = urlsplit(query.pop("redirect_uri"))
+    assert query == {
+        "response_type": "code",
+        "code_challenge_method": "S256",
+        "resource": f"{base}/mcp",
+    }
+    assert (redirect.scheme, redirect.hostname, redirect.path) == ("http", "127.0.0.1", "/callback")
+    assert lengths == {"state": True, "code_challenge": True, "client_id": True}
+
+
+async def test_a_stranger_cannot_end_a_login(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    _, spec = guarded
+    statuses: list[int] = []
+
+    async def show(url: str) -> None:
+        [redirect] = parse_qs(urlsplit(url).query)["redirect_uri"]
+        async with httpx2.AsyncClient() as client:
+            statuses.extend(
+                [
+                    (await client.get(redirect + query)).status_code
+                    for query in ("", "?code=x", "?code=x&state=wrong", "?error=x&state=")
+                ]
+            )
+        await browser(url)
+
+    await log_in(spec, logins_in(tmp_path), show)
+
+    assert statuses == [404] * 4
+
+
+async def test_a_login_that_nobody_completes_ends(
+    guarded: tuple[str, RemoteSpec], tmp_path: Path
+) -> None:
+    async def show(_: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with pytest.raises(LoginFailedError) as failed:
+        await log_in(guarded[1], logins_in(tmp_path), show, timeout=0.5)
+
+    assert str(failed.value) == "guarded: nobody logged in within 0.5 s"
+
+
+class Cheat:
+    """A server that wants a login, and an authorization server that is not what it should be."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.metadata: Json = {
+            "issuer": site.base,
+            "authorization_endpoint": f"{site.base}/authorize",
+            "token_endpoint": f"{site.base}/token",
+            "registration_endpoint": f"{site.base}/register",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+        self.servers = [site.base]
+        site.paths |= {
+            "/mcp": lambda exchange: exchange.answer(b"", status=401),
+            "/.well-known/oauth-protected-resource/mcp": lambda exchange: exchange.answer(
+                {"resource": f"{site.base}/mcp", "authorization_servers": self.servers}
+            ),
+            "/.well-known/oauth-authorization-server": lambda exchange: exchange.answer(
+                self.metadata
+            ),
+            "/register": lambda exchange: exchange.answer(
+                {**exchange.message, "client_id": "c"}, status=201
+            ),
+            "/token": lambda exchange: exchange.answer(
+                {"access_token": "sesame", "token_type": "Bearer"}
+            ),
+        }
+
+    async def refusal(self, folder: Path, show: Show = nobody) -> str:
+        spec = RemoteSpec("cheat", f"{self.site.base}/mcp", {"x-key": "sesame"})
+        with pytest.raises(LoginFailedError) as failed:
+            await log_in(spec, logins_in(folder), show, timeout=20)
+        assert not (folder / "logins").exists()
+        return str(failed.value)
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "data:text/html,x"])
+async def test_a_login_page_that_is_none_is_not_shown(url: str, site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["authorization_endpoint"] = url
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == NO_PKCE  # the SDK takes metadata with such an address for none at all
+
+
+async def test_a_login_page_without_tls_elsewhere_is_not_shown(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["authorization_endpoint"] = "http://93.184.215.14/authorize"
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == "cheat names a login page that is not an https address"
+
+
+@pytest.mark.parametrize("methods", [None, [], ["plain"]])
+async def test_an_authorization_server_without_pkce_is_refused(
+    methods: list[str] | None, site: Site, tmp_path: Path
+) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["code_challenge_methods_supported"] = methods
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == NO_PKCE
+
+
+async def test_metadata_of_another_issuer_is_refused(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["issuer"] = "https://honest.example"
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == "cheat: the login failed: Authorization server metadata issuer mismatch"
+
+
+async def test_an_answer_from_another_issuer_is_refused(site: Site, tmp_path: Path) -> None:
+    refusal = await Cheat(site).refusal(tmp_path, answering(code="x", iss="https://honest.example"))
+
+    assert refusal == "cheat: the login failed: Authorization response iss mismatch"
+    assert "POST /token" not in site.asked()
+
+
+async def test_an_answer_that_says_no_ends_the_login(site: Site, tmp_path: Path) -> None:
+    refusal = await Cheat(site).refusal(tmp_path, answering(error="access_denied"))
+
+    text = "cheat: the login failed: the authorization server says 'access_denied'"
+    assert refusal == text
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        ("https://10.0.0.1", "in a private network, where it is not itself"),
+        ("https://169.254.169.254", "in a link-local network, where it is not itself"),
+        ("http://93.184.215.14", "that is not an https address"),
+    ],
+)
+async def test_an_authorization_server_in_a_strange_network_is_not_asked(
+    server: str, reason: str, site: Site, tmp_path: Path
+) -> None:
+    cheat = Cheat(site)
+    cheat.servers = [server]
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == f"cheat names an authorization server {reason}"
+
+
+class Names(trio.abc.HostnameResolver):
+    """A resolver that knows one name, and counts who asks for it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(host.decode() if isinstance(host, bytes) else host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", int(port)))]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
+        raise NotImplementedError
+
+
+async def test_an_address_is_connected_to_as_it_was_checked(site: Site, tmp_path: Path) -> None:
+    names = Names()
+    trio.socket.set_custom_hostname_resolver(names)
+    cheat = Cheat(site)
+    cheat.servers = [f"http://login.test:{site.port}"]
+    cheat.metadata |= {
+        "issuer": cheat.servers[0],
+        "registration_endpoint": f"{cheat.servers[0]}/register",
+        "code_challenge_methods_supported": None,
+    }
+
+    await cheat.refusal(tmp_path)
+
+    hosts = [headers["host"] for *_, headers, _ in site.journal]
+    assert hosts.count(f"login.test:{site.port}") == 2
+    assert names.asked == ["login.test"] * 2  # a second look-up could be told something else
+
+
+async def test_discovery_is_not_redirected_elsewhere(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    with Site() as canary:
+        for path in list(site.paths):
+            if path.startswith("/.well-known"):
+                site.paths[path] = lambda exchange: exchange.answer(
+                    b"", status=302, location=f"{canary.base}/latest"
+                )
+
+        await cheat.refusal(tmp_path)
+
+        assert canary.asked() == []
+
+
+async def test_discovery_that_goes_round_in_circles_ends(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    path = "/.well-known/oauth-protected-resource/mcp"
+    site.paths[path] = lambda exchange: exchange.answer(b"", status=302, location=path)
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == "cheat redirects more than 3 times"
+    assert site.asked().count(f"GET {path}") == 4
+
+
+async def test_metadata_without_end_is_refused(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["more"] = "x" * (2 << 20)
+
+    refusal = await cheat.refusal(tmp_path)
+
+    assert refusal == f"cheat answered with more than {1 << 20} bytes"
+
+
+async def test_a_users_headers_go_to_the_server_alone(site: Site, tmp_path: Path) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["code_challenge_methods_supported"] = None
+
+    await cheat.refusal(tmp_path)
+
+    told = {path for _, path, headers, _ in site.journal if "x-key" in headers}
+    assert told == {"/mcp"}
+
+
+async def test_an_authorization_server_that_is_down_parks_nobody(
+    site: Site, tmp_path: Path
+) -> None:
+    def serve(exchange: Exchange) -> None:
+        is_known = exchange.headers.get("authorization") == "Bearer sesame"
+        exchange.reply({}) if is_known else exchange.answer(b"", status=401)
+
+    Cheat(site)
+    spec = RemoteSpec("cheat", f"{site.base}/mcp")
+    logins = logins_in(tmp_path)
+    site.paths["/token"] = lambda exchange: exchange.answer(
+        {"access_token": "stale", "token_type": "bearer", "refresh_token": "r"}
+    )
+    await log_in(spec, logins, answering(code="x"))
+    site.paths |= {"/mcp": serve, "/token": lambda exchange: exchange.answer(b"", status=503)}
+    async with talking(spec, logins) as talk:
+        refused = await talk.ask("tools/list")
+        site.paths["/token"] = lambda exchange: exchange.answer(
+            {"access_token": "sesame", "token_type": "bearer"}
+        )
+
+        served = await talk.ask("tools/list")
+
+        assert (refused["error"]["code"], served["result"]) == (4001, {})
+        assert not talk.server.is_parked
+
+
+async def test_requests_that_are_refused_together_refresh_once(site: Site, tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def serve(exchange: Exchange) -> None:
+        if exchange.headers.get("authorization") == "Bearer stale":
+            together.wait(PATIENCE)
+            exchange.answer(b"", status=401)
+        else:
+            exchange.reply({})
+
+    Cheat(site)
+    spec = RemoteSpec("cheat", f"{site.base}/mcp")
+    logins = logins_in(tmp_path)
+    site.paths["/token"] = lambda exchange: exchange.answer(
+        {"access_token": "stale", "token_type": "bearer", "refresh_token": "r"}
+    )
+    await log_in(spec, logins, answering(code="x"))
+    site.paths |= {
+        "/mcp": serve,
+        "/token": lambda exchange: exchange.answer(
+            {"access_token": "sesame", "token_type": "bearer", "refresh_token": "once"}
+        ),
+    }
+    replies: list[Json] = []
+
+    async def talk_once() -> None:
+        async with talking(spec, logins) as talk:
+            replies.append(await talk.ask("tools/list"))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(talk_once)
+
+    refreshes = [content for _, path, _, content in site.journal if path == "/token"][1:]
+    assert [reply["result"] for reply in replies] == [{}, {}, {}]
+    assert len(refreshes) == 1
+
+
+async def test_a_browser_gets_the_address_as_one_argument(tmp_path: Path) -> None:
+    file = tmp_path / "argument"
+    opener = ("sh", "-c", f'printf %s "$1" > {file}', "sh")
+    url = "https://h/?a=1&b=$(touch x);c='d'"
+
+    await opened_with(opener, {"PATH": "/usr/bin:/bin"})(url)
+
+    assert file.read_text() == url
+
+
+@pytest.mark.parametrize(
+    ("opener", "text"),
+    [
+        ("false", "false did not open the browser"),
+        ("/no/such", "/no/such cannot be run: No such file or directory"),
+    ],
+)
+async def test_a_browser_that_does_not_open_is_told(opener: str, text: str) -> None:
+    with pytest.raises(CapdError) as failed:
+        await opened_with((opener,), {"PATH": "/usr/bin:/bin"})("https://h/")
+
+    assert str(failed.value) == text
+
+
+async def test_a_login_shows_no_secret(guarded: tuple[str, RemoteSpec], tmp_path: Path) -> None:
+    logins = logins_in(tmp_path)
+    await log_in(guarded[1], logins, browser)
+    [file] = (tmp_path / "logins").iterdir()
+
+    shown = repr([logins.of(guarded[1])._kept, logins.of(guarded[1])._kept.record])
+
+    assert "access-" in file.read_text()
+    assert "access-" not in shown
+
+
+class Log(logging.Handler):
+    """What reaches the daemon's standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.names: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.names.append(record.name)
+
+
+async def test_the_libraries_log_nothing_of_a_login(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log()
+    monkeypatch.setattr(logging.root, "handlers", [log])
+    monkeypatch.setattr(logging.root, "level", 1)
+    cheat = Cheat(site)
+    cheat.metadata["issuer"] = "https://honest.example"
+
+    await cheat.refusal(tmp_path)
+
+    assert log.names == []
+
+
+async def test_logging_out_forgets(guarded: tuple[str, RemoteSpec], tmp_path: Path) -> None:
+    logins: Logins = logins_in(tmp_path)
+    await log_in(guarded[1], logins, browser)
+
+    await logins.of(guarded[1]).forget()
+
+    assert list((tmp_path / "logins").iterdir()) == []

@@ -1,0 +1,522 @@
+"""What becomes of a request when the remote server does not play along."""
+
+import gzip
+import json
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from capd.adapters.servers.http import remote_server
+from capd.adapters.servers.http.remote_server import BadAddressError, connected
+from capd.adapters.servers.http.remote_spec import RemoteSpec
+
+from .rig import PATIENCE, Exchange, Json, Site, Talk, closed_port, failure, logins_in, talking
+
+SLOW = 0.3
+OWN_HEADER = (
+    "refused the Authorization header that its definition gives it (HTTP status {}):"
+    " correct that header"
+)
+
+
+@asynccontextmanager
+async def at(site: Site, folder: Path, **more: Any) -> AsyncIterator[Talk]:
+    spec = RemoteSpec("far", f"{site.base}/mcp", **more)
+    async with talking(spec, logins_in(folder)) as talk:
+        yield talk
+
+
+def served(site: Site, serve: Callable[[Exchange], None]) -> None:
+    """Answer a handshake in session `s1`, and leave the rest to `serve`."""
+
+    def both(exchange: Exchange) -> None:
+        if exchange.command == "POST" and exchange.message.get("method") == "initialize":
+            exchange.reply({"protocolVersion": "2025-06-18"}, mcp_session_id="s1")
+        elif exchange.command == "POST" and "id" not in exchange.message:
+            exchange.answer(b"", status=202)
+        elif exchange.command == "POST":
+            serve(exchange)
+        else:
+            exchange.answer(b"", status=405)
+            site.listened.set()
+
+    site.paths["/mcp"] = both
+
+
+async def test_a_request_to_nobody_is_told_as_not_sent(tmp_path: Path) -> None:
+    with closed_port() as port:
+        spec = RemoteSpec("far", f"http://127.0.0.1:{port}/mcp?key=sesame")
+        async with talking(spec, logins_in(tmp_path)) as talk:
+            reply = await talk.ask("tools/list")
+
+    assert reply == failure(1, 4001, "cannot be reached (Connection refused)")
+
+
+@pytest.mark.parametrize(
+    ("serve", "what"),
+    [
+        (lambda exchange: exchange.answer(b"oops", status=503), "answered with HTTP status 503"),
+        (
+            lambda exchange: exchange.answer(b"", status=202),
+            "accepted the request, but will not answer it",
+        ),
+        (
+            lambda exchange: exchange.answer(b"<html>", kind="text/html"),
+            "answered with neither JSON nor events",
+        ),
+        (
+            lambda exchange: exchange.answer({"jsonrpc": "2.0", "method": "notifications/x"}),
+            "gave an answer that is none to this request",
+        ),
+        (
+            lambda exchange: exchange.connection.shutdown(2),
+            "did not answer (what it sent is not HTTP, or the connection was closed)",
+        ),
+        (lambda exchange: exchange.begin_events(), "closed the stream without an answer"),
+    ],
+)
+async def test_what_may_have_run_is_told_as_such(
+    serve: Callable[[Exchange], None], what: str, site: Site, tmp_path: Path
+) -> None:
+    served(site, serve)
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    assert reply == failure(2, 4002, what)
+
+
+async def test_a_failed_request_harms_no_other(site: Site, tmp_path: Path) -> None:
+    def serve(exchange: Exchange) -> None:
+        if exchange.message["method"] == "bad":
+            exchange.answer(b"", status=500)
+        else:
+            exchange.reply({})
+
+    served(site, serve)
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await talk.ask("bad")
+
+        reply = await talk.ask("good")
+
+    assert reply == {"jsonrpc": "2.0", "id": 3, "result": {}}
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
+async def test_a_servers_own_error_is_passed_on_as_it_is(
+    status: int, site: Site, tmp_path: Path
+) -> None:
+    error = {"code": -32000, "message": "no", "data": {"why": [1, None, "ü"]}, "more": 1}
+    site.paths["/mcp"] = lambda exchange: exchange.answer(
+        {"jsonrpc": "2.0", "id": None, "error": error}, status=status
+    )
+    async with at(site, tmp_path) as talk:
+        reply = await talk.ask("tools/list")
+
+    assert reply == {"jsonrpc": "2.0", "id": 1, "error": error}
+
+
+async def test_a_result_is_passed_on_byte_for_byte(site: Site, tmp_path: Path) -> None:
+    result = (
+        rb'{"big":123456789012345678901234567890,"f":1.10,"e":1E+2,"s":"\ud83d\ude42\u00e9","s":0}'
+    )
+    served(
+        site,
+        lambda exchange: exchange.answer(
+            b'{\r\n "jsonrpc": "2.0",\n "id": 2, "extra": true,\n "result": ' + result + b"\n}\n"
+        ),
+    )
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await talk.request("tools/call")
+
+        await talk.hear()
+
+    wanted = b'{   "jsonrpc": "2.0",  "id": 2, "extra": true,  "result": ' + result + b" }"
+    assert talk.raw[-1] == wanted
+
+
+async def test_a_request_is_sent_byte_for_byte(site: Site, tmp_path: Path) -> None:
+    served(site, lambda exchange: exchange.reply({}))
+    line = (
+        rb'{"jsonrpc":"2.0","id":9,"method":"x","params":{"n":12345678901234567890123,"f":1.0,'
+        rb'"s":"\ud83d\ude42"},"unknown":[1e400]}'
+    )
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await talk.send(line)
+
+        await talk.reply(9)
+
+    assert line in [content for *_, content in site.journal]
+
+
+async def test_a_request_that_nobody_can_read_is_answered(site: Site, tmp_path: Path) -> None:
+    async with at(site, tmp_path) as talk:
+        await talk.send(b'{"jsonrpc":"2.0","id":5,"method":"x","params":{]}')
+
+        reply = await talk.reply(5)
+
+    assert (reply["error"]["code"], site.journal) == (4001, [])
+
+
+async def test_a_request_that_is_too_large_is_answered(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_server, "LINE_CAP_BYTES", 1000)
+    line = b'{"jsonrpc":"2.0","id":5,"method":"x","params":{"long":"%s"}}' % (b"x" * 9000)
+    async with at(site, tmp_path) as talk:
+        await talk.send(line)
+
+        reply = await talk.reply(5)
+
+    assert reply == failure(5, 4001, f"was not asked: {len(line)} bytes are too many")
+
+
+async def test_each_message_of_a_batch_becomes_a_line(site: Site, tmp_path: Path) -> None:
+    note: Json = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+    reply: Json = {"jsonrpc": "2.0", "id": 2, "result": {}}
+    served(site, lambda exchange: exchange.answer(json.dumps([note, reply]).encode()))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        await talk.ask("tools/call")
+
+    assert talk.heard[1:] == [note, reply]
+
+
+async def test_a_session_that_the_server_forgot_ends_the_connection(
+    site: Site, tmp_path: Path
+) -> None:
+    served(site, lambda exchange: exchange.answer(b"", status=404))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+        loss = await talk.server.wait()
+    text = "has ended this session (HTTP status 404)"
+    assert (reply, str(loss), loss.is_parked) == (failure(2, 4001, text), text, False)
+
+
+async def test_a_session_is_named_in_each_request_and_ended_at_the_end(
+    site: Site, tmp_path: Path
+) -> None:
+    served(site, lambda exchange: exchange.reply({}))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+        await trio.to_thread.run_sync(site.listened.wait, PATIENCE)
+
+        await talk.server.stop()
+
+    journal = {
+        (command, headers.get("mcp-session-id"), headers.get("mcp-protocol-version"))
+        for command, _, headers, _ in site.journal
+    }
+    assert journal == {
+        ("POST", None, None),
+        ("POST", "s1", "2025-06-18"),
+        ("GET", "s1", "2025-06-18"),
+        ("DELETE", "s1", "2025-06-18"),
+    }
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ({}, "wants a login (HTTP status {}): run: capd login far"),
+        ({"auth": "none"}, "wants credentials (HTTP status {}): put them into its headers"),
+        (
+            {"headers": {"Authorization": "Bearer sesame"}},
+            OWN_HEADER,
+        ),
+    ],
+)
+async def test_a_server_that_lets_nobody_in_is_parked(
+    status: int, more: Json, advice: str, site: Site, tmp_path: Path
+) -> None:
+    site.paths["/mcp"] = lambda exchange: exchange.answer(b"", status=status)
+    async with at(site, tmp_path, **more) as talk:
+        await talk.request("initialize")
+
+        loss = await talk.server.wait() if await talk.hear() else None
+
+        assert (str(loss), talk.server.is_parked) == (advice.format(status), True)
+    assert site.asked() == ["POST /mcp"]
+
+
+async def test_a_cut_stream_is_resumed_after_its_last_event(site: Site, tmp_path: Path) -> None:
+    def resumed(exchange: Exchange) -> None:
+        exchange.begin_events()
+        exchange.event({"jsonrpc": "2.0", "id": 2, "result": {"whole": True}})
+
+    def serve(exchange: Exchange) -> None:
+        if exchange.command == "POST" and exchange.message.get("method") == "initialize":
+            exchange.reply({"protocolVersion": "2025-11-25"})
+        elif exchange.command == "POST" and "id" not in exchange.message:
+            exchange.answer(b"", status=202)
+        elif exchange.command == "POST":
+            exchange.begin_events()
+            exchange.event(b"", id="e7", retry="0")
+        else:
+            resumed(exchange)
+
+    site.paths["/mcp"] = serve
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    gets = [headers["last-event-id"] for command, _, headers, _ in site.journal if command == "GET"]
+    assert (reply["result"], gets) == ({"whole": True}, ["e7"])
+
+
+async def test_a_stream_that_cannot_be_resumed_is_given_up(site: Site, tmp_path: Path) -> None:
+    def begin(exchange: Exchange) -> None:
+        exchange.begin_events()
+        exchange.event(b"", id="e7", retry="0")
+
+    served(site, begin)
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    assert reply == failure(2, 4002, "closed the stream without an answer")
+
+
+async def test_endless_events_without_news_are_given_up(site: Site, tmp_path: Path) -> None:
+    def sse_forever(exchange: Exchange) -> None:
+        exchange.begin_events()
+        while not site.closing.wait(0.02):
+            exchange.raw(b": still here\n\n")
+
+    served(site, lambda exchange: quietly(sse_forever, exchange))
+    async with at(site, tmp_path, idle_timeout=SLOW) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    assert reply == failure(2, 4002, "sent nothing for 0.3 s")
+
+
+def quietly(serve: Callable[[Exchange], None], exchange: Exchange) -> None:
+    """Serve until the other end has had enough."""
+    try:
+        serve(exchange)
+    except OSError:
+        exchange.close_connection = True
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+async def test_a_gzip_bomb_is_not_unpacked(
+    layers: int, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from capd.adapters.servers.http import guarded_client
+
+    monkeypatch.setattr(guarded_client.Answer.read, "__defaults__", (1 << 20,))
+    bomb = gzip.compress(bytes(8 << 20))
+    encoding = "gzip"
+    if layers == 2:
+        bomb, encoding = gzip.compress(bomb), "gzip, gzip"
+    served(site, lambda exchange: exchange.answer(bomb, content_encoding=encoding))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    how = {
+        1: f"answered with more than {1 << 20} bytes",
+        2: "answered in an encoding that it was not asked for",
+    }[layers]
+    assert reply == failure(2, 4002, how)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_compressed_answer_is_read(encoding: str, site: Site, tmp_path: Path) -> None:
+    text = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"long": "x" * 3_000_000}}).encode()
+    packed = gzip.compress(text) if encoding == "gzip" else zlib.compress(text)
+    served(site, lambda exchange: exchange.answer(packed, content_encoding=encoding))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        await talk.ask("tools/call")
+
+    assert talk.raw[-1] == text
+
+
+async def test_an_event_of_many_megabytes_is_passed_on(site: Site, tmp_path: Path) -> None:
+    text = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"long": "x" * (40 << 20)}}).encode()
+
+    def serve(exchange: Exchange) -> None:
+        exchange.begin_events()
+        exchange.event(text)
+
+    served(site, serve)
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        await talk.ask("tools/call")
+
+    assert len(talk.raw[-1]) == len(text)
+
+
+async def test_absurd_headers_are_refused(site: Site, tmp_path: Path) -> None:
+    served(site, lambda exchange: exchange.reply({}, x_much="x" * 40_000, x_more="y" * 40_000))
+    async with at(site, tmp_path) as talk:
+        await talk.shake_hands()
+
+        reply = await talk.ask("tools/call")
+
+    assert reply == failure(2, 4003, "answers with more than 65536 bytes of headers")
+
+
+async def test_a_redirect_to_elsewhere_is_not_followed(site: Site, tmp_path: Path) -> None:
+    with Site() as canary:
+        site.paths["/mcp"] = lambda exchange: exchange.answer(
+            b"", status=307, location=f"{canary.base}/latest/meta-data"
+        )
+        async with at(site, tmp_path, headers={"x-key": "sesame"}) as talk:
+            reply = await talk.ask("tools/call")
+
+        assert canary.asked() == []
+    assert reply == failure(
+        1,
+        4003,
+        "redirects elsewhere (HTTP 307), which is not followed:"
+        " put the address that it means into its definition",
+    )
+
+
+async def test_a_redirect_within_the_server_is_followed(site: Site, tmp_path: Path) -> None:
+    site.paths["/mcp"] = lambda exchange: exchange.answer(b"", status=307, location="/mcp/")
+    site.paths["/mcp/"] = lambda exchange: exchange.reply({})
+    async with at(site, tmp_path) as talk:
+        reply = await talk.ask("tools/call")
+
+    assert reply == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+async def test_redirects_in_a_circle_end_after_three(site: Site, tmp_path: Path) -> None:
+    site.paths["/mcp"] = lambda exchange: exchange.answer(b"", status=308, location="/mcp")
+    async with at(site, tmp_path) as talk:
+        reply = await talk.ask("tools/call")
+
+    assert reply == failure(1, 4003, "redirects more than 3 times")
+    assert len(site.journal) == 4
+
+
+async def test_a_proxy_of_the_environment_is_used(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", site.base)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    site.paths["http://far.example/mcp"] = lambda exchange: exchange.reply({})
+    async with talking(RemoteSpec("far", "http://far.example/mcp"), logins_in(tmp_path)) as talk:
+        reply = await talk.ask("tools/list")
+
+    assert reply == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+async def test_a_server_of_the_older_transport_is_recognised(site: Site, tmp_path: Path) -> None:
+    replies: list[Json] = []
+
+    def stream(exchange: Exchange) -> None:
+        if exchange.command == "POST":
+            exchange.answer(b"", status=405)
+            return
+        exchange.begin_events()
+        exchange.event(b"/messages?s=1", event="endpoint")
+        while not site.closing.wait(0.01):
+            while replies:
+                exchange.event(replies.pop())
+
+    def take(exchange: Exchange) -> None:
+        replies.append({"jsonrpc": "2.0", "id": exchange.message["id"], "result": {"old": True}})
+        exchange.answer(b"Accepted", status=202)
+
+    site.paths |= {"/mcp": stream, "/messages": take}
+    async with at(site, tmp_path) as talk:
+        reply = await talk.ask("initialize")
+
+    assert reply == {"jsonrpc": "2.0", "id": 1, "result": {"old": True}}
+
+
+async def test_a_message_endpoint_on_another_server_is_refused(site: Site, tmp_path: Path) -> None:
+    with Site() as canary:
+
+        def stream(exchange: Exchange) -> None:
+            exchange.begin_events()
+            exchange.event(f"{canary.base}/messages".encode(), event="endpoint")
+            site.closing.wait(5)
+
+        site.paths["/mcp"] = stream
+        async with at(site, tmp_path, transport="sse") as talk:
+            loss = await talk.server.wait()
+
+        assert (str(loss), canary.asked()) == ("names an endpoint on another server", [])
+
+
+async def test_a_refusal_by_http_alone_is_told_with_its_status(site: Site, tmp_path: Path) -> None:
+    site.paths["/mcp"] = lambda exchange: exchange.answer(b"nope", status=404)
+    async with at(site, tmp_path) as talk:
+        reply = await talk.ask("server/discover")
+
+    error = {
+        "code": -32601,
+        "message": "far answered with HTTP status 404",
+        "data": {"capd": "http_status", "status": 404},
+    }
+    assert reply == {"jsonrpc": "2.0", "id": 1, "error": error}
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "text"),
+    [
+        ("file:///etc/passwd", {}, "far has a URL that is neither http:// nor https://"),
+        ("http://a b:c/", {}, "far has a URL that is none"),
+        (
+            "http://localhost/",
+            {"x-key": "sesame\r\nx: y"},
+            "the header x-key of far has a value with characters that HTTP refuses",
+        ),
+        ("http://localhost/", {"x key": "v"}, "far has a header with the impossible name 'x key'"),
+    ],
+)
+async def test_a_definition_that_cannot_work_is_refused_without_its_secrets(
+    url: str, headers: dict[str, str], text: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadAddressError) as refused:
+        async with connected(RemoteSpec("far", url, headers), logins_in(tmp_path)):
+            pass
+
+    assert str(refused.value) == text
+
+
+def test_a_spec_shows_no_secret() -> None:
+    spec = RemoteSpec("far", "https://h/?key=sesame", {"x-key": "sesame"})
+
+    shown = repr(spec)
+
+    assert "sesame" not in shown
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(
+    site: Site, tmp_path: Path, self_signed: ssl.SSLContext
+) -> None:
+    site._server.socket = self_signed.wrap_socket(site._server.socket, server_side=True)
+    spec = RemoteSpec("far", f"https://localhost:{site.port}/mcp")
+    async with talking(spec, logins_in(tmp_path)) as talk:
+        reply = await talk.ask("tools/list")
+
+    assert reply["error"]["message"].startswith("cannot be reached (its certificate is not")
+    assert (reply["error"]["code"], site.journal) == (4001, [])
