@@ -279,6 +279,20 @@ def reload(*, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("server")
+@click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
+def login(*, server: str, no_browser: bool) -> None:
+    """Log in at a server that is reached by URL."""
+    opened = _ask("login", name=server)
+    address = str(opened["open"])
+    click.echo(f"Open this address to log in at {server}:\n\n  {tables.printable(address)}\n")
+    if not no_browser:
+        click.launch(address)
+    _ask("login_wait", ticket=opened["ticket"])
+    click.echo(f"Logged in at {server}.")
+
+
+@cli.command()
 @_json_option
 def stop(*, as_json: bool) -> None:
     """Stop the daemon."""

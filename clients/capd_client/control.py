@@ -20,9 +20,9 @@ _READ_BYTES = 256 * 1024
 _CONNECT_TIMEOUT = 5.0
 _CONNECT_PAUSE = 0.05
 _TIMEOUT = 30.0
-_LONG_TIMEOUT = 600.0
+_LONG_TIMEOUT = 660.0
 """A capability may install what it needs before it is on, and a tool may take its time."""
-_LONG = frozenset({"turn", "enable", "disable", "call", "reload"})
+_LONG = frozenset({"turn", "enable", "disable", "call", "login", "login_wait", "reload"})
 
 
 class DaemonDownError(Exception):

@@ -12,6 +12,8 @@ class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
     connection: int
     hello: Hello
     peer_pid: int
+    is_bare: bool = False
+    """Whether what is switched on is shown under its servers' own names, and nothing of capd's."""
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag="curator.opened"):

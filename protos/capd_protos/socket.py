@@ -13,7 +13,10 @@ LINK_PREFIX = b'{"capd":'
 """Every link frame starts with these bytes, so a splice can tell it without parsing."""
 
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
-"""A longer line is discarded and answered with `INVALID_REQUEST`."""
+"""A longer line of a client's is discarded and answered with `INVALID_REQUEST`."""
+
+DAEMON_LINE_LIMIT_BYTES = 257 * 1024 * 1024
+"""No line of the daemon's is longer: a server's line of 256 MiB, and what it is wrapped in."""
 
 HELLO_LIMIT_BYTES = 64 * 1024
 """A first line longer than this closes the connection."""
@@ -213,6 +216,18 @@ class EventParams(msgspec.Struct, frozen=True):
     topics: list[str] = []
 
 
+class LoginParams(msgspec.Struct, frozen=True):
+    """Params of `login`: a server that is reached by URL."""
+
+    name: str
+
+
+class LoginWaitParams(msgspec.Struct, frozen=True):
+    """Params of `login_wait`."""
+
+    ticket: int
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -230,6 +245,8 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "hook": HookParams,
     "call": CallParams,
     "events": EventParams,
+    "login": LoginParams,
+    "login_wait": LoginWaitParams,
     "reload": NoParams,
     "stop": NoParams,
 }

@@ -39,7 +39,7 @@ class ServerRefused(msgspec.Struct, frozen=True, tag="supervisor.refused"):
 
     name: ServerName
     code: str
-    """`cannot_start`, `backing_off`, `missing_secrets` or `unsupported_transport`."""
+    """`cannot_start`, `backing_off`, `parked`, `missing_secrets` or `unsupported_transport`."""
     message: str
     stderr: list[str] = []
 
@@ -77,7 +77,7 @@ class ServerEntry(msgspec.Struct, frozen=True):
     scope: str
     project: str
     state: str
-    """`starting`, `ready`, `lingering`, `stopping`, `backing_off` or `failed`."""
+    """`starting`, `ready`, `lingering`, `stopping`, `backing_off`, `failed` or `parked`."""
     pid: int
     leases: list[SessionKey]
     tools: int
@@ -125,6 +125,35 @@ class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_fa
     message: str
 
 
+class LogIn(msgspec.Struct, frozen=True, tag="supervisor.log_in"):
+    """Begin a person's login at a server that is reached by URL, and was asked for before."""
+
+    name: ServerName
+
+
+class LoginOpened(msgspec.Struct, frozen=True, tag="supervisor.login_opened"):
+    """The person has to open an address; ask `AwaitLogin` how it went."""
+
+    ticket: int
+    address: str
+
+
+class AwaitLogin(msgspec.Struct, frozen=True, tag="supervisor.await_login"):
+    """Wait for the end of a login."""
+
+    ticket: int
+
+
+class LoggedIn(msgspec.Struct, frozen=True, tag="supervisor.logged_in"):
+    """The login is kept, and used from here on."""
+
+
+class LoginFailed(msgspec.Struct, frozen=True, tag="supervisor.login_failed"):
+    """There is no login."""
+
+    message: str
+
+
 class ServerStarted(msgspec.Struct, frozen=True, tag="server.started"):
     """A server is ready."""
 
@@ -157,6 +186,8 @@ Request = (
     | ListServers
     | ListServerTools
     | InstallDependencies
+    | LogIn
+    | AwaitLogin
 )
 Reply = (
     ServerReady
@@ -166,5 +197,8 @@ Reply = (
     | ServerTools
     | DependenciesReady
     | DependenciesFailed
+    | LoginOpened
+    | LoggedIn
+    | LoginFailed
 )
 Event = ServerStarted | ServerExited | ServerToolsChanged

@@ -9,8 +9,9 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.actors.instance_records import InstanceRecord
 from capd.actors.starts import Starts, SupervisorSettings
-from capd.actors.supervisor import Instances, Supervisor, _Instance
+from capd.actors.supervisor import Instances, Supervisor
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.http.logins import Logins
 from capd.core.identity import InstanceKey
@@ -324,7 +325,7 @@ class Raced(Supervisor):
             key = instance.key
             if key not in self._instances:
                 session = SessionKey("b")
-                self._instances[key] = _Instance(
+                self._instances[key] = InstanceRecord(
                     key, instance.server, instance.project, session, ClientFacts()
                 )
                 self._carry_out(self._leases.acquire(key, session))

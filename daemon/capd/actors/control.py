@@ -50,6 +50,7 @@ TURN_TIMEOUT = 150.0
 MOST_REQUESTS = 256
 CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
+LOGIN_TIMEOUT = 700.0
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -179,6 +180,15 @@ class Control:
                 return {"schema": reports.SCHEMA, "stopping": True}
             case "hook":
                 return await self._hook(params, peer_pid)
+            case "login":
+                request = supervisor.LogIn(params.name)
+                opened = await self._login(request, supervisor.LoginOpened, ASK_TIMEOUT * 10)
+                document = {"schema": reports.SCHEMA, "ticket": opened.ticket}
+                return {**document, "open": opened.address}
+            case "login_wait":
+                request = supervisor.AwaitLogin(params.ticket)
+                await self._login(request, supervisor.LoggedIn, LOGIN_TIMEOUT)
+                return {"schema": reports.SCHEMA, "logged_in": True}
             case _:
                 return await self._session_result(method, params)
 
@@ -289,6 +299,13 @@ class Control:
             SUPERVISOR, supervisor.ListServers(), SUPERVISOR_REPLIES, ASK_TIMEOUT
         )
         assert isinstance(reply, supervisor.ServersListed)
+        return reply
+
+    async def _login(self, request: msgspec.Struct, expected: type[T], timeout: float) -> T:
+        reply = await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
+        if isinstance(reply, supervisor.LoginFailed):
+            raise MethodError(frames.REFUSED, reply.message)
+        assert isinstance(reply, expected)
         return reply
 
     async def _registry(self, request: msgspec.Struct, expected: type[T]) -> T:

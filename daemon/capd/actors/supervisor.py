@@ -6,7 +6,6 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 """
 
 import secrets
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from random import random
@@ -14,12 +13,13 @@ from random import random
 import structlog
 import trio
 
+from capd.actors.instance_records import InstanceRecord
+from capd.actors.login_desk import LoginDesk
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.installers import InstallFailedError, ensure_installed
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
-from capd.core.attempts import Attempts
 from capd.core.eras import is_stateless
 from capd.core.errors import CapdError, leaves
 from capd.core.identity import InstanceKey, instance_key
@@ -34,12 +34,9 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.registry import CatalogChanged
 from capd_protos.types import (
     ActorName,
-    ClientFacts,
     InstanceId,
     ServerIdentity,
     ServerSpec,
-    SessionKey,
-    ToolDefinition,
 )
 
 NAME = ActorName("supervisor")
@@ -55,48 +52,9 @@ log = structlog.get_logger(actor="supervisor")
 
 Instances = Handover[InstanceId, Instance]
 
-NOT_RUNNING = InstanceId("")
-
 # For the life of the process: a restarted actor must not give a number again that a session
 # still knows.
 _NUMBERS = count(1)
-
-
-@dataclass(slots=True, eq=False)
-class _Instance:
-    """One run of a server, and what is remembered of the runs before it."""
-
-    key: InstanceKey
-    server: ServerSpec
-    project: str
-    session: SessionKey
-    """Whose values are put in; equal for every holder by the key."""
-    client: ClientFacts
-    """Whom the next run meets: the client of the session that asked last."""
-    id: InstanceId = NOT_RUNNING
-    """Another one for each run."""
-    told: dict[SessionKey, InstanceId] = field(default_factory=dict)
-    """The run that each holder knows: it hears of a restart at its own next call."""
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    changed: trio.Event = field(default_factory=trio.Event)
-    run: ServerRun | None = None
-    ready_at: float | None = None
-    runs: int = 0
-    attempts: Attempts = field(default_factory=Attempts)
-    refusal: messages.ServerRefused | None = None
-
-    @property
-    def pid(self) -> int:
-        return self.run.pid if self.run is not None else 0
-
-    @property
-    def tools(self) -> list[ToolDefinition]:
-        return self.run.tools if self.run is not None else []
-
-    def tell(self) -> None:
-        """Wake whoever waits for this instance to settle."""
-        self.changed.set()
-        self.changed = trio.Event()
 
 
 class Supervisor:
@@ -115,8 +73,9 @@ class Supervisor:
         self._environments = environments
         self._settings = settings
         self._starts = starts
+        self._logins = LoginDesk(starts.logins)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
-        self._instances: dict[InstanceKey, _Instance] = {}
+        self._instances: dict[InstanceKey, InstanceRecord] = {}
         # Whether a server was met in the stateless era: it is not probed a second time.
         self._eras: dict[ServerIdentity, bool] = {}
         self._pepper = secrets.token_bytes(32)
@@ -141,12 +100,16 @@ class Supervisor:
                 self._carry_out(self._leases.release_session(request.session, now))
                 return messages.HoldsReleased()
             case messages.ListServers():
-                return messages.ServersListed([self._entry(i) for i in self._sorted()])
+                return messages.ServersListed(self._entries())
             case messages.ListServerTools():
                 instance = self._by_id(request.instance)
                 return messages.ServerTools(instance.tools if instance else [])
             case messages.InstallDependencies():
                 return await self._install(request)
+            case messages.LogIn():
+                return await self._log_in(request.name)
+            case messages.AwaitLogin():
+                return await self._logins.awaited(request.ticket)
 
     # Holds
 
@@ -162,7 +125,9 @@ class Supervisor:
         key = instance_key(server, request.project, session, values, self._pepper)
         known = self._instances.get(key)
         if known is None:
-            self._instances[key] = _Instance(key, server, request.project, session, request.client)
+            self._instances[key] = InstanceRecord(
+                key, server, request.project, session, request.client
+            )
         else:
             now = trio.current_time()
             is_down = self._leases.state(key) in {None, State.DOWN}
@@ -208,7 +173,7 @@ class Supervisor:
                 instance.scope.cancel()
         self._linger_changed.set()
 
-    async def _contained(self, instance: _Instance) -> None:
+    async def _contained(self, instance: InstanceRecord) -> None:
         await contained(f"server {instance.key.name}", self._serve, instance, log=log)
 
     async def _end_the_unheld(self) -> None:
@@ -228,7 +193,7 @@ class Supervisor:
 
     # One instance
 
-    async def _serve(self, instance: _Instance) -> None:
+    async def _serve(self, instance: InstanceRecord) -> None:
         """Run an instance from spawn to the end of its tree, and settle its lease."""
         problem: CapdError | None = CapdError("capd itself failed over it; its log says where")
         try:
@@ -243,7 +208,7 @@ class Supervisor:
             if trio.current_effective_deadline() != float("-inf"):
                 self._settle(instance, problem)
 
-    async def _serve_run(self, instance: _Instance) -> None:
+    async def _serve_run(self, instance: InstanceRecord) -> None:
         key = instance.key
         run = ServerRun(
             key.name,
@@ -252,6 +217,7 @@ class Supervisor:
             self._starts.redactor(instance.server, instance.session),
             project=instance.project,
             wants_stateless=self._wants_stateless(instance),
+            spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
         )
         instance.run = run
         instance.runs += 1
@@ -285,13 +251,13 @@ class Supervisor:
             self._running.take(instance.id)
             run.pid = 0
 
-    def _wants_stateless(self, instance: _Instance) -> bool:
+    def _wants_stateless(self, instance: InstanceRecord) -> bool:
         """Tell which era is tried first: the client's own, but what was seen of the server."""
         wanted = is_stateless(instance.client)
         # A run that failed may have failed over the probe.
         return wanted and self._eras.get(instance.key.identity, not instance.attempts.failures)
 
-    def _settle(self, instance: _Instance, problem: CapdError | None) -> None:
+    def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
         """Bring the lease to where the instance is: gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
@@ -310,7 +276,7 @@ class Supervisor:
         self._forget_old()
 
     def _failed(
-        self, instance: _Instance, problem: CapdError, reason: str, was_ready_at: float | None
+        self, instance: InstanceRecord, problem: CapdError, reason: str, was_ready_at: float | None
     ) -> None:
         now = trio.current_time()
         instance.attempts.failed(
@@ -347,16 +313,34 @@ class Supervisor:
             (installed if ran else present).append(dependency)
         return messages.DependenciesReady(installed, present)
 
+    # Logins
+
+    async def _log_in(self, name: str) -> messages.Reply:
+        known = [i for i in self._instances.values() if i.key.name == name]
+        remote = [i for i in known if i.server.transport != "stdio"]
+        if not remote:
+            why = "is a process here and needs none" if known else "was not asked for by anybody"
+            text = f"{name} {why}: a login is for a server that a capability reaches by URL"
+            return messages.LoginFailed(text)
+        instance = remote[-1]
+        spec = self._starts.remote_spec(instance.server, instance.session, instance.project)
+        return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
+
     # What is known
 
     def _new_id(self, server: ServerSpec) -> InstanceId:
         return InstanceId(f"{server.name}-{next(_NUMBERS)}")
 
-    def _by_id(self, instance_id: InstanceId) -> _Instance | None:
+    def _by_id(self, instance_id: InstanceId) -> InstanceRecord | None:
         return next((i for i in self._instances.values() if i.id == instance_id), None)
 
-    def _sorted(self) -> list[_Instance]:
-        return sorted(self._instances.values(), key=lambda i: (i.key.name, i.id))
+    def _entries(self) -> list[messages.ServerEntry]:
+        now = trio.current_time()
+        by_name = sorted(self._instances.values(), key=lambda i: (i.key.name, i.id))
+        return [
+            each.entry(self._leases.state(each.key), self._leases.holders(each.key), now)
+            for each in by_name
+        ]
 
     def _forget_old(self) -> None:
         """Keep what failed for the status, but not without bound."""
@@ -366,29 +350,3 @@ class Supervisor:
                 not instance.attempts.last_error or len(self._instances) > _MOST_RECORDS
             ):
                 del self._instances[key]
-
-    def _entry(self, instance: _Instance) -> messages.ServerEntry:
-        now = trio.current_time()
-        state = self._leases.state(instance.key)
-        if state in {None, State.DOWN}:
-            attempts = instance.attempts
-            is_waiting = attempts.wait(now) > 0 and not attempts.is_failed
-            name = "backing_off" if is_waiting else "failed"
-            name = "parked" if attempts.is_parked else name
-        else:
-            assert state is not None
-            name = state.value
-        return messages.ServerEntry(
-            name=instance.key.name,
-            identity=instance.key.identity,
-            instance=instance.id,
-            scope=instance.server.scope,
-            project=instance.project,
-            state=name,
-            pid=instance.pid,
-            leases=list(self._leases.holders(instance.key)),
-            tools=len(instance.tools),
-            restarts=max(0, instance.runs - 1),
-            uptime=now - instance.ready_at if instance.ready_at is not None else 0.0,
-            last_error=instance.attempts.last_error,
-        )

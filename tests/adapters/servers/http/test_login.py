@@ -13,10 +13,8 @@ import httpx2
 import pytest
 import trio
 
-from capd.adapters.servers.http.browser import opened_with
 from capd.adapters.servers.http.logins import LoginFailedError, Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
-from capd.core.errors import CapdError
 
 from .conftest import Start
 from .rig import PATIENCE, Exchange, Json, Site, logins_in, talking
@@ -441,30 +439,6 @@ async def test_requests_that_are_refused_together_refresh_once(site: Site, tmp_p
     refreshes = [content for _, path, _, content in site.journal if path == "/token"][1:]
     assert [reply["result"] for reply in replies] == [{}, {}, {}]
     assert len(refreshes) == 1
-
-
-async def test_a_browser_gets_the_address_as_one_argument(tmp_path: Path) -> None:
-    file = tmp_path / "argument"
-    opener = ("sh", "-c", f'printf %s "$1" > {file}', "sh")
-    url = "https://h/?a=1&b=$(touch x);c='d'"
-
-    await opened_with(opener, {"PATH": "/usr/bin:/bin"})(url)
-
-    assert file.read_text() == url
-
-
-@pytest.mark.parametrize(
-    ("opener", "text"),
-    [
-        ("false", "false did not open the browser"),
-        ("/no/such", "/no/such cannot be run: No such file or directory"),
-    ],
-)
-async def test_a_browser_that_does_not_open_is_told(opener: str, text: str) -> None:
-    with pytest.raises(CapdError) as failed:
-        await opened_with((opener,), {"PATH": "/usr/bin:/bin"})("https://h/")
-
-    assert str(failed.value) == text
 
 
 async def test_a_login_shows_no_secret(guarded: tuple[str, RemoteSpec], tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""What the supervisor knows of one instance, and of the runs before its last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from capd.adapters.servers.server_run import ServerRun
+from capd.core.attempts import Attempts
+from capd.core.identity import InstanceKey
+from capd.core.leases import State
+from capd_protos import supervisor as messages
+from capd_protos.types import ClientFacts, InstanceId, ServerSpec, SessionKey, ToolDefinition
+
+NOT_RUNNING = InstanceId("")
+
+
+@dataclass(slots=True, eq=False)
+class InstanceRecord:
+    """One run of a server, and what is remembered of the runs before it."""
+
+    key: InstanceKey
+    server: ServerSpec
+    project: str
+    session: SessionKey
+    """Whose values are put in; equal for every holder by the key."""
+    client: ClientFacts
+    """Whom the next run meets: the client of the session that asked last."""
+    id: InstanceId = NOT_RUNNING
+    """Another one for each run."""
+    told: dict[SessionKey, InstanceId] = field(default_factory=dict)
+    """The run that each holder knows: it hears of a restart at its own next call."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    changed: trio.Event = field(default_factory=trio.Event)
+    run: ServerRun | None = None
+    ready_at: float | None = None
+    runs: int = 0
+    attempts: Attempts = field(default_factory=Attempts)
+    refusal: messages.ServerRefused | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 where none runs."""
+        return self.run.pid if self.run is not None else 0
+
+    @property
+    def tools(self) -> list[ToolDefinition]:
+        """What it lists, none where it does not run."""
+        return self.run.tools if self.run is not None else []
+
+    def tell(self) -> None:
+        """Wake whoever waits for this instance to settle."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def entry(
+        self, state: State | None, holders: Sequence[SessionKey], now: float
+    ) -> messages.ServerEntry:
+        """Return the instance as the status shows it."""
+        if state in {None, State.DOWN}:
+            is_waiting = self.attempts.wait(now) > 0 and not self.attempts.is_failed
+            name = "backing_off" if is_waiting else "failed"
+            name = "parked" if self.attempts.is_parked else name
+        else:
+            assert state is not None
+            name = state.value
+        return messages.ServerEntry(
+            name=self.key.name,
+            identity=self.key.identity,
+            instance=self.id,
+            scope=self.server.scope,
+            project=self.project,
+            state=name,
+            pid=self.pid,
+            leases=list(holders),
+            tools=len(self.tools),
+            restarts=max(0, self.runs - 1),
+            uptime=now - self.ready_at if self.ready_at is not None else 0.0,
+            last_error=self.attempts.last_error,
+        )

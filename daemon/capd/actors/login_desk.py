@@ -1,0 +1,81 @@
+"""The supervisor's part that logs a person in at a server that is reached by URL.
+
+    opened: the address goes to the person ──they log in──> done
+       └──────────────── they do not, within ten minutes ──> failed
+
+A login begins by a person's own command and never by a server's wish (80 section 1.7).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import structlog
+import trio
+
+from capd.adapters.servers.http.logins import Logins, log_in
+from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd.core.errors import CapdError
+from capd_protos import supervisor as messages
+
+ADDRESS_TIMEOUT = 30.0
+MOST_LOGINS = 16
+
+log = structlog.get_logger(actor="supervisor")
+
+
+@dataclass(slots=True, eq=False)
+class _Login:
+    opened: trio.Event = field(default_factory=trio.Event)
+    done: trio.Event = field(default_factory=trio.Event)
+    address: str = ""
+    problem: str = ""
+
+
+class LoginDesk:
+    """The logins under way."""
+
+    def __init__(self, logins: Logins) -> None:
+        self._logins = logins
+        self._tickets = count(1)
+        self._under_way: dict[int, _Login] = {}
+
+    async def opened(
+        self, spec: RemoteSpec, nursery: trio.Nursery, on_success: Callable[[], None]
+    ) -> messages.LoginOpened | messages.LoginFailed:
+        """Begin a login; return the address that the person has to open."""
+        if len(self._under_way) >= MOST_LOGINS:
+            self._under_way.pop(next(iter(self._under_way)))
+        ticket = next(self._tickets)
+        login = self._under_way[ticket] = _Login()
+        nursery.start_soon(self._run, spec, login, on_success)
+        with trio.move_on_after(ADDRESS_TIMEOUT):
+            await login.opened.wait()
+        if login.problem or not login.address:
+            return messages.LoginFailed(login.problem or f"{spec.name} gives no address in time")
+        return messages.LoginOpened(ticket, login.address)
+
+    async def awaited(self, ticket: int) -> messages.LoggedIn | messages.LoginFailed:
+        """Return how a login went, once it is over."""
+        login = self._under_way.get(ticket)
+        if login is None:
+            return messages.LoginFailed("there is no such login under way")
+        await login.done.wait()
+        self._under_way.pop(ticket, None)
+        return messages.LoginFailed(login.problem) if login.problem else messages.LoggedIn()
+
+    async def _run(self, spec: RemoteSpec, login: _Login, on_success: Callable[[], None]) -> None:
+        async def show(address: str) -> None:
+            await trio.lowlevel.checkpoint()
+            login.address = address
+            login.opened.set()
+
+        try:
+            await log_in(spec, self._logins, show)
+            on_success()
+        except CapdError as error:
+            login.problem = str(error)
+            log.info("login_failed", server=spec.name, reason=str(error))
+        finally:
+            login.opened.set()
+            login.done.set()
