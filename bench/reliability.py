@@ -19,10 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+# In place of this folder, where this file would hide the package of its name.
+sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
-from reliability.world import MIB, Memory, Session, World, outcome
-from whole_daemon import Home
+from reliability.world import MIB, Memory, Session, World, outcome  # noqa: E402 - its path
+from whole_daemon import Home  # noqa: E402 - its path
 
 QUIET_CALLS = 1000
 LEAST_CALLS = 200

@@ -22,4 +22,6 @@ async def call_tool(
         members["arguments"] = msgspec.Raw(arguments)
     if meta:
         members["_meta"] = msgspec.Raw(meta)
-    return await lane.relay("tools/call", members, caller or CallHooks(), timeout=timeout)
+    result = await lane.relay("tools/call", members, caller or CallHooks(), timeout=timeout)
+    assert isinstance(result, bytes)
+    return result

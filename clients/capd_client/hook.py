@@ -3,6 +3,9 @@
 It reads the client's hook JSON from standard input and prints what that client understands. It
 never stands in an editor's way: after `BUDGET`, or whatever goes wrong, it ends with code 0 and
 says nothing (40-protocol, "Thin clients").
+
+Claude Code has a second hook, on the session's own connection, and that one speaks there: it has
+told both the session's id by its environment. What else reads Claude Code's settings has not.
 """
 
 import json
@@ -21,6 +24,16 @@ _LONGEST_INPUT_BYTES = 1 << 20
 
 
 def _claude(said: Mapping[str, Any]) -> dict[str, str]:
+    if "sessionId" in said:
+        # VS Code. Its session shall not be taken for one of Claude Code in the same project.
+        return {
+            "text": str(said.get("prompt", "")),
+            "client": "code",
+            "client_session": str(said["sessionId"]),
+            "project": str(said.get("cwd", "")),
+        }
+    if said.get("session_id") and said["session_id"] == os.environ.get("CLAUDE_CODE_SESSION_ID"):
+        return {"text": ""}
     return {
         "text": str(said.get("prompt", "")),
         "client": "claude",
@@ -44,6 +57,14 @@ def main(arguments: list[str]) -> int:
     """Serve one hook event; `arguments` are the client's name and the event's."""
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, BUDGET)
+    try:
+        return _serve(arguments)
+    finally:
+        # Python takes its handlers away before it ends: an alarm of that moment would kill.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _serve(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in CLIENTS:
         # A hook's standard error is shown by some clients, and this is the installer's mistake.
         sys.stderr.write(f"capd: hook takes one of {', '.join(CLIENTS)}\n")
@@ -51,8 +72,8 @@ def main(arguments: list[str]) -> int:
     read, written = CLIENTS[arguments[0]]
     try:
         said = json.loads(sys.stdin.buffer.read(_LONGEST_INPUT_BYTES))
-        params = read(said)
-        if not params["text"]:
+        params = read(said) if isinstance(said, dict) else {}
+        if not params.get("text"):
             return 0
         with Control(socket_path(os.environ, os.getuid()), client="hook") as control:
             context = control.call("hook", params).get("context", "")

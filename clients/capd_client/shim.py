@@ -11,8 +11,13 @@ the daemon. A request that may have run is never sent twice.
 Where there is no daemon it starts one, and where none can be started it stands in with a
 single tool that says why: an editor never finds a broken server.
 
+What an editor stands still for does not wait for a slow daemon: in any of these states a
+handshake is answered as a daemon has answered it before, a prompt hook with nothing to say;
+and unless up, a list with nothing for now, if the host is known to list again.
+
 Lines go through whole, so that a daemon which dies in the middle of one leaves no half line
-behind; both directions stop reading when the other side does not drain.
+behind: a result of 256 MiB costs as much memory here until the editor has read it. Both
+directions stop reading when the other side does not drain.
 """
 
 import _json
@@ -36,6 +41,7 @@ VERSION = "0.1.0"
 PROTOCOL = 1
 LINK_PREFIX = b'{"capd":'
 LINE_LIMIT_BYTES = 32 * 1024 * 1024
+DAEMON_LINE_LIMIT_BYTES = 257 * 1024 * 1024
 
 # JSON-RPC error codes (docs/protocol.md).
 INVALID_REQUEST = -32600
@@ -53,7 +59,6 @@ _NAMES = {
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_NO_DAEMON = 3
 
 _READ_BYTES = 256 * 1024
 _QUEUE_BYTES = 1024 * 1024
@@ -79,6 +84,15 @@ _START_AGAIN = 60.0
 """A daemon that could not start is not started again at once, by this shim or another."""
 _RESTART_GRACE = 2.0
 """A service manager that restarts a lost daemon is faster; two of them would be in the way."""
+_SLOW = 0.25
+"""From here on a daemon is slow: the shim answers what an editor stands still for. One that runs
+answers within 10 ms, one that starts needs longer; a prompt hook has 300 ms in all (40-protocol),
+and Claude Code waits 3 s for `server/discover`, 5 s for a server's start and 5 s for a hook."""
+_SLOW_LIST = 0.75
+"""For a list longer, as a daemon that has to be started needs 0.2 to 0.5 s: an empty list
+costs the host a second one."""
+_RELISTING = ("claude-code", "opencode")
+"""Hosts that list again within a turn, by the name in their `clientInfo`."""
 _MAKING_WAY = 1.0
 _WORD_KEPT = 10.0
 """How long the shims that waited for a daemon in vain need not try the same."""
@@ -104,6 +118,25 @@ _CLIENT_SESSIONS = ("CLAUDE_CODE_SESSION_ID", "COPILOT_AGENT_SESSION_ID", "QWEN_
 
 _DOWN, _GREETING, _REPLAYING, _UP = "down", "greeting", "replaying", "up"
 _STATUS = "capd_status"
+_TURN = "capd_turn"
+"""The tool that a prompt hook calls."""
+_DISCOVER = "server/discover"
+_HANDSHAKES = ("initialize", _DISCOVER)
+_LISTEN = "subscriptions/listen"
+"""The one request that is open as long as the host likes, and does nothing that could be done
+twice: it is never answered for want of a daemon, each daemon gets it in its turn."""
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_LISTS = {
+    "tools/list": ("tools", "tools"),
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resources", "resourceTemplates"),
+}
+"""What each of a host's lists is of: the kind that changes, and the member of the result."""
+_META = "io.modelcontextprotocol/"
+_KEPT_FILE = "handshake.json"
+_KEPT_BYTES = 64 * 1024
+_KEPT_ANSWERS = 8
 _START_HINT = "Start it with: capd daemon run"
 _PASSING_REFUSALS = ("overloaded", "stopping", "session_in_use")
 
@@ -152,6 +185,15 @@ def _parse(line: "bytes | bytearray") -> "dict[str, object] | None":
 def _text_of(frame: "dict[str, object]", name: str) -> str:
     value = frame.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _object_of(frame: "dict[str, object]", name: str) -> "dict[str, object]":
+    value = frame.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _params_of(line: "bytes | bytearray") -> "dict[str, object]":
+    return _object_of(_parse(line) or {}, "params")
 
 
 class _Cut:
@@ -697,19 +739,132 @@ def _inheritable() -> "list[int]":
     return found
 
 
+class _Handshakes:
+    """What daemons of this version answered to `initialize` and `server/discover`, in one file.
+
+    An answer is for those alone who ask for the same version: which one a daemon agrees on is
+    the daemon's rule. It is the same for every session, and holds no secret.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = _join(folder, _KEPT_FILE)
+        self._noted: list[tuple[bytes | bytearray, bytes | bytearray]] = []
+
+    def find(self, line: "bytes | bytearray") -> "dict[str, object]":
+        """Return the `result` or `error` for the request `line`; nothing where none is known."""
+        answer = _object_of(self._read(), _asked(line))
+        return answer if _outcome_of(answer) else {}
+
+    def note(self, line: "bytes | bytearray", answer: "bytes | bytearray | _Cut") -> None:
+        """Note a daemon's `answer` to the request `line`, to be written when there is time."""
+        if not isinstance(answer, _Cut):
+            self._noted.append((line, answer))
+
+    def write_noted(self) -> None:
+        """Write what was noted and is not there yet, but for what holds at this moment only."""
+        if not self._noted:
+            return
+        answers = self._read()
+        is_other = False
+        for line, answer in self._noted:
+            asked, outcome = _asked(line), _outcome_of(_parse(answer) or {})
+            if outcome and answers.get(asked) != outcome:
+                answers.pop(asked, None)
+                answers[asked] = outcome
+                is_other = True
+        self._noted.clear()
+        while len(answers) > _KEPT_ANSWERS:
+            del answers[next(iter(answers))]
+        text = _encode({"version": VERSION, "answers": answers})
+        try:
+            if is_other and len(text) <= _KEPT_BYTES:
+                self._replace(text)
+        except OSError:
+            # A shim that can keep nothing waits for the daemon instead.
+            return
+
+    def _read(self) -> "dict[str, object]":
+        try:
+            fd = posix.open(self._path, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK)
+        except (OSError, ValueError):
+            return {}
+        try:
+            is_ours = posix.fstat(fd).st_uid == posix.getuid()
+            kept = _parse(posix.read(fd, _KEPT_BYTES)) if is_ours else None
+        except OSError:
+            kept = None
+        posix.close(fd)
+        is_known = kept is not None and kept.get("version") == VERSION
+        return _object_of(kept or {}, "answers") if is_known else {}
+
+    def _replace(self, text: bytes) -> None:
+        _make_folders(self._folder)
+        path = f"{self._path}.{posix.getpid()}"
+        flags = posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW
+        fd = posix.open(path, flags, 0o600)
+        try:
+            is_whole = posix.write(fd, text) == len(text)
+        finally:
+            posix.close(fd)
+        if is_whole:
+            posix.replace(path, self._path)
+        else:
+            posix.unlink(path)
+
+
+def _asked(line: "bytes | bytearray") -> str:
+    """Return method and version that a handshake asks for, as one word to keep it under."""
+    method = _text_of(_parse(line) or {}, "method")
+    params = _params_of(line)
+    if method == _DISCOVER:
+        return f"{method} {_text_of(_object_of(params, '_meta'), _META + 'protocolVersion')}"
+    return f"{method} {_text_of(params, 'protocolVersion')}"
+
+
+def _outcome_of(answer: "dict[str, object]") -> "dict[str, object]":
+    """Return the part of `answer` that holds for every session; other errors pass."""
+    if isinstance(answer.get("result"), dict):
+        return {"result": answer["result"]}
+    if _object_of(answer, "error").get("code") == METHOD_NOT_FOUND:
+        return {"error": answer["error"]}
+    return {}
+
+
 class _Request:
     """A request of the host that has no outcome yet."""
 
-    __slots__ = ("is_dispatched", "is_sent", "key", "line", "method", "sends")
+    __slots__ = (
+        *("is_acknowledged", "is_dispatched", "is_hook", "is_sent"),
+        *("key", "line", "method", "sends"),
+    )
 
     def __init__(self, key: "int | str", method: str, line: "bytes | bytearray | None") -> None:
         self.key = key
         self.method = method
         self.line = line
         """The line, for a second sending; None where it may not or cannot be kept."""
+        self.is_acknowledged = False
+        """Whether a host that listens was told that it does."""
+        self.is_hook = method == "tools/call" and line is not None and _is_hook(line)
         self.is_sent = False
         self.is_dispatched = False
         self.sends = 0
+
+
+def _as_asked(result: "dict[str, object]", line: "bytes | bytearray") -> "dict[str, object]":
+    """Return `result` in the form of the protocol that the request `line` speaks."""
+    if _META + "protocolVersion" not in _object_of(_params_of(line), "_meta"):
+        return result
+    caching = {} if "content" in result else {"ttlMs": 0, "cacheScope": "private"}
+    return {"resultType": "complete", **caching, **result}
+
+
+def _is_hook(line: "bytes | bytearray") -> bool:
+    # The name stands before the arguments or behind them, never far from an end.
+    name = _TURN.encode()
+    is_named = name in line[:_WINDOW_BYTES] or name in line[-_WINDOW_BYTES:]
+    return is_named and _params_of(line).get("name") == _TURN
 
 
 class _Outgoing:
@@ -740,9 +895,8 @@ class Shim:
     def __init__(self, path: str, env: "Mapping[str, str]", *, is_named: bool = False) -> None:
         self._path = path
         self._env = env
-        self._starter: _Starter | None = None
-        if env.get("CAPD_NO_START", "") in {"", "0"}:
-            self._starter = _Starter(path, env, is_named=is_named)
+        may_start = env.get("CAPD_NO_START", "") in {"", "0"}
+        self._starter = _Starter(path, env, is_named=is_named) if may_start else None
         self._cwd = _working_directory()
         self._patience = _seconds(env.get("CAPD_PATIENCE", ""), _PATIENCE)
         self._restart_grace = _seconds(env.get("CAPD_RESTART_GRACE", ""), _RESTART_GRACE)
@@ -770,7 +924,7 @@ class Shim:
         self._refused_with = ""
 
         self._from_host = _Lines()
-        self._from_daemon = _Lines()
+        self._from_daemon = _Lines(DAEMON_LINE_LIMIT_BYTES)
         self._to_host: deque[memoryview] = deque()
         self._to_host_bytes = 0
         self._link_out: deque[bytes] = deque()
@@ -784,9 +938,16 @@ class Shim:
         self._initialize: dict[str, object] | None = None
         self._initialize_key: int | str | None = None
         self._is_initialized = False
+        self._is_replay_due = False
+        """Whether the shim has answered `initialize`, of which the daemon may not know."""
+        self._is_list_due = False
+        self._listed = {"tools"}
         self._initialized_line = b""
         self._replay_key = ""
-        self._replays = 0
+        self._pings: dict[int | str, _Request] = {}
+        self._own_requests = 0
+        self._handshakes = _Handshakes(_state_folder(env))
+        self._due: dict[_Request, float] = {}
 
     def run(self) -> int:
         """Serve until the host is gone; return the exit code."""
@@ -851,14 +1012,20 @@ class Shim:
         return bool(self._writing or self._link_out or (self._phase == _UP and self._outbox))
 
     def _due_at(self) -> "float | None":
-        if self._phase == _UP:
-            return None
-        due = self._attempt_at if self._phase == _DOWN else self._deadline
-        return due if self._has_given_up else min(due, self._lost_at + self._patience)
+        due = list(self._due.values())
+        if self._phase != _UP:
+            due.append(self._attempt_at if self._phase == _DOWN else self._deadline)
+            if not self._has_given_up:
+                due.append(self._lost_at + self._patience)
+        return min(due) if due else None
 
     def _tend(self) -> None:
-        """Do what is due by the clock."""
+        """Do what is due by the clock, and what could wait until the host has its answers."""
         now = time.monotonic()
+        if not self._to_host:
+            self._handshakes.write_noted()
+        for request in [each for each, due in self._due.items() if now >= due]:
+            self._answer_for_slow_daemon(request)
         if self._phase == _DOWN and now >= self._attempt_at:
             self._connect()
         elif self._phase in {_GREETING, _REPLAYING} and now >= self._deadline:
@@ -895,10 +1062,12 @@ class Shim:
         trouble = f"no daemon at {self._path}"
         if error.errno not in {errno.ENOENT, errno.ECONNREFUSED}:
             trouble += f" ({error.strerror or error})"
-        if is_absent and self._starter is None and not self._daemon_pid and not self._attempts:
-            raise _Refusal(EXIT_NO_DAEMON, f"capd: {trouble}\n{_START_HINT}")
         if not (self._has_given_up and self._trouble):
             self._trouble = trouble
+        if is_absent and self._starter is None and not self._daemon_pid and not self._attempts:
+            # A host may try for seconds to start a server that ends.
+            _say(f"capd: {trouble}\n{_START_HINT}")
+            self._give_up()
         if is_absent and self._starter is not None and self._may_start():
             why = self._starter.step()
             if why:
@@ -949,8 +1118,9 @@ class Shim:
         self._phase = _DOWN
         self._trouble = self._closing_reason or why
         self._closing_reason = ""
-        self._from_daemon = _Lines()
+        self._from_daemon = _Lines(DAEMON_LINE_LIMIT_BYTES)
         self._link_out.clear()
+        self._pings.clear()
         self._writing = memoryview(b"")
         self._settle()
         if not self._is_coming_back:
@@ -966,12 +1136,15 @@ class Shim:
                     "check before repeating it"
                 )
                 self._fail(request, OUTCOME_UNKNOWN, text)
-            elif request.is_sent and (request.line is None or request.sends >= _SENDS):
+            elif request.is_sent and (
+                request.line is None or (request.sends >= _SENDS and request.method != _LISTEN)
+            ):
                 text = "capd went away before this was sent to a server: it is safe to repeat"
                 self._fail(request, NOT_SENT, text)
             elif request.is_sent and request.line is not None:
                 request.is_sent = False
                 again.append(_Outgoing(request.line, request))
+            self._set_due(request)
         again.extend(self._outbox)
         self._outbox = again
         self._outbox_bytes = sum(len(each.line) for each in again)
@@ -980,9 +1153,92 @@ class Shim:
         """Answer everything that waits; from here on the daemon is looked for now and then."""
         self._has_given_up = True
         for request in list(self._pending.values()):
-            self._fail_without_daemon(request)
-        self._outbox.clear()
-        self._outbox_bytes = 0
+            if not self._is_waiting(request):
+                self._fail_without_daemon(request)
+        self._keep_in_outbox(
+            lambda each: (
+                each.request is not None and self._pending.get(each.request.key) is each.request
+            )
+        )
+
+    def _keep_in_outbox(self, is_kept: "Callable[[_Outgoing], bool]") -> None:
+        self._outbox = deque(each for each in self._outbox if is_kept(each))
+        self._outbox_bytes = sum(len(each.line) for each in self._outbox)
+
+    def _is_waiting(self, request: _Request) -> bool:
+        """Return whether `request` is kept for the next daemon, however late it comes."""
+        return request.method == _LISTEN and request.line is not None and not self._refused_with
+
+    def _set_due(self, request: _Request) -> None:
+        """Plan when the shim answers by itself what an editor stands still for."""
+        if request.line is None or self._pending.get(request.key) is not request:
+            return
+        is_up = self._phase == _UP
+        is_unheard = request.method == _LISTEN and not is_up and not request.is_acknowledged
+        if request.method in _HANDSHAKES or request.is_hook or is_unheard:
+            slow = _SLOW
+        elif request.method in _LISTS and not is_up and self._is_relisting(request.line):
+            slow = _SLOW_LIST
+        else:
+            return
+        now = time.monotonic()
+        self._due[request] = now + slow if is_up else max(now, self._lost_at + slow)
+
+    def _is_relisting(self, line: "bytes | bytearray") -> bool:
+        params = _object_of(self._initialize or {}, "params")
+        client = _object_of(params, "clientInfo")
+        if not self._initialize:
+            client = _object_of(_object_of(_params_of(line), "_meta"), _META + "clientInfo")
+        return client.get("name") in _RELISTING
+
+    def _answer_for_slow_daemon(self, request: _Request) -> None:
+        del self._due[request]
+        if request.line is None:
+            return
+        if request.is_hook:
+            self._answer_hook(request, request.line)
+        elif request.method == _LISTEN or request.method in _LISTS:
+            if self._phase != _UP:
+                self._answer_for_missing_daemon(request, request.line)
+        else:
+            answer = self._handshakes.find(request.line)
+            if answer:
+                if request.method == "initialize":
+                    self._is_initialized = self._is_replay_due = True
+                self._conclude(request, answer)
+
+    def _answer_for_missing_daemon(self, request: _Request, line: "bytes | bytearray") -> None:
+        if request.method != _LISTEN:
+            self._is_list_due = True
+            empty: dict[str, object] = {_LISTS[request.method][1]: []}
+            self._conclude(request, {"result": _as_asked(empty, line)})
+            return
+        # Claude Code asks for nothing before it hears this.
+        request.is_acknowledged = True
+        params = {
+            "notifications": _object_of(_params_of(line), "notifications"),
+            "_meta": {_META + "subscriptionId": request.key},
+        }
+        self._tell_host({"jsonrpc": "2.0", "method": _ACKNOWLEDGED, "params": params})
+
+    def _answer_hook(self, request: _Request, line: "bytes | bytearray") -> None:
+        """Let the prompt go on; where the daemon comes back soon, it still hears of it."""
+        for each in self._outbox:
+            if each.request is request:
+                each.request = None
+        text = {"type": "text", "text": "{}"}
+        self._conclude(request, {"result": _as_asked({"content": [text]}, line)})
+
+    def _conclude(self, request: _Request, outcome: "dict[str, object]") -> None:
+        """Answer `request` by the shim alone: should the daemon answer too, that is dropped."""
+        self._forget(request)
+        self._note_answered(request)
+        self._tell_host({"jsonrpc": "2.0", "id": request.key, **outcome})
+
+    def _note_answered(self, request: _Request) -> None:
+        self._answered[request.key] = None
+        if len(self._answered) > _ANSWERED_KEPT:
+            del self._answered[next(iter(self._answered))]
 
     def _fail_without_daemon(self, request: _Request) -> None:
         if self._refused_with:
@@ -997,11 +1253,10 @@ class Shim:
 
     def _stand_in(self, request: _Request, line: "bytes | bytearray") -> None:
         """Answer as an MCP server of one tool, which says why it has no others."""
-        params = (_parse(line) or {}).get("params")
-        params = params if isinstance(params, dict) else {}
+        params = _params_of(line)
         result: dict[str, object] = {}
         if request.method == "initialize":
-            self._is_initialized = True
+            self._is_initialized = self._is_replay_due = True
             self._initialize_key = None
             result = {
                 "protocolVersion": _text_of(params, "protocolVersion") or "2025-11-25",
@@ -1012,6 +1267,7 @@ class Shim:
         elif request.method == "tools/list":
             schema = {"type": "object", "properties": {}}
             tool = {"name": _STATUS, "description": self._report(), "inputSchema": schema}
+            self._is_list_due = True
             result = {"tools": [tool]}
         elif request.method == "tools/call" and params.get("name") == _STATUS:
             result = {"content": [{"type": "text", "text": self._report()}], "isError": False}
@@ -1023,6 +1279,7 @@ class Shim:
             self._fail(request, METHOD_NOT_FOUND, f"capd is not running: no {request.method}")
             return
         self._forget(request)
+        result = _as_asked(result, line)
         self._tell_host({"jsonrpc": "2.0", "id": request.key, "result": result})
 
     def _report(self) -> str:
@@ -1090,6 +1347,8 @@ class Shim:
         daemon = frame.get("daemon")
         pid = daemon.get("pid") if isinstance(daemon, dict) else None
         is_same = pid == self._daemon_pid and frame.get("resumed") is True
+        # The tools of a session that begins anew need not be those that the host knows.
+        self._is_list_due = self._is_list_due or bool(self._daemon_pid and not is_same)
         self._daemon_pid = pid if isinstance(pid, int) and pid else -1
         self._session = _text_of(frame, "session") or self._session
         self._resume = _text_of(frame, "resume")
@@ -1098,37 +1357,57 @@ class Shim:
         if self._starter is not None:
             self._starter.note_service()
         self._send_env(frame.get("want_env"))
-        if is_same:
-            self._go_up()
-            return
-        self._outbox = deque(each for each in self._outbox if not each.is_reply)
-        self._outbox_bytes = sum(len(each.line) for each in self._outbox)
-        if self._is_initialized and self._initialize is not None:
+        if not is_same:
+            self._keep_in_outbox(lambda each: not each.is_reply)
+        is_known = is_same and not self._is_replay_due
+        if self._is_initialized and self._initialize is not None and not is_known:
             self._replay()
         else:
             self._go_up()
 
+    def _own_key(self) -> str:
+        """Return an id for a request of the shim's own."""
+        self._own_requests += 1
+        return f"capd-shim-{posix.getpid()}-{self._own_requests}"
+
     def _replay(self) -> None:
         """Repeat the host's handshake to a daemon that has not seen it."""
-        self._replays += 1
-        self._replay_key = f"capd-shim-{posix.getpid()}-{self._replays}"
+        self._replay_key = self._own_key()
         self._link_out.append(_encode({**(self._initialize or {}), "id": self._replay_key}))
         self._phase = _REPLAYING
         self._deadline = time.monotonic() + _REPLAY_TIMEOUT
 
-    def _replayed(self) -> None:
+    def _replayed(self, line: "bytes | bytearray | _Cut") -> None:
         self._replay_key = ""
+        self._is_replay_due = False
+        self._is_list_due = True
+        self._handshakes.note(_encode(self._initialize or {}), line)
         if self._initialized_line:
             self._link_out.append(self._initialized_line)
-            self._outbox = deque(
-                each for each in self._outbox if each.line != self._initialized_line
-            )
-            self._outbox_bytes = sum(len(each.line) for each in self._outbox)
+            self._keep_in_outbox(lambda each: each.line != self._initialized_line)
         self._go_up()
-        self._tell_host({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+    def _tell_list_changed(self) -> None:
+        """Let the host list again what it has listed, if it has said that it listens."""
+        self._is_list_due = False
+        for kind in sorted(self._listed):
+            change: dict[str, object] = {
+                "jsonrpc": "2.0",
+                "method": f"notifications/{kind}/list_changed",
+            }
+            if self._initialized_line:
+                self._tell_host(change)
+            for request in self._pending.values():
+                if request.method != _LISTEN or request.line is None:
+                    continue
+                if _object_of(_params_of(request.line), "notifications").get(f"{kind}ListChanged"):
+                    params = {"_meta": {_META + "subscriptionId": request.key}}
+                    self._tell_host({**change, "params": params})
 
     def _go_up(self) -> None:
         self._phase = _UP
+        if self._is_list_due:
+            self._tell_list_changed()
         self._has_given_up = False
         self._attempts = 0
         self._trouble = ""
@@ -1195,12 +1474,26 @@ class Shim:
         key = shape.key
         if key is not None and shape.kind in {"result", "error"}:
             if self._phase == _REPLAYING and key == self._replay_key:
-                self._replayed()
+                self._replayed(line)
+                return
+            if key in self._pings:
+                self._due.pop(self._pings.pop(key), None)
                 return
             if not self._take_outcome(key, shape, line):
                 return
-        if not isinstance(line, _Cut):
-            self._queue_for_host(line)
+        if isinstance(line, _Cut) or (shape.method == _ACKNOWLEDGED and self._is_told(line)):
+            return
+        self._queue_for_host(line)
+
+    def _is_told(self, line: "bytes | bytearray") -> bool:
+        """Return whether the host has been told already that it listens: each daemon says so."""
+        key = _key(_object_of(_params_of(line), "_meta").get(_META + "subscriptionId"))
+        request = None if key is None else self._pending.get(key)
+        was_told = request is not None and request.is_acknowledged
+        if request is not None:
+            request.is_acknowledged = True
+            self._due.pop(request, None)
+        return was_told
 
     def _take_outcome(
         self, key: "int | str", shape: _Shape, line: "bytes | bytearray | _Cut"
@@ -1211,14 +1504,20 @@ class Shim:
             # Parked by the daemon for a request that was answered when the connection broke.
             is_second = key in self._answered
             self._answered.pop(key, None)
+            if is_second and key == self._initialize_key:
+                self._is_replay_due = False
+                self._initialize_key = None
             return not is_second
         if isinstance(line, _Cut):
-            text = f"the answer was longer than {LINE_LIMIT_BYTES} bytes; the call has run"
+            text = f"the answer was longer than {DAEMON_LINE_LIMIT_BYTES} bytes; the call has run"
             self._fail(request, OUTCOME_UNKNOWN, text)
             return False
         if key == self._initialize_key:
             self._is_initialized = shape.kind == "result"
+            self._is_replay_due = False
             self._initialize_key = None
+        if request.method in _HANDSHAKES and request.line is not None:
+            self._handshakes.note(request.line, line)
         self._forget(request)
         return True
 
@@ -1251,9 +1550,18 @@ class Shim:
                     continue
                 request.is_sent = True
                 request.sends += 1
+                if request.is_hook:
+                    self._ping_behind(request)
             self._writing = memoryview(item.line)
             return True
         return False
+
+    def _ping_behind(self, request: _Request) -> None:
+        """Ask for a sign of life: a first turn may take seconds, a daemon that hangs is silent."""
+        key = self._own_key()
+        self._pings[key] = request
+        self._due[request] = time.monotonic() + _SLOW
+        self._link_out.append(_encode({"jsonrpc": "2.0", "id": key, "method": "ping"}))
 
     def _write_failed(self, sock: _socket.socket, error: OSError) -> None:
         # What the daemon wrote before it died still waits here, `dispatched` frames among it:
@@ -1314,15 +1622,18 @@ class Shim:
             self._initialize_key = key
             self._is_initialized = False
             self._initialized_line = b""
+        if method in _LISTS:
+            self._listed.add(_LISTS[method][0])
         is_kept = self._held_bytes + len(line) <= _HELD_BYTES
         request = _Request(key, method, line if is_kept else None)
         self._held_bytes += len(line) if is_kept else 0
         self._pending[key] = request
         self._answered.pop(key, None)
-        if self._has_given_up:
+        if self._has_given_up and not self._is_waiting(request):
             self._fail_without_daemon(request)
-        else:
-            self._post(_Outgoing(line, request))
+            return
+        self._post(_Outgoing(line, request))
+        self._set_due(request)
 
     def _take_notification(self, method: str, line: "bytes | bytearray") -> None:
         if method == "notifications/initialized":
@@ -1353,14 +1664,17 @@ class Shim:
 
     def _forget(self, request: _Request) -> None:
         self._release(request)
+        self._due.pop(request, None)
         if self._pending.get(request.key) is request:
             del self._pending[request.key]
 
     def _fail(self, request: _Request, code: int, text: str) -> None:
+        if request.is_hook:
+            # A hook's error would be shown to the user; without capd the prompt just goes on.
+            self._answer_hook(request, request.line or b"")
+            return
         self._forget(request)
-        self._answered[request.key] = None
-        if len(self._answered) > _ANSWERED_KEPT:
-            del self._answered[next(iter(self._answered))]
+        self._note_answered(request)
         self._answer(request.key, code, text)
 
     def _answer(self, key: "int | str | None", code: int, text: str) -> None:

@@ -149,13 +149,17 @@ def print_servers(result: Mapping[str, Any]) -> None:
 
 def print_sessions(result: Mapping[str, Any]) -> None:
     """Print every session."""
-    columns = ("session", "client", "pid", "project", "mode", "tools", "tokens", "saved", "active")
+    columns = (
+        *("session", "client", "pid", "project", "linked", "mode"),
+        *("tools", "tokens", "saved", "active"),
+    )
     rows = [
         (
             each.get("key"),
             each.get("client"),
             each.get("pid"),
             each.get("project"),
+            _linked(each),
             each.get("mode"),
             f"{each.get('surface', 0)}/{each.get('available', 0)}",
             each.get("tokens", ""),
@@ -165,6 +169,13 @@ def print_sessions(result: Mapping[str, Any]) -> None:
         for each in result.get("sessions") or []
     ]
     _print_rows(_console(), columns, rows)
+
+
+def _linked(session: Mapping[str, Any]) -> str:
+    """Say under which ids the client knows the session, and by what its hook found it."""
+    ids = ", ".join(map(str, session.get("client_sessions") or []))
+    by = f"by {session['linked_by']}" if session.get("linked_by") else ""
+    return " ".join(part for part in (ids, by) if part) or "no"
 
 
 def print_capabilities(result: Mapping[str, Any]) -> None:

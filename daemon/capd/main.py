@@ -35,6 +35,7 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.session_files import SessionFiles
+from capd.adapters.spool import Spool
 from capd.adapters.systemd import Notifier
 from capd.core.errors import CapdError, leaves
 from capd.runtime.bus import Bus
@@ -230,10 +231,12 @@ class Daemon:
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         settings = SupervisorSettings(
             linger=configuration.servers.linger,
+            longest_call=configuration.servers.longest_call,
             shared_cwd=shared_cwd,
             environment=self._environment,
             extra_path=uvx_folder(),
             version=__version__,
+            spool=Spool(Path(where.cache)),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, environments, logins)
@@ -272,6 +275,40 @@ class Daemon:
                     bus, self._listener, connections, control, __version__
                 ).run(task_status=task_status),
             ),
+            *self._http_children(bus, connections),
+        ]
+
+    def _http_children(self, bus: Bus, connections: Handover[int, Connection]) -> list[Child]:
+        table = self._configuration.listen_http
+        if not table.enabled:
+            return []
+        # Imported here: whoever does not switch it on has nothing of it in memory.
+        from capd.actors import http_gateway  # noqa: PLC0415
+        from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
+        from capd.adapters.clients.http_front.bearer_token import kept_token  # noqa: PLC0415
+
+        try:
+            token = kept_token(Path(self._where.state, "http.token"))
+            listener = http_gateway.listener_on(table.port)
+        except (CapdError, OSError) as error:
+            problem = f"[listen_http] is not served on port {table.port}: {error}"
+            log.error("configuration_problem", reason=problem)
+            self._problems.append(problem)
+            return []
+        settings = http_gateway.HttpSettings(
+            Admission(table.port, token),
+            is_bare=table.names == "bare",
+            capabilities=table.capabilities,
+            project=table.project,
+            poll_after=table.poll_after,
+        )
+        return [
+            Child(
+                http_gateway.NAME,
+                lambda task_status: http_gateway.HttpGateway(
+                    bus, listener, connections, settings
+                ).run(task_status=task_status),
+            )
         ]
 
     def _embedder_child(self, bus: Bus) -> Child:

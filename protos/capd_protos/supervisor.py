@@ -84,6 +84,8 @@ class ServerEntry(msgspec.Struct, frozen=True):
     restarts: int
     uptime: float
     last_error: str = ""
+    counts: dict[str, int] = {}
+    """What was dropped on the way from this run, by kind, such as `junk_lines`."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

@@ -58,6 +58,9 @@ class Script:
     stderr: list[str] = field(default_factory=list)
     stop_delay: float = 0.0
     call: "Callable[[FakeProcess, Json], Awaitable[None]] | None" = None
+    offers: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
+    answers: "Callable[[str, Json], Json] | None" = None
+    """What it says to every other request: the members of its response."""
 
 
 class FakeProcess:
@@ -151,9 +154,8 @@ class FakeProcess:
                 if self._script.is_ready:
                     version = message["params"]["protocolVersion"]
                     info = {"name": "fake", "version": "0"}
-                    capabilities = {"tools": {"listChanged": True}}
                     result = {"protocolVersion": version, "serverInfo": info}
-                    await self.reply(message, {**result, "capabilities": capabilities})
+                    await self.reply(message, {**result, "capabilities": self._script.offers})
             case "tools/list":
                 await self.reply(message, {"tools": self._script.tools})
             case "tools/call":
@@ -164,6 +166,9 @@ class FakeProcess:
                 else:
                     said = json.dumps(message["params"].get("arguments"))
                     await self.reply(message, text(said))
+            case str() as method if "id" in message and self._script.answers is not None:
+                outcome = self._script.answers(method, message["params"])
+                await self.say({"jsonrpc": "2.0", "id": message["id"], **outcome})
 
 
 class Machine:

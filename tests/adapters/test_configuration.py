@@ -7,6 +7,7 @@ import pytest
 from capd.adapters.configuration import (
     Configuration,
     EmbedderTable,
+    HttpTable,
     ServersTable,
     SessionsTable,
     load_configuration,
@@ -24,6 +25,11 @@ from capd.adapters.configuration import (
             '[servers]\nlinger = 5\n[embedder]\nplacement = "daemon"\n',
             {"CAPD_EMBEDDER_IDLE": "60.5", "CAPD_CAPABILITIES": "2"},
             Configuration(ServersTable(5.0), SessionsTable(2), EmbedderTable("daemon", 60.5)),
+        ),
+        (
+            '[listen_http]\nenabled = true\nport = 9000\nnames = "bare"\ncapabilities = ["a/b"]\n',
+            {},
+            Configuration(listen_http=HttpTable(True, 9000, "bare", ("a/b",))),
         ),
         ("[future]\nx = 1\n[servers]\nnew = true\n", {}, Configuration()),
     ],

@@ -1,17 +1,23 @@
 """Frames from hostile peers, and frames to peers that stop reading."""
 
+import errno
 import json
 import os
 import resource
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
+from capd.adapters.large_frames import PIECE_BYTES, LargeFrame
+from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.processes import ProcessSpec, ServerProcess, running
+from capd.adapters.spool import Spool
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
@@ -21,8 +27,8 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
-    recover_id,
 )
+from capd.core.large_results import LargeResult
 
 PATIENCE = 30.0
 
@@ -97,9 +103,12 @@ async def read_all(reader: FrameReader) -> list[Frame | Oversized]:
         ((b"\xff\x00\n",), [Frame(b"\xff\x00")]),
         ((), []),
         ((b"12345678\n",), [Frame(b"12345678")]),
-        ((b"123456789\nok\n",), [Oversized(9, b"123456789"), Frame(b"ok")]),
-        ((b"1234", b"56789", b"0", b"\nok\n"), [Oversized(10, b"123456789"), Frame(b"ok")]),
-        ((b"         ", b"\nok\n"), [Oversized(9, b"         "), Frame(b"ok")]),
+        ((b"123456789\nok\n",), [Oversized(9, b"123456789", b"123456789"), Frame(b"ok")]),
+        (
+            (b"1234", b"56789", b"0", b"\nok\n"),
+            [Oversized(10, b"123456789", b"1234567890"), Frame(b"ok")],
+        ),
+        ((b"         ", b"\nok\n"), [Oversized(9, b" " * 9, b" " * 9), Frame(b"ok")]),
     ],
 )
 async def test_lines_become_frames_however_they_are_cut(
@@ -110,7 +119,8 @@ async def test_lines_become_frames_however_they_are_cut(
 
 async def test_every_cut_of_a_stream_gives_the_same_frames() -> None:
     stream = b'{"id":1}\n\n{"id":2}\r\n' + b"x" * 30 + b"\ny"
-    expected = [Frame(b'{"id":1}'), Frame(b'{"id":2}\r'), Oversized(30, b"x" * 30)]
+    whole = b"x" * 30
+    expected = [Frame(b'{"id":1}'), Frame(b'{"id":2}\r'), Oversized(30, whole, whole)]
 
     for first in range(len(stream)):
         for second in range(first, len(stream)):
@@ -118,7 +128,9 @@ async def test_every_cut_of_a_stream_gives_the_same_frames() -> None:
             reader = FrameReader(Chunks(*filter(None, pieces)), cap_bytes=20)
             found = await read_all(reader)
             heads = [
-                Oversized(each.size_bytes, b"x" * 30) if isinstance(each, Oversized) else each
+                Oversized(each.size_bytes, whole, each.tail)
+                if isinstance(each, Oversized)
+                else each
                 for each in found
             ]
             assert (heads, reader.partial) == (expected, b"y")
@@ -130,10 +142,127 @@ async def test_a_last_line_without_its_newline_is_kept_apart() -> None:
     assert (await read_all(reader), reader.partial) == ([Frame(b"whole")], b"partial")
 
 
-async def test_the_head_of_an_oversized_line_is_at_most_4_kib() -> None:
-    reader = FrameReader(Chunks(b"a" * 3000, b"b" * 60_000, b"c" * 60_000, b"\n"), cap_bytes=50_000)
+@pytest.mark.parametrize("cap_bytes", [3500, 62_000, 122_000])
+async def test_of_a_line_that_is_too_long_4_kib_at_each_end_are_kept(cap_bytes: int) -> None:
+    chunks = (b"a" * 3000, b"b" * 60_000, b"c" * 60_000, b"d", b"\n")
+    reader = FrameReader(Chunks(*chunks), cap_bytes)
 
-    assert await read_all(reader) == [Oversized(123_000, b"a" * 3000 + b"b" * 1096)]
+    head, tail = b"a" * 3000 + b"b" * 1096, b"c" * 4095 + b"d"
+    assert await read_all(reader) == [Oversized(123_001, head, tail)]
+
+
+async def taken(reader: FrameReader) -> bytes:
+    """Return the next line, of one that was discarded its size."""
+    line = await anext(reader)
+    if isinstance(line, Frame):
+        return line.data
+    return b"%d" % line.size_bytes if line.kept is None else await line.kept.read(0, 1 << 30)
+
+
+async def spooled(reader: FrameReader) -> list[bytes]:
+    lines = []
+    with suppress(StopAsyncIteration):
+        while True:
+            lines.append(await taken(reader))
+    return lines
+
+
+async def test_a_line_that_is_too_long_is_whole_in_the_spool(tmp_path: Path) -> None:
+    line = bytes(range(32, 127)) * 40_000
+    pieces = [line[at : at + 64_000] for at in range(0, len(line), 64_000)]
+    share = Spool(tmp_path).of_server()
+    reader = FrameReader(Chunks(*pieces, b"\nnext\n"), 1_000_000, spool=share)
+
+    lines = await spooled(reader)
+
+    assert lines == [line, b"next"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [
+        ({"most_bytes": 150}, [b"a" * 100, b"100"]),
+        ({"most_files": 1}, [b"a" * 100, b"100"]),
+        ({"longest_bytes": 99}, [b"100", b"100"]),
+        ({}, [b"a" * 100, b"b" * 100]),
+    ],
+)
+async def test_what_the_spool_has_no_room_for_is_discarded(
+    tmp_path: Path, room: dict[str, int], expected: list[bytes]
+) -> None:
+    spool = Spool(tmp_path, room.pop("most_bytes", 1000))
+    reader = FrameReader(
+        Chunks(b"a" * 100, b"\n", b"b" * 50, b"b" * 50, b"\n"), 10, spool=spool.of_server(**room)
+    )
+
+    first, second = await read_all(reader)
+
+    assert isinstance(first, Oversized)
+    assert isinstance(second, Oversized)
+    assert [
+        b"%d" % each.size_bytes if each.kept is None else await each.kept.read(0, 100)
+        for each in (first, second)
+    ] == expected
+
+
+async def test_the_room_is_given_back_by_whoever_forgets_a_line(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 150)
+    reader = FrameReader(Chunks(*[b"a" * 100, b"\n"] * 3), 10, spool=spool.of_server(1))
+
+    lines = await spooled(reader)
+
+    assert lines == [b"a" * 100] * 3
+    assert spool.used_bytes == 0
+
+
+async def test_a_lane_that_ends_in_a_long_line_gives_its_room_back(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    reader = FrameReader(Chunks(b"a" * 100), 10, spool=spool.of_server())
+    assert await read_all(reader) == []
+    used = spool.used_bytes
+
+    del reader
+
+    assert (used, spool.used_bytes) == (100, 0)
+
+
+def test_a_process_can_end_while_something_is_spooled(tmp_path: Path) -> None:
+    program = (
+        # Without a thread in the cache, which would take the work and never do it.
+        "import sys; from pathlib import Path; from capd.adapters.spool import Spool\n"
+        "file = Spool(Path(sys.argv[1])).of_server().file(); file.add(b'x'); file._write()"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env=environment, timeout=30, check=False
+    )
+
+    assert ended.returncode == 0
+
+
+async def test_a_disk_that_takes_nothing_costs_the_line_alone(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "gone")
+    chunks = [b"a" * 1_000_000] * 3
+    reader = FrameReader(Chunks(*chunks, b"\nnext\n"), 10, spool=spool.of_server())
+
+    lines = await spooled(reader)
+
+    assert lines == [b"3000000", b"next"]
+    assert spool.used_bytes == 0
+
+
+async def test_a_long_line_that_goes_on_is_not_stalled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    slow = [each for _ in range(20) for each in (25.0, b"a" * (1 << 20))]
+    reader = FrameReader(Chunks(b"a", *slow, 20.0, b"\n"))
+
+    frame = await anext(reader)
+
+    assert isinstance(frame, Frame)
+    assert len(frame.data) == 20 * (1 << 20) + 1
 
 
 async def test_a_line_that_began_must_end_in_time(autojump_clock: trio.testing.MockClock) -> None:
@@ -428,6 +557,128 @@ async def test_a_server_that_does_not_read_is_refused_and_can_be_ended(
     assert 1000 - 64 - 20 <= refused_at_once <= 1000 - 64
     assert refused >= 1000 - 20
     assert writer.is_dead
+
+
+class Kept:
+    """What a large frame is read from; the disk fails behind `good_bytes`."""
+
+    def __init__(self, data: bytes, good_bytes: int = sys.maxsize) -> None:
+        self._data = data
+        self._good_bytes = good_bytes
+
+    async def read(self, start: int, size_bytes: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if start + size_bytes > self._good_bytes:
+            raise OSError(errno.EIO, "it is broken")
+        return self._data[start : start + size_bytes]
+
+
+def large(kept: Kept, size_bytes: int) -> LargeFrame:
+    return LargeFrame(b"<", LargeResult(kept, 1, size_bytes - 1, b"", b"", b"spliced "), b">")
+
+
+async def test_a_large_frame_is_written_in_pieces_and_as_one() -> None:
+    data = b"(" + os.urandom(3 * PIECE_BYTES) + b")"
+    pipe = Pipe(piece_bytes=100_000)
+    writer = FrameWriter(pipe, max_bytes=10)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        async with trio.open_nursery() as senders:
+            senders.start_soon(writer.send, large(Kept(data), len(data)))
+            await trio.lowlevel.checkpoint()
+            senders.start_soon(writer.send, b"next")
+        nursery.cancel_scope.cancel()
+
+    assert pipe.taken == b"<spliced " + data[1:-1] + b">\nnext\n"
+
+
+async def test_a_cancelled_sender_of_a_large_frame_leaves_no_half_of_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    data = b"(" + b"x" * PIECE_BYTES + b")"
+    pipe = Pipe(room_bytes=20, piece_bytes=100_000)
+    writer = FrameWriter(pipe)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        async with trio.open_nursery() as senders:
+            senders.start_soon(writer.send, large(Kept(data), len(data)))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+            senders.cancel_scope.cancel()
+        pipe.room_bytes = sys.maxsize
+        await writer.send(b"next")
+        nursery.cancel_scope.cancel()
+
+    assert pipe.taken == b"<spliced " + data[1:-1] + b">\nnext\n"
+
+
+async def test_a_slow_reader_of_a_large_frame_has_its_time_for_each_piece(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    data = b"(" + b"x" * PIECE_BYTES * 4 + b")"
+    pipe = Pipe(room_bytes=0, piece_bytes=1_000_000)
+    writer = FrameWriter(pipe)
+
+    async def read_slowly() -> None:
+        while True:
+            await trio.sleep(9)
+            pipe.room_bytes += PIECE_BYTES
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        nursery.start_soon(read_slowly)
+        await writer.send(large(Kept(data), len(data)))
+        nursery.cancel_scope.cancel()
+
+    assert len(pipe.taken) == len(data) + len(b"<spliced >\n") - len(b"()")
+
+
+async def test_a_peer_that_stops_reading_a_large_frame_ends_the_writer_with_an_error(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    data = b"(" + b"x" * PIECE_BYTES * 4 + b")"
+    pipe = Pipe(room_bytes=PIECE_BYTES + 100, piece_bytes=1_000_000)
+    writer = FrameWriter(pipe)
+    size_bytes = len(b"<spliced >") + len(data) - len(b"()")
+
+    async def send() -> None:
+        with pytest.raises(FrameCutError):
+            await writer.send(large(Kept(data), len(data)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+        with pytest.raises(WriterStalledError, match=f"{size_bytes} bytes within 10 s"):
+            await writer.run()
+
+    assert len(pipe.taken) == PIECE_BYTES + 100
+
+
+@pytest.mark.parametrize("good_bytes", [sys.maxsize, PIECE_BYTES * 2])
+async def test_a_large_frame_that_cannot_be_ended_ends_the_stream(
+    autojump_clock: trio.testing.MockClock, good_bytes: int
+) -> None:
+    data = b"(" + b"x" * PIECE_BYTES * 2
+    pipe = Pipe(piece_bytes=1_000_000)
+    writer = FrameWriter(pipe)
+    outcomes: dict[bytes, object] = {}
+
+    async def send() -> None:
+        with pytest.raises(FrameCutError):
+            await writer.send(large(Kept(data, good_bytes), len(data) + PIECE_BYTES))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.start_soon(outcome, writer, b"next", outcomes)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+        with pytest.raises(WriterStalledError, match="lost while it was written"):
+            await writer.run()
+
+    assert outcomes == {b"next": WriterFullError}
+    assert not pipe.taken.endswith(b"\n")
 
 
 def test_a_frame_with_a_newline_is_a_bug_of_the_caller() -> None:

@@ -38,6 +38,12 @@ def user(tmp_path: Path) -> User:
     return User(tmp_path)
 
 
+def hooks(user: User) -> list[dict[str, Any]]:
+    """Return what speaks for the user, in Claude Code and in what else reads its settings."""
+    words = f"{user.launcher} hook claude UserPromptSubmit"
+    return [HOOK, {"type": "command", "command": words, "timeout": 5}]
+
+
 def entry(user: User) -> dict[str, Any]:
     return {"type": "stdio", "command": str(user.launcher), "args": [], "alwaysLoad": True}
 
@@ -47,7 +53,7 @@ def test_a_user_without_files_gets_the_server_and_the_hook(user: User) -> None:
 
     assert said.code == 0
     assert user.json(CONFIG) == {"mcpServers": {"capd": entry(user)}}
-    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": [{"hooks": [HOOK]}]}}
+    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": [{"hooks": hooks(user)}]}}
     assert os.access(user.launcher, os.X_OK)
 
 
@@ -150,6 +156,31 @@ def test_what_the_user_did_between_two_installations_is_not_lost(user: User) -> 
     user.capd("uninstall", "claude")
 
     assert config.read_text() == SERVERS.replace("3", "4")
+
+
+def test_the_hook_that_an_earlier_version_wrote_gets_the_other_beside_it(user: User) -> None:
+    theirs = {"hooks": [{"type": "command", "command": "date"}]}
+    ours = {"hooks": [{**HOOK, "input": {}, "timeout": 9}]}
+    user.file(SETTINGS, json.dumps({"hooks": {"UserPromptSubmit": [theirs, ours]}}))
+
+    user.capd("install", "claude")
+
+    first, second = hooks(user)
+    expected = [theirs, {"hooks": [{**first, "timeout": 9}, second]}]
+    assert user.json(SETTINGS) == {"hooks": {"UserPromptSubmit": expected}}
+
+
+def test_hooks_that_only_look_like_ours_are_left_alone(user: User) -> None:
+    commands = ["capd-mcp", "capd-mcp hook other", "echo capd-mcp hook claude", "date '"]
+    theirs = [{"type": "command", "command": command} for command in commands]
+    text = json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": theirs}]}})
+    user.file(SETTINGS, text)
+    user.capd("install", "claude")
+    (user.home / SETTINGS).write_text((user.home / SETTINGS).read_text() + "\n")
+
+    user.capd("uninstall", "claude")
+
+    assert user.json(SETTINGS) == json.loads(text)
 
 
 def test_what_a_user_added_to_the_entry_of_capd_survives_an_installation(user: User) -> None:

@@ -120,8 +120,24 @@ def test_the_launcher_starts_the_shim_of_this_installation(user: User) -> None:
         [user.launcher], env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
 
-    assert done.returncode == 3
+    assert done.returncode == 0
     assert f"no daemon at {user.home}/capd/capd.sock".encode() in done.stderr
+
+
+def test_the_launcher_runs_a_prompt_hook_as_well(user: User) -> None:
+    user.capd("install", "claude")
+    env = {"HOME": str(user.home), "XDG_RUNTIME_DIR": str(user.home)}
+
+    done = subprocess.run(
+        [user.launcher, "hook", "nobody"],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"capd: hook takes one of claude\n"
 
 
 def test_the_launcher_is_written_only_when_it_changes(user: User) -> None:

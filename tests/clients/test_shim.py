@@ -707,15 +707,17 @@ def test_a_host_that_stops_reading_for_good_is_gone(daemon: FakeDaemon, start_ho
 
 
 @pytest.mark.parametrize("command", WAYS)
-def test_without_a_daemon_one_line_says_so(
+def test_without_a_daemon_that_it_may_start_it_says_so_and_stands_in(
     start_host: Start, socket_at: Path, command: list[str] | None
 ) -> None:
     host = start_host(command=command)
 
-    said = host.stderr()
+    host.write(INITIALIZE)
+    instructions = host.read()["result"]["instructions"]
 
-    assert said == f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
-    assert host.process.returncode == 3
+    assert instructions.startswith(f"capd has no tools to offer: no daemon at {socket_at}.\n")
+    assert host.hang_up() == 0
+    assert host.stderr() == f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
 
 
 def test_the_socket_may_be_named(daemon: FakeDaemon, start_host: Start, tmp_path: Path) -> None:

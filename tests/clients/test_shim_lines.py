@@ -122,6 +122,7 @@ def test_the_shim_and_the_contract_have_the_same_constants() -> None:
         socket.LINK_PREFIX,
         socket.LINE_LIMIT_BYTES,
     )
+    assert shim.DAEMON_LINE_LIMIT_BYTES == socket.DAEMON_LINE_LIMIT_BYTES
     assert (shim.INVALID_REQUEST, shim.NOT_SENT, shim.OUTCOME_UNKNOWN, shim.REFUSED) == (
         socket.INVALID_REQUEST,
         socket.NOT_SENT,

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from capd.core.names import LIMIT, near_names, wire_name
+from capd.core.names import LIMIT, bare_name, near_names, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 IDENTITY = ServerIdentity("0123456789abcdef")
@@ -138,3 +138,22 @@ def test_no_more_near_names_than_asked_for() -> None:
     got = near_names("tool", [f"tool-{n}" for n in range(9)], limit=2)
 
     assert len(got) == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "taken", "expected"),
+    [
+        ("echo", (), "echo"),
+        ("Get.Status", (), "Get.Status"),
+        ("x" * 80, (), "x" * 80),
+        ("echo", ("echo",), "git__echo"),
+    ],
+)
+def test_a_bare_name_is_the_tools_own_unless_another_has_it(
+    tool: str, taken: tuple[str, ...], expected: str
+) -> None:
+    names = tuple(WireName(name) for name in taken)
+
+    name = bare_name(ServerName("git"), IDENTITY, ToolName(tool), names)
+
+    assert name == expected

@@ -164,3 +164,13 @@ def test_any_definition_keeps_its_members(members: dict[str, object]) -> None:
     got = renamed(written, WireName("s__a"))
 
     assert json.loads(got) == {"name": "s__a", **members}
+
+
+def test_a_bare_surface_is_what_its_one_server_lists_byte_for_byte() -> None:
+    shown = Surface([], is_bare=True)
+    written = {LOG: ToolDefinition(LOG.tool, b'{"title":"Log", "name":"log"}')}
+
+    added = shown.add([LOG], NAMES, written)
+
+    assert added == ["log"]
+    assert shown.definitions() == [written[LOG].json]

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,7 @@ class Model:
     def __init__(self, program: Path, folder: Path, script: list[dict[str, Any]]) -> None:
         self._program = program
         self._folders = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self._scripts = 0
         self._start(script)
 
@@ -112,16 +111,11 @@ class Model:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_for(self._is_listening)
+        wait_for(lambda: is_listening(self.port))
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def _is_listening(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
-        return False
 
     def bodies(self) -> list[dict[str, Any]]:
         """Return the bodies of the requests that carried tools: titles and the like do not."""
@@ -230,6 +224,15 @@ class Lab:
 
     def run(self, *command: str, timeout: float = _RUN_PATIENCE) -> str:
         """Run a client in the project; return what it printed."""
+        return self._run(command, timeout).stdout
+
+    def show(self, *command: str) -> tuple[str, float]:
+        """Run a client in the project; return all that its user saw, and the seconds it took."""
+        started_at = time.monotonic()
+        done = self._run(command, _RUN_PATIENCE)
+        return done.stdout + done.stderr, round(time.monotonic() - started_at, 2)
+
+    def _run(self, command: tuple[str, ...], timeout: float) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
             command,
             env=self.env,
@@ -240,8 +243,11 @@ class Lab:
             timeout=timeout,
             check=False,
         )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{self.home.log()[-4000:]}"
-        return done.stdout
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{self._log()}"
+        return done
+
+    def _log(self) -> str:
+        return self.home.log()[-4000:] if (self.home.folder / "daemon.log").exists() else ""
 
 
 class Dialogue:
@@ -294,6 +300,70 @@ class Dialogue:
             self._reader.join()
             assert self._process.stdout is not None
             self._process.stdout.close()
+
+
+class OpencodeServer:
+    """opencode as one process that stays, and is told turn after turn over its own HTTP."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._port = free_port()
+        command = ["opencode", "serve", "--hostname", "127.0.0.1", "--port", str(self._port)]
+        said = lab.user / "serve.log"
+        with said.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=lab.env,
+                cwd=lab.project,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            # Its port is open earlier, and a request of that moment is never answered.
+            wait_for(lambda: "server listening" in said.read_text())
+            self._session = str(self._post("/session", {})["id"])
+            undo.pop_all()
+
+    def say(self, text: str) -> str:
+        """Take a turn of one conversation; return what the model said at its end."""
+        body = {"parts": [{"type": "text", "text": text}]}
+        message = self._post(f"/session/{self._session}/message", body)
+        return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._port}{path}",
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=_RUN_PATIENCE) as response:
+            return json.load(response)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
 
 
 def _commit(project: Path) -> None:

@@ -1,7 +1,6 @@
 """Real Claude Code and real opencode at once, on one project and one daemon."""
 
 import contextlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,5 +31,6 @@ def test_two_clients_on_one_project_share_one_server_process(
         lab.run("opencode", "run", MESSAGE)
 
         assert [each["pid"] for each in lab.home.servers()] == [server["pid"]]
-        assert all(subject in json.dumps(lab.model.bodies()[-1]) for subject in SUBJECTS)
+        last = lab.model.bodies()[-1]
+        assert all(subject in test_opencode.results(last) for subject in SUBJECTS), last["messages"]
         assert "server_started" not in lab.home.log()[before:]

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,49 @@ def user_says(text: str) -> dict[str, Any]:
     return {"type": "user", "message": {"role": "user", "content": text}}
 
 
+def test_of_the_two_hooks_one_speaks_and_the_model_is_told_once(lab: Lab) -> None:
+    lab.start_warm()
+    lab.install("claude")
+    with contextlib.closing(Dialogue(lab, *DIALOGUE)) as claude:
+        claude.say(user_says(MESSAGE))
+
+        assert claude.hear("result")["result"] == "three commits"
+
+        (session,) = lab.home.ask("sessions")["sessions"]
+        decisions = lab.home.ask("status")["decisions"]
+    assert session["linked_by"] == "its own connection"
+    assert [each["session"] for each in decisions] == [session["key"]]
+    # Where the other one speaks, its session has to be found, and that is logged.
+    assert "hook_linked" not in lab.home.log()
+    first, _ = lab.model.bodies()
+    assert json.dumps(first["messages"]).count("capd switched on 'git'") == 1
+
+
+@pytest.mark.parametrize("daemon", ["down", "hung"])
+def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
+    lab: Lab, daemon: str, record_property: Callable[[str, object], None]
+) -> None:
+    command = ("claude", "-p", MESSAGE)
+    lab.model.go_on([{"text": "hello"}])
+    lab.run(*command)  # The first run of all sets up its folders.
+    plain, without = lab.show(*command)
+    running = lab.start_warm()
+    lab.install("claude")
+    lab.run(*command)
+    if daemon == "down":
+        lab.env["CAPD_NO_START"] = "1"
+        running.kill()
+        running.wait()
+    else:
+        running.send_signal(signal.SIGSTOP)
+
+    seen, seconds = lab.show(*command)
+
+    record_property("seconds", {"with capd": seconds, "without": without})
+    print(f"Claude Code, the daemon {daemon}: {seconds} s, without capd {without} s")
+    assert (seen, plain) == ("hello\n", "hello\n")
+
+
 def test_the_daemon_is_killed_between_two_turns_and_the_second_works(lab: Lab) -> None:
     daemon = lab.start_warm()
     lab.install("claude")
@@ -79,6 +123,7 @@ def test_the_daemon_is_killed_between_two_turns_and_the_second_works(lab: Lab) -
         claude.say(user_says(MESSAGE))
 
         assert claude.hear("result")["result"] == "the same three"
-        _, second = lab.model.bodies()
+        first, second = lab.model.bodies()
+        assert "git__git_log" in capability_tools(first, PREFIX)
         assert all(results(second).count(subject) == 2 for subject in SUBJECTS)
         assert lab.home.ask("status")["daemon"]["pid"] != daemon.pid

@@ -1,13 +1,17 @@
 """Real opencode on capd: what the user says brings the tools, and they go again."""
 
+import contextlib
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .lab import MESSAGE, SUBJECTS, Lab, capability_tools
+from whole_daemon import wait_for
+
+from .lab import MESSAGE, SUBJECTS, Lab, OpencodeServer, capability_tools
 
 pytestmark = pytest.mark.clients
 
@@ -47,3 +51,51 @@ def test_the_prompt_alone_brings_the_right_tools_to_the_model(lab: Lab) -> None:
     assert capability_tools(first, PREFIX) in (set(), git | diffs)
     assert capability_tools(second, PREFIX) == git | diffs
     assert all(subject in results(third) for subject in SUBJECTS)
+
+
+@pytest.mark.parametrize("daemon", ["down", "hung"])
+def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
+    lab: Lab, daemon: str, record_property: Callable[[str, object], None]
+) -> None:
+    command = ("opencode", "run", MESSAGE)
+    lab.model.go_on([{"text": "hello"}])
+    lab.run(*command)  # The first run of all sets up its folders.
+    plain, without = lab.show(*command)
+    running = lab.start_warm()
+    lab.install("opencode")
+    lab.run(*command)
+    if daemon == "down":
+        lab.env["CAPD_NO_START"] = "1"
+        running.kill()
+        running.wait()
+    else:
+        running.send_signal(signal.SIGSTOP)
+
+    seen, seconds = lab.show(*command)
+
+    record_property("seconds", {"with capd": seconds, "without": without})
+    print(f"opencode, the daemon {daemon}: {seconds} s, without capd {without} s")
+    assert "hello" in seen
+    assert seen == plain
+
+
+def test_the_daemon_is_killed_between_two_turns_and_the_second_works(lab: Lab) -> None:
+    daemon = lab.start_warm()
+    lab.install("opencode")
+    with contextlib.closing(OpencodeServer(lab)) as opencode:
+        assert opencode.say(MESSAGE) == "three commits"
+        wait, call, _ = script(lab.project)
+        # Two tool results are in the conversation already.
+        lab.model.go_on([{"text": "unused"}, {"text": "unused"}, wait, call, {"text": "the same"}])
+        daemon.kill()
+        daemon.wait()
+        # The shim starts another, which loads the model while the user reads the answer.
+        wait_for(lab.is_ready)
+
+        said = opencode.say(MESSAGE)
+
+        assert said == "the same"
+        last = lab.model.bodies()[-1]
+        assert "git__git_log" in capability_tools(last, PREFIX)
+        assert all(results(last).count(subject) == 2 for subject in SUBJECTS)
+        assert lab.home.ask("status")["daemon"]["pid"] != daemon.pid

@@ -161,7 +161,19 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServersListed(
         [
             supervisor.ServerEntry(
-                GIT, IDENTITY, INSTANCE, "project", "/src/app", "ready", 42, [ONE], 1, 2, 3.5, "e"
+                GIT,
+                IDENTITY,
+                INSTANCE,
+                "project",
+                "/src/app",
+                "ready",
+                42,
+                [ONE],
+                1,
+                2,
+                3.5,
+                "e",
+                {"junk_lines": 3},
             )
         ]
     ),
@@ -171,7 +183,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerStarted(GIT, IDENTITY, INSTANCE, 42),
     supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
     supervisor.ServerToolsChanged(GIT, INSTANCE),
-    curator.OpenSession(3, HELLO, 812),
+    curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it"),
     curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815),
     curator.EnableCapability(ONE, "git"),

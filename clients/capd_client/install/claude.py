@@ -1,11 +1,14 @@
-"""Claude Code: the server in its own configuration, and the prompt hook in its settings.
+"""Claude Code: the server in its own configuration, and the prompt hooks in its settings.
 
-The hook is of type `mcp_tool`: it runs on the connection that the session has with the shim,
-so that no process is started and no session has to be guessed (45-clients, finding 2).
+One is of type `mcp_tool`: it runs on the connection that the session has with the shim, so that
+no session has to be guessed (45-clients, finding 2). VS Code reads the same settings, and runs
+hooks of type `command` alone (finding 12), so there is one of these as well; it is silent where
+Claude Code runs it.
 """
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -44,6 +47,9 @@ class Claude:
         folder = Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else None
         self.config = (folder or home) / ".claude.json"
         self.settings = (folder or home / ".claude") / "settings.json"
+        # For ever the same words: a client may have made its user trust them.
+        command = f"{shlex.quote(str(launcher))} hook claude UserPromptSubmit"
+        self.hooks = (HOOK, {"type": "command", "command": command, "timeout": 5})
         # Without alwaysLoad the tools are found by its tool search only, one request late.
         self.server: dict[str, Any] = {
             "type": "stdio",
@@ -56,7 +62,7 @@ class Claude:
         """Return what capd puts where."""
         return [
             FileEdit(self.config, self._add_server, _remove_server),
-            FileEdit(self.settings, _add_hook, _remove_hook),
+            FileEdit(self.settings, self._add_hooks, _remove_hooks),
         ]
 
     def vendor_command(self, change: Change) -> list[str]:
@@ -95,6 +101,18 @@ class Claude:
             text = put(text, (*_SERVER, key), value)
         return text
 
+    def _add_hooks(self, text: str) -> str:
+        for hook in self.hooks:
+            there = _hooks(text)
+            place = [found[:2] for found in there if found[2]["type"] == hook["type"]]
+            if place:
+                text = _update(text, *place[0], hook)
+            elif there:
+                text = append(text, (*_EVENT, there[0][0], "hooks"), hook)
+            else:
+                text = append(text, _EVENT, {"hooks": [hook]})
+        return text
+
 
 def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
     return find(parse(text), path) if text.strip("\ufeff \t\r\n") else None
@@ -124,23 +142,35 @@ def _hooks(text: str) -> list[tuple[int, int, Any]]:
     for at, group in enumerate(groups.value if groups is not None and is_list else ()):
         hooks = group.get("hooks") if isinstance(group, dict) else None
         for place, hook in enumerate(hooks if isinstance(hooks, list) else ()):
-            if isinstance(hook, dict) and all(hook.get(key) == HOOK[key] for key in _IDENTITY):
+            if isinstance(hook, dict) and _is_our_hook(hook):
                 found.append((at, place, hook))
     return found
 
 
+def _is_our_hook(hook: dict[str, Any]) -> bool:
+    if all(hook.get(key) == HOOK[key] for key in _IDENTITY):
+        return True
+    command = hook.get("command")
+    if hook.get("type") != "command" or not isinstance(command, str):
+        return False
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return False
+    return Path(program).name == LAUNCHER_NAME and arguments[:2] == ["hook", "claude"]
+
+
 _IDENTITY = ("type", "server", "tool")
+_OURS = {"mcp_tool": "input", "command": "command"}
+"""What of each hook is not the user's to change."""
 
 
-def _add_hook(text: str) -> str:
-    there = _hooks(text)
-    if not there:
-        return append(text, _EVENT, {"hooks": [HOOK]})
-    group, place, _ = there[0]
-    return put(text, (*_EVENT, group, "hooks", place, "input"), HOOK["input"])
+def _update(text: str, group: int, place: int, hook: dict[str, Any]) -> str:
+    key = _OURS[hook["type"]]
+    return put(text, (*_EVENT, group, "hooks", place, key), hook[key])
 
 
-def _remove_hook(text: str, original: str | None) -> str:
+def _remove_hooks(text: str, original: str | None) -> str:
     for group, place, _ in reversed(_hooks(text)):
         hooks = (*_EVENT, group, "hooks")
         text = take(text, (*hooks, place))

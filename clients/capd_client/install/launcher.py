@@ -41,6 +41,8 @@ def launcher_script(env: Mapping[str, str], python: str) -> str:
     if env.get("CAPD_HOME"):
         home = shlex.quote(str(Path(env["CAPD_HOME"]).absolute()))
         lines.append(f"export CAPD_HOME={home}")
+    entry = f"{shlex.quote(python)} -P -m capd_client.entry"
+    lines.append(f'if [ "$1" = hook ]; then exec {entry} "$@"; fi')
     # -I -S: the shim needs builtins alone, and starts in a third of the time.
     lines.append(f'exec {shlex.quote(python)} -I -S {shlex.quote(str(launch))} "$@"')
     return "\n".join(lines) + "\n"

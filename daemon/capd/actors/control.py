@@ -11,6 +11,7 @@ import trio
 
 from capd.actors import reports
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
@@ -20,8 +21,6 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
-    checked_text,
-    recover_id,
 )
 from capd.core import hook_context
 from capd.runtime.boundary import contained
@@ -181,13 +180,13 @@ class Control:
             case "hook":
                 return await self._hook(params, peer_pid)
             case "login":
-                request = supervisor.LogIn(params.name)
-                opened = await self._login(request, supervisor.LoginOpened, ASK_TIMEOUT * 10)
+                begin = supervisor.LogIn(params.name)
+                opened = await self._login(begin, supervisor.LoginOpened, ASK_TIMEOUT * 10)
                 document = {"schema": reports.SCHEMA, "ticket": opened.ticket}
                 return {**document, "open": opened.address}
             case "login_wait":
-                request = supervisor.AwaitLogin(params.ticket)
-                await self._login(request, supervisor.LoggedIn, LOGIN_TIMEOUT)
+                wait = supervisor.AwaitLogin(params.ticket)
+                await self._login(wait, supervisor.LoggedIn, LOGIN_TIMEOUT)
                 return {"schema": reports.SCHEMA, "logged_in": True}
             case _:
                 return await self._session_result(method, params)

@@ -13,10 +13,12 @@ from capd.actors.relaying import Relaying
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
+from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
 from capd.core import hook_context, own_tools
 from capd.core.active_set import ActiveSet
 from capd.core.eras import joined
+from capd.core.large_results import Result
 from capd.core.names import near_names
 from capd.core.outcomes import RefusedError, text_result
 from capd.core.session import SessionState, Step
@@ -60,15 +62,21 @@ class Curator:
         instances: Handover[InstanceId, Instance],
         environments: SessionEnvironments,
         cap: int,
+        is_bare: bool = False,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called when there is something to write down."""
+        """`on_change` is called when there is something to write down.
+
+        `is_bare` shows servers' own names, and nothing of capd's own: a plain pass-through.
+        """
+        self._is_bare = is_bare
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
         self.client = ClientFacts()
         """What the client says of itself, as far as it has said anything."""
         self.log_level = ""
+        self.subscriptions: set[str] = set()
         self.is_initialized = False
         """Whether the client has completed its handshake, on this connection or an earlier one."""
         self.client_sessions: set[str] = set()
@@ -78,7 +86,8 @@ class Curator:
         self._relisted = trio.Event()
         self._bus = bus
         self._environments = environments
-        surface = Surface([(own_tools.CAPABILITY, own_tools.DEFINITION)])
+        own = [] if is_bare else [(own_tools.CAPABILITY, own_tools.DEFINITION)]
+        surface = Surface(own, is_bare=is_bare)
         self._state = SessionState(ActiveSet(cap), surface)
         self.activation = Activation(
             place,
@@ -107,7 +116,7 @@ class Curator:
 
     def instructions(self) -> str:
         """Return the stable text for the model."""
-        return own_tools.INSTRUCTIONS
+        return "" if self._is_bare else own_tools.INSTRUCTIONS
 
     def met(self, client: ClientFacts) -> None:
         """Note what the client says of itself."""
@@ -137,7 +146,7 @@ class Curator:
         """Take a turn on the session's own connection."""
         return msgspec.json.encode(reports.turn(await self.take_turn(text)))
 
-    async def relayed(self, request: Request) -> bytes:
+    async def relayed(self, request: Request) -> Result:
         """Return the result of a request that goes to a server, or to a tool of capd's own.
 
         Raises:
@@ -153,9 +162,9 @@ class Curator:
             case "completion/complete":
                 return await self._relaying.completion(request)
         call = _CALL.decode(joined(request.members))
-        if call.name == own_tools.CAPABILITY:
+        if call.name == own_tools.CAPABILITY and not self._is_bare:
             return await self._call_capability(call.arguments)
-        if call.name == hook_context.TURN:
+        if call.name == hook_context.TURN and not self._is_bare:
             return await self._call_turn(call.arguments)
         shown = self._state.surface.find(call.name)
         if shown is None:
@@ -186,7 +195,7 @@ class Curator:
         """The session's key."""
         return self.place.key
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Ask the client outside of any call.
 
         Raises:
@@ -194,7 +203,7 @@ class Curator:
         """
         if self.upstream is None:
             raise RefusedError("the client is not connected at this moment")
-        return await self.upstream.ask(method, params)
+        return await self.upstream.ask(method, params, on_progress)
 
     def tell(self, method: str, params: bytes) -> None:
         """Tell the client outside of any call; what it cannot hear now is gone."""
@@ -273,6 +282,8 @@ class Curator:
 
     def _stepped(self, step: Step) -> None:
         self._on_change()
+        for what in self._relaying.followed():
+            self.tell(f"notifications/{what}/list_changed", b"")
         if not step.changes_list:
             return
         self._relisted = trio.Event()
@@ -284,6 +295,8 @@ class Curator:
 
     def _unknown_tool(self, name: str) -> str:
         shown = [tool.name for tool in self._state.surface.shown]
+        if self._is_bare:
+            return f"No tool {own_tools.echo(name)}."
         near = near_names(name, [*shown, own_tools.CAPABILITY])
         hint = f" Near names: {', '.join(near)}." if near else ""
         return (

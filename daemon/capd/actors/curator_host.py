@@ -23,8 +23,8 @@ from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.upstream import Upstream
+from capd.adapters.large_frames import held
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
 from capd.core.eras import raw
@@ -211,7 +211,7 @@ class CuratorHost:
         members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
         caller = CallHooks(client=curator.client)
         try:
-            result = await curator.relayed(Request("tools/call", members, caller))
+            result = await held(await curator.relayed(Request("tools/call", members, caller)))
         except UnknownNameError as error:
             return messages.ToolCalled(key, "not_found", message=str(error))
         except CallFailedError as error:
@@ -278,6 +278,7 @@ class CuratorHost:
             instances=self._instances,
             environments=self._environments,
             cap=self._cap,
+            is_bare=request.is_bare,
             on_change=lambda: self._changed(key),
         )
         session = self._sessions[key] = _Session(
@@ -307,8 +308,8 @@ class CuratorHost:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
             upstream = Upstream(
-                SocketSink(connection.stream),
-                connection.reader,
+                connection.sink,
+                connection.lines,
                 session=curator.place.key,
                 client=curator.client,
                 wants_dispatched=wants_dispatched,

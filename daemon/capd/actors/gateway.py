@@ -16,6 +16,7 @@ import trio
 from capd.actors.control import Control
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -126,7 +127,7 @@ class Gateway:
         """Return whether the stream is the curator's now."""
         connection = next(self._ids)
         welcomed = trio.Event()
-        self._connections.put(connection, Connection(stream, reader, welcomed))
+        self._connections.put(connection, Connection(SocketSink(stream), reader, welcomed))
         try:
             described = await self._bus.ask(
                 REGISTRY, registry.DescribeRegistry(), REGISTRY_REPLIES, ASK_TIMEOUT

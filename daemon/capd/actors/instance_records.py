@@ -77,4 +77,5 @@ class InstanceRecord:
             restarts=max(0, self.runs - 1),
             uptime=now - self.ready_at if self.ready_at is not None else 0.0,
             last_error=self.attempts.last_error,
+            counts=dict(self.run.counts) if self.run is not None else {},
         )

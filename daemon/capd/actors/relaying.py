@@ -7,6 +7,7 @@ request, and all of its result, goes through as it was written.
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -20,12 +21,17 @@ from capd.adapters.servers.instance import Instance
 from capd.core.active_set import Grant
 from capd.core.calls import is_success
 from capd.core.eras import Members, is_stateless, joined, members_of, raw
+from capd.core.large_results import Result
 from capd.core.outcomes import CallFailedError, NotSentError, ServerError
 from capd.core.resource_uris import owners
 from capd.core.session import SessionState
 from capd.core.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerIdentity, ToolName, WireName
+
+T = TypeVar("T")
+
+_FOLLOWED = ("prompts", "resources")
 
 
 class _Named(msgspec.Struct):
@@ -63,25 +69,46 @@ class Relaying:
         activation: Activation,
         on_use: Callable[[], None],
     ) -> None:
-        """`on_use` is called after a use that counts."""
+        """`on_use` is called after a use that counts, and when names were given."""
         self._peer = peer
         self._state = state
         self._activation = activation
         self._on_use = on_use
+        # Whose prompts and resources the client was last told of.
+        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
         self._log = structlog.get_logger(actor="curator", session=peer.session)
 
     # Lists
 
+    def followed(self) -> list[str]:
+        """Return which lists, beside the tools, are others since this was last asked."""
+        before, self._offering = (
+            self._offering,
+            {
+                what: [
+                    held.identity
+                    for held in self._state.servers
+                    if (running := self._activation.running(held.identity)) is not None
+                    and what in running.lane.capabilities
+                ]
+                for what in _FOLLOWED
+            },
+        )
+        return [what for what in _FOLLOWED if before[what] != self._offering[what]]
+
     async def prompts(self) -> list[bytes]:
         """Return every prompt of the session's servers, under its wire name."""
         found = await self._entries("prompts")
+        known = len(self._state.surface.names)
         prompts: list[bytes] = []
         for identity, entries in found.items():
             for entry in entries:
                 with suppress(MalformedError):
-                    prompts.append(
-                        renamed(entry, self._prompt(identity, _NAMED.decode(entry).name))
-                    )
+                    name = self._prompt(identity, _NAMED.decode(entry).name)
+                    if name is not None:
+                        prompts.append(renamed(entry, name))
+        if len(self._state.surface.names) != known:
+            self._on_use()
         return prompts
 
     async def resources(self, kind: str) -> list[bytes]:
@@ -113,7 +140,7 @@ class Relaying:
 
     # Requests
 
-    async def tool(self, request: Request, shown: Shown) -> bytes:
+    async def tool(self, request: Request, shown: Shown) -> Result:
         """Return the result of `tools/call`; raises as `relayed`."""
         members = {**request.members, "name": raw(shown.grant.tool)}
         result = await self._sent(shown.grant.server, request, members)
@@ -122,20 +149,20 @@ class Relaying:
             self._on_use()
         return result
 
-    async def prompt(self, request: Request) -> bytes:
+    async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""
         wanted = _text(request.members, "name")
         identity, name = await self._find_prompt(wanted)
         return await self._sent(identity, request, {**request.members, "name": raw(name)})
 
-    async def resource(self, request: Request) -> bytes:
+    async def resource(self, request: Request) -> Result:
         """Return the result of `resources/read`; raises as `relayed`."""
         uri = _text(request.members, "uri")
         return await self._first_that_has(
             await self._owners(uri), lambda each: self._sent(each, request, request.members)
         )
 
-    async def completion(self, request: Request) -> bytes:
+    async def completion(self, request: Request) -> Result:
         """Return the result of `completion/complete`; raises as `relayed`."""
         reference = _COMPLETE.decode(joined(request.members)).ref
         if reference.type == "ref/prompt":
@@ -183,12 +210,12 @@ class Relaying:
             if list(instance.lane.holders) == [self._peer.session]:
                 instance.lane.tell(method)
 
-    async def _sent(self, identity: ServerIdentity, request: Request, members: Members) -> bytes:
+    async def _sent(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
         instance = await self._activation.instance(identity)
         caller = request.caller
         async with self._activation.in_call(identity) as held:
 
-            async def relay(told: Members) -> bytes:
+            async def relay(told: Members) -> Result:
                 return await instance.lane.relay(
                     request.method, told, caller, timeout=held.spec.timeout
                 )
@@ -199,13 +226,20 @@ class Relaying:
 
     # Who owns what
 
-    def _prompt(self, identity: ServerIdentity, name: str) -> WireName:
+    def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
+        """Return a prompt's wire name, None where its server went while it was listed."""
         held = self._state.held(identity)
-        assert held is not None
+        if held is None:
+            return None
         grant = Grant(identity, ToolName(PROMPT + name))
         return self._state.surface.name(grant, held.spec.name, name)
 
     async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
+        # By the name it was given, also where its server does not run: the use starts it.
+        for grant, given in self._state.surface.names.items():
+            is_meant = given == wanted and grant.tool.startswith(PROMPT)
+            if is_meant and self._state.held(grant.server) is not None:
+                return grant.server, grant.tool.removeprefix(PROMPT)
         for identity, entries in (await self._entries("prompts")).items():
             for entry in entries:
                 with suppress(MalformedError):
@@ -234,18 +268,19 @@ class Relaying:
     async def _first_that_has(
         self,
         candidates: Sequence[ServerIdentity],
-        ask: Callable[[ServerIdentity], Awaitable[bytes]],
-    ) -> bytes:
+        ask: Callable[[ServerIdentity], Awaitable[T]],
+    ) -> T:
         """Return the first server's result that is no error, else the first server's error."""
-        first: ServerError | None = None
+        first: ServerError | NotSentError | None = None
         for identity in candidates:
             try:
-                return await ask(identity)
-            except ServerError as error:
+                instance = await self._activation.instance(identity)
+                # Of one that had to be started it is known only here what it has.
+                if "resources" in instance.lane.capabilities:
+                    return await ask(identity)
+            except (ServerError, NotSentError) as error:
                 first = first or error
-        if first is None:
-            raise NotSentError("no server is on in this session. Nothing was sent.")
-        raise first
+        raise first or UnknownNameError("no server that is on in this session has this resource")
 
 
 def _uris(entries: Sequence[bytes]) -> list[str]:

@@ -156,6 +156,7 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "restarts": entry.restarts,
         "uptime_s": round(entry.uptime, 3),
         "last_error": entry.last_error,
+        "counts": entry.counts,
     }
 
 

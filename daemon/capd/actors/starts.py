@@ -16,6 +16,7 @@ from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.server_run import ServerEnd
+from capd.adapters.spool import Spool
 from capd.core.placeholders import Folders, resolved, wanted_keys
 from capd.core.redaction import redactor
 from capd_protos.types import ServerSpec, SessionKey
@@ -37,6 +38,8 @@ class SupervisorSettings:
     version: str
     longest_call: float = 0.0
     """Seconds after which a call is given up whatever its progress; 0 for never."""
+    spool: Spool | None = None
+    """Where results go that are too large to hold."""
 
 
 class Starts:

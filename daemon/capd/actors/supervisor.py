@@ -217,6 +217,7 @@ class Supervisor:
             self._starts.redactor(instance.server, instance.session),
             project=instance.project,
             wants_stateless=self._wants_stateless(instance),
+            longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
         )
         instance.run = run

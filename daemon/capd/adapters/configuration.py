@@ -19,6 +19,8 @@ class ServersTable(msgspec.Struct, frozen=True):
 
     linger: Seconds = 30.0
     """How long an instance that nobody holds is kept."""
+    longest_call: Seconds = 0.0
+    """After how long a call is given up whatever progress it reports; 0 for never."""
 
 
 class SessionsTable(msgspec.Struct, frozen=True):
@@ -37,17 +39,36 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     """Seconds without a text after which the model is dropped."""
 
 
+class HttpTable(msgspec.Struct, frozen=True):
+    """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
+
+    enabled: bool = False
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 8377
+    """On 127.0.0.1, which cannot be changed."""
+    names: Literal["prefixed", "bare"] = "prefixed"
+    """`bare`: servers' own names of tools and prompts, and nothing of capd's own."""
+    capabilities: tuple[str, ...] = ()
+    """What its sessions have on from the start, as `name` or `tap/name`."""
+    project: str = ""
+    """The project of its sessions: requests of HTTP name none."""
+    poll_after: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    """Seconds after which the stream of an answer is closed, once, and its client is to come back
+    for the rest; 0 keeps it open."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
     servers: ServersTable = ServersTable()
     sessions: SessionsTable = SessionsTable()
     embedder: EmbedderTable = EmbedderTable()
+    listen_http: HttpTable = HttpTable()
 
 
 # Each variable with the key that it sets.
 VARIABLES = {
     "CAPD_LINGER": ("servers", "linger"),
+    "CAPD_LONGEST_CALL": ("servers", "longest_call"),
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),
     "CAPD_EMBEDDER": ("embedder", "placement"),
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),

@@ -37,7 +37,7 @@ class Attempts:
     is_parked: bool = False
     """Whether a person has to do something first."""
     last_error: str = ""
-    _intensity: RestartIntensity = field(default_factory=_intensity)
+    _window: RestartIntensity = field(default_factory=_intensity)
 
     def failed(
         self, reason: str, now: float, *, served: float | None, jitter: float, parks: bool = False
@@ -48,7 +48,7 @@ class Attempts:
         self.failures += 1
         self.last_error = reason
         self.is_parked = parks
-        self.is_failed = not self._intensity.record(now)
+        self.is_failed = not self._window.record(now)
         delay = PROBE_AFTER if self.is_failed else _BACKOFF.delay(self.failures, jitter)
         self.not_before = now + delay
 
@@ -60,7 +60,7 @@ class Attempts:
         """Start anew: somebody did something about it."""
         self.failures, self.not_before = 0, 0.0
         self.is_failed = self.is_parked = False
-        self._intensity = _intensity()
+        self._window = _intensity()
 
     def refusal(self, now: float) -> str:
         """Return why it is not tried at this moment, for a person or a model."""

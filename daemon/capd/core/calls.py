@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd.core.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
 
 
@@ -12,8 +13,10 @@ class _Flag(msgspec.Struct):
 _FLAG: JsonCodec[_Flag] = JsonCodec(_Flag)
 
 
-def is_success(result: bytes) -> bool:
+def is_success(result: Result) -> bool:
     """Tell whether a `tools/call` result counts as a use of its tool (30-activation)."""
+    if isinstance(result, LargeResult):
+        return result.is_success
     # A search for the member's name is a hundred times faster than parsing a large result.
     if b'"isError"' not in result:
         return True

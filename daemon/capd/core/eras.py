@@ -5,13 +5,14 @@ The handshake era (2024-11-05 to 2025-11-25) agrees once on who is who; the stat
 message stays the bytes that it came in.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from capd.core.errors import CapdError
+from capd.core.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ClientFacts
 
@@ -26,7 +27,9 @@ CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 _ENVELOPE = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
-_MARK = PROTOCOL_VERSION.encode()
+# The last words of the keys: a slash before them may be escaped.
+_MARK = b"protocolVersion"
+_SUBSCRIPTION_MARK = b"subscriptionId"
 
 INVALID_PARAMS = -32602
 UNSUPPORTED_VERSION = -32022
@@ -47,6 +50,9 @@ CACHEABLE = frozenset(
 )
 """Methods whose results say in the stateless era how long they may be kept."""
 
+MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Methods whose results may ask for something first."""
+
 NEEDED_CAPABILITY = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
@@ -55,7 +61,16 @@ NEEDED_CAPABILITY = {
 """What a client must offer for a server to ask this of it."""
 
 _MEMBERS: JsonCodec[Members] = JsonCodec(Members)
-_CAPABILITIES: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
+_TEXT: JsonCodec[str] = JsonCodec(str)
+_MODE_URL = b'"url"'
+
+
+class _Named(msgspec.Struct):
+    name: str
+    version: str
+
+
+_NAMED: JsonCodec[_Named] = JsonCodec(_Named)
 
 
 class _Result(msgspec.Struct):
@@ -111,12 +126,13 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def members_of(data: bytes | msgspec.Raw) -> Members:
-    """Return the members of a JSON object; of nothing, none.
+    """Return the members of a JSON object; of nothing and of null, none.
 
     Raises:
         MalformedError: it is no object.
     """
-    return _MEMBERS.decode(data) if len(data) else {}
+    is_nothing = not len(data) or (len(data) == len(b"null") and bytes(data) == b"null")
+    return {} if is_nothing else _MEMBERS.decode(data)
 
 
 def joined(members: Mapping[str, msgspec.Raw]) -> bytes:
@@ -142,36 +158,80 @@ def envelope(meta: Members) -> Envelope | None:
     if PROTOCOL_VERSION not in meta:
         return None
     try:
-        version = msgspec.json.decode(meta[PROTOCOL_VERSION], type=str)
-    except msgspec.ValidationError:
+        version = _TEXT.decode(meta[PROTOCOL_VERSION])
+    except MalformedError:
         raise EnvelopeError(INVALID_PARAMS, f"{PROTOCOL_VERSION} is not a string") from None
     if CLIENT_CAPABILITIES not in meta:
         raise EnvelopeError(INVALID_PARAMS, f"params._meta lacks {CLIENT_CAPABILITIES}")
     if version not in STATELESS_VERSIONS:
         data = {"supported": list(STATELESS_VERSIONS), "requested": version}
         raise EnvelopeError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-    info = bytes(meta.get(CLIENT_INFO, b"")) or b"{}"
-    client = ClientFacts(version, info, bytes(meta[CLIENT_CAPABILITIES]))
-    level = meta.get(LOG_LEVEL)
-    return Envelope(client, _text(level) if level is not None else "")
-
-
-def _text(value: msgspec.Raw) -> str:
     try:
-        return msgspec.json.decode(value, type=str)
-    except msgspec.MsgspecError:
+        capabilities = joined(_MEMBERS.decode(meta[CLIENT_CAPABILITIES]))
+    except MalformedError:
+        text = f"{CLIENT_CAPABILITIES} is not an object"
+        raise EnvelopeError(INVALID_PARAMS, text) from None
+    client = facts(version, bytes(meta.get(CLIENT_INFO, b"")), capabilities)
+    level = meta.get(LOG_LEVEL)
+    return Envelope(client, text_of(level))
+
+
+def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
+    """Return what a client says of itself, as every server can be told it.
+
+    One that leaves its name or version out is introduced as capd: servers refuse the handshake
+    with it, and others may share the instance that it has started.
+    """
+    try:
+        _NAMED.decode(info)
+    except MalformedError:
+        info = ClientFacts().info
+    return ClientFacts(version, info, capabilities if members_or_none(capabilities) else b"{}")
+
+
+def members_or_none(data: bytes) -> Members:
+    """Return the members of a JSON object, none of anything else."""
+    try:
+        return members_of(data)
+    except MalformedError:
+        return {}
+
+
+def text_of(value: msgspec.Raw | None) -> str:
+    """Return a JSON string's text, "" where it is none."""
+    try:
+        return _TEXT.decode(value) if value is not None else ""
+    except MalformedError:
         return ""
 
 
-def offers(client: ClientFacts, method: str) -> bool:
-    """Tell whether a server may ask `method` of `client`."""
+def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
+    """Tell whether a server may ask `method` of `client`, in the mode that `params` want."""
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:
         return True
-    try:
-        return needed in _CAPABILITIES.decode(client.capabilities)
-    except MalformedError:
+    offered = members_or_none(client.capabilities)
+    if needed not in offered:
         return False
+    # A client that names no modes knows forms alone (MCP 2025-11-25, "Elicitation").
+    return not _is_by_url(method, params) or "url" in members_or_none(bytes(offered[needed]))
+
+
+def _is_by_url(method: str, params: bytes) -> bool:
+    is_elicited = method == "elicitation/create" and _MODE_URL in params
+    return is_elicited and bytes(members_or_none(params).get("mode", b"")) == _MODE_URL
+
+
+def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> bytes:
+    """Return a question's params as a client of the handshake era wants them.
+
+    There an elicitation by URL has an id, which a server of the stateless era does not give.
+    """
+    if not _is_by_url(method, params):
+        return params
+    members = members_of(params)
+    members.setdefault("elicitationId", raw(elicitation_id))
+    return joined(members)
 
 
 def offers_anything(client: ClientFacts) -> bool:
@@ -201,27 +261,37 @@ def meta_for_server(
     return told
 
 
-def result_for_stateless(result: bytes, method: str) -> bytes:
+def result_for_stateless(result: Result, method: str) -> Result:
     """Return `result` with the members that the stateless era wants and a server left out."""
+    if isinstance(result, LargeResult):
+        return result.with_members(_lacking(method, result.mentions))
     try:
         found = _RESULT.decode(result)
     except MalformedError:
         return result
-    lacking = b"" if isinstance(found.resultType, str) else b'"resultType":"complete",'
-    if method in CACHEABLE:
-        # Nothing is promised about what a server of the other era will answer next.
-        if found.ttlMs is msgspec.UNSET:
-            lacking += b'"ttlMs":0,'
-        if found.cacheScope is msgspec.UNSET:
-            lacking += b'"cacheScope":"private",'
-    if not lacking:
+    lacking = _lacking(method, lambda name: getattr(found, name) is not msgspec.UNSET)
+    # One that asks is none that could be kept.
+    if not lacking or found.resultType == "input_required":
         return result
     body = result.lstrip()[1:].lstrip()
     return b"{" + (lacking[:-1] if body.startswith(b"}") else lacking) + body
 
 
-def input_required(result: bytes) -> InputRequired | None:
+def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
+    """Return the members that a result of `method` should have and has not, each with a comma."""
+    lacking = b"" if has("resultType") else b'"resultType":"complete",'
+    if method in CACHEABLE:
+        # Nothing is promised about what a server of the other era will answer next.
+        lacking += b"" if has("ttlMs") else b'"ttlMs":0,'
+        lacking += b"" if has("cacheScope") else b'"cacheScope":"private",'
+    return lacking
+
+
+def input_required(result: Result) -> InputRequired | None:
     """Return what a result asks for, None where it is the final one."""
+    if isinstance(result, LargeResult):
+        # Questions are for a person, and none of them is that long.
+        return None
     # A search for the words is a hundred times faster than parsing a large result.
     if b"input_required" not in result:
         return None
@@ -237,6 +307,16 @@ def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
     return msgspec.json.encode(
         {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
     )
+
+
+def without_subscription(params: bytes) -> bytes:
+    """Return a notification's params without the mark of the stream that carried them."""
+    if _SUBSCRIPTION_MARK not in params:
+        return params
+    members = members_of(params)
+    meta = members_of(members.pop("_meta", msgspec.Raw(b"")))
+    meta.pop(SUBSCRIPTION_ID, None)
+    return joined({**members, "_meta": msgspec.Raw(joined(meta))} if meta else members)
 
 
 def with_subscription(params: bytes, listen_id: int | str) -> bytes:

@@ -37,6 +37,17 @@ def wire_name(
     raise AssertionError("a whole SHA-256 is taken")
 
 
+def bare_name(
+    server: ServerName,
+    identity: ServerIdentity,
+    tool: ToolName,
+    taken: Container[WireName] = (),
+) -> WireName:
+    """Return the tool's own name, whatever it is, or its wire name where its own is taken."""
+    own = WireName(tool)
+    return own if own not in taken else wire_name(server, identity, tool, taken)
+
+
 def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """Return known names that `name` may have meant, the nearest first."""
     by_folded = {candidate.casefold(): candidate for candidate in known}

@@ -34,6 +34,14 @@ def matches(template: str, uri: str) -> bool:
     return at <= end
 
 
+def is_within(uri: str, subscribed: str) -> bool:
+    """Tell whether news of `uri` are for who subscribed to `subscribed`: a part of it counts."""
+    if not uri.startswith(subscribed):
+        return False
+    rest = uri[len(subscribed) :]
+    return not rest or subscribed.endswith("/") or rest[0] in "/?#"
+
+
 def owners(
     uri: str,
     listed: Mapping[ServerIdentity, Sequence[str]],

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from capd.core.active_set import Grant
-from capd.core.names import wire_name
+from capd.core.eras import text_of
+from capd.core.names import bare_name, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
 PROMPT = "prompt "
@@ -33,7 +34,9 @@ class Shown:
 class Surface:
     """The surface of one session."""
 
-    def __init__(self, own: Iterable[tuple[WireName, bytes]]) -> None:
+    def __init__(self, own: Iterable[tuple[WireName, bytes]], *, is_bare: bool = False) -> None:
+        """`is_bare` shows tools under their servers' own names, as long as those are unique."""
+        self._choose = bare_name if is_bare else wire_name
         self._own = dict(own)
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
@@ -88,7 +91,7 @@ class Surface:
         # Prompts and tools are two namespaces to a client: one of each may have one name.
         alike = (n for g, n in self._names.items() if g.tool.startswith(PROMPT) == is_prompt)
         taken = {*self._own, *alike}
-        name = wire_name(server, grant.server, ToolName(own_name), taken)
+        name = self._choose(server, grant.server, ToolName(own_name), taken)
         self._names[grant] = name
         return name
 
@@ -127,6 +130,8 @@ class Surface:
 def renamed(definition: bytes, name: WireName) -> bytes:
     """Return a tool's JSON under another name, every other member as it was written."""
     members = _definition.decode(definition)
+    if text_of(members.get("name")) == name:
+        return definition
     encoded = {"name": msgspec.Raw(msgspec.json.encode(name))}
     encoded.update((key, value) for key, value in members.items() if key != "name")
     return msgspec.json.encode(encoded)

@@ -1,135 +1,17 @@
-"""A client's connection alone, with a conversation that does as the test says."""
+"""A client's connection alone: each request is answered once, in the era that it is asked in."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.clients import socket_sink
 from capd.adapters.clients.conversation import Request, UnknownNameError
-from capd.adapters.clients.socket_sink import SocketSink
-from capd.adapters.clients.upstream import Upstream
-from capd.adapters.stdio_frames import FrameReader
 from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
-from capd_protos.types import ClientFacts, SessionKey
-
-Json = dict[str, Any]
-
-
-class Talk:
-    """A conversation with a journal."""
-
-    def __init__(self) -> None:
-        self.calls: list[Request] = []
-        self.met_clients: list[ClientFacts] = []
-        self.journal: list[str] = []
-        self.run: Callable[[Request], Awaitable[bytes]] | None = None
-        self.values: dict[str, str] = {}
-        self.error: Exception | None = None
-        self.hold: trio.Event | None = None
-
-    def instructions(self) -> str:
-        return "Be brief."
-
-    def met(self, client: ClientFacts) -> None:
-        self.met_clients.append(client)
-
-    async def listed(self, kind: str) -> list[bytes]:
-        await trio.lowlevel.checkpoint()
-        return [b'{"name": "%s"}' % kind.encode()]
-
-    async def relayed(self, request: Request) -> bytes:
-        self.calls.append(request)
-        await request.caller.dispatched()
-        if self.run is not None:
-            return await self.run(request)
-        if self.hold is not None:
-            await self.hold.wait()
-        if self.error is not None:
-            raise self.error
-        return b'{"content":[ ]}'
-
-    async def subscribed(self, uri: str) -> bytes:
-        await trio.lowlevel.checkpoint()
-        self.journal.append(f"+{uri}")
-        return b"{}"
-
-    async def unsubscribed(self, uri: str) -> bytes:
-        await trio.lowlevel.checkpoint()
-        self.journal.append(f"-{uri}")
-        return b"{}"
-
-    async def wants_level(self, level: str) -> None:
-        await trio.lowlevel.checkpoint()
-        self.journal.append(level)
-
-    def roots_changed(self) -> None:
-        self.journal.append("roots")
-
-    async def turn(self, text: str) -> bytes:
-        return json.dumps({"said": text}).encode()
-
-    def environment(self, values: dict[str, str]) -> None:
-        self.values.update(values)
-
-
-class Stage:
-    def __init__(
-        self, ours: trio.SocketStream, theirs: trio.SocketStream, *, dispatched: bool
-    ) -> None:
-        self.talk = Talk()
-        self.client = theirs
-        self.ended = trio.Event()
-        self.upstream = Upstream(
-            SocketSink(ours),
-            FrameReader(ours),
-            session=SessionKey("s"),
-            client=ClientFacts(),
-            wants_dispatched=dispatched,
-            is_initialized=False,
-            version="1",
-            log=structlog.get_logger(),
-        )
-        self._received = b""
-
-    async def run(self) -> None:
-        await self.upstream.run(self.talk)
-        self.ended.set()
-
-    async def send(self, *messages: Json | bytes) -> None:
-        for message in messages:
-            line = message if isinstance(message, bytes) else json.dumps(message).encode()
-            await self.client.send_all(line + b"\n")
-        await wait_all_tasks_blocked()
-
-    async def heard(self) -> list[bytes]:
-        """Return every line that has come so far."""
-        with trio.move_on_after(0.01):
-            while chunk := await self.client.receive_some():
-                self._received += bytes(chunk)
-        *lines, self._received = self._received.split(b"\n")
-        return lines
-
-
-@asynccontextmanager
-async def staged(*, dispatched: bool = False) -> AsyncIterator[Stage]:
-    ours, theirs = trio.socket.socketpair()
-    streams = trio.SocketStream(ours), trio.SocketStream(theirs)
-    async with trio.open_nursery() as nursery:
-        stage = Stage(*streams, dispatched=dispatched)
-        nursery.start_soon(stage.run)
-        try:
-            yield stage
-        finally:
-            nursery.cancel_scope.cancel()
-            for stream in streams:
-                stream.socket.close()
-
+from capd_protos.types import ClientFacts
+from client_stage import Json, Stage, staged
 
 LIST_CHANGED = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}}
@@ -251,3 +133,358 @@ async def test_a_turn_hands_over_the_users_words(autojump_clock: MockClock) -> N
         await stage.send(turn)
 
         assert json.loads((await stage.heard())[0])["result"] == {"said": "hi"}
+
+
+# The stateless era
+
+OFFERS: Json = {"elicitation": {}}
+META: Json = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "zed", "version": "2"},
+    "io.modelcontextprotocol/clientCapabilities": OFFERS,
+}
+
+
+def request(method: str, message_id: object = 1, meta: Json = META, **params: Any) -> Json:
+    told = {**params, "_meta": meta}
+    return {"jsonrpc": "2.0", "id": message_id, "method": method, "params": told}
+
+
+async def answers(stage: Stage, *messages: Json | bytes) -> list[Json]:
+    await stage.send(*messages)
+    return [json.loads(line) for line in await stage.heard()]
+
+
+async def test_a_stateless_request_says_itself_who_sends_it(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        heard = await answers(stage, request("tools/call", name="t"))
+
+        assert heard == [
+            {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": []}}
+        ]
+        facts = ClientFacts("2026-07-28", b'{"name": "zed", "version": "2"}', b'{"elicitation":{}}')
+        assert stage.talk.met_clients == [facts]
+        assert [call.caller.client for call in stage.talk.calls] == [facts]
+
+
+@pytest.mark.parametrize(
+    ("method", "lacked"),
+    [
+        ("tools/list", {"tools": [{"name": "tools"}]}),
+        ("prompts/list", {"prompts": [{"name": "prompts"}]}),
+        ("resources/templates/list", {"resourceTemplates": [{"name": "resources/templates"}]}),
+    ],
+)
+async def test_a_list_says_in_the_stateless_era_how_long_it_may_be_kept(
+    autojump_clock: MockClock, method: str, lacked: Json
+) -> None:
+    async with staged() as stage:
+        heard = await answers(stage, request(method))
+
+        expected = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **lacked}
+        assert heard[0]["result"] == expected
+
+
+UNSUPPORTED = {
+    "code": -32022,
+    "message": "Unsupported protocol version",
+    "data": {"supported": ["2026-07-28"], "requested": "2031-01-01"},
+}
+
+
+@pytest.mark.parametrize("method", ["tools/list", "tools/call", "server/discover", "x/y"])
+async def test_a_version_that_is_not_spoken_is_told_with_those_that_are(
+    autojump_clock: MockClock, method: str
+) -> None:
+    meta = {**META, "io.modelcontextprotocol/protocolVersion": "2031-01-01"}
+    async with staged() as stage:
+        heard = await answers(stage, request(method, meta=meta))
+
+        assert heard == [{"jsonrpc": "2.0", "id": 1, "error": UNSUPPORTED}]
+        assert stage.talk.calls == []
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"io.modelcontextprotocol/protocolVersion": "2026-07-28"},
+        {**META, "io.modelcontextprotocol/protocolVersion": 2026},
+        {**META, "io.modelcontextprotocol/clientCapabilities": "all"},
+    ],
+)
+async def test_an_envelope_with_something_wrong_is_an_error_of_its_request(
+    autojump_clock: MockClock, meta: Json
+) -> None:
+    async with staged() as stage:
+        heard = await answers(stage, request("tools/call", meta=meta, name="t"), CALL)
+
+        assert [each.get("error", {}).get("code") for each in heard] == [-32602, None]
+
+
+@pytest.mark.parametrize(
+    "method", ["initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
+)
+async def test_what_the_stateless_era_does_not_know_is_no_method_there(
+    autojump_clock: MockClock, method: str
+) -> None:
+    async with staged() as stage:
+        heard = await answers(stage, request(method, uri="u", level="info"))
+
+        assert heard[0]["error"]["code"] == -32601
+
+
+async def test_null_for_meta_is_no_meta(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        heard = await answers(stage, {**CALL, "params": {"name": "t", "_meta": None}})
+
+        assert heard == [{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}]
+
+
+async def test_a_tool_that_is_not_there_costs_a_client_that_can_be_asked_no_more_than_an_error(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        stage.talk.error = UnknownNameError("no tool")
+        heard = await answers(stage, request("tools/call", name="t"))
+
+        assert heard[0]["error"] == {"code": -32602, "message": "no tool"}
+        assert not stage.ended.is_set()
+
+
+# Streams of notifications
+
+
+def listening(message_id: object = 7, **wanted: Any) -> Json:
+    return request("subscriptions/listen", message_id, notifications=wanted)
+
+
+def streamed(method: str, stream: object, **params: Any) -> Json:
+    meta = {"io.modelcontextprotocol/subscriptionId": stream}
+    return {
+        "jsonrpc": "2.0",
+        "method": f"notifications/{method}",
+        "params": {**params, "_meta": meta},
+    }
+
+
+async def test_a_stream_is_acknowledged_first_and_carries_what_it_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        wanted = {"toolsListChanged": True, "resourceSubscriptions": ["n:1"]}
+        acknowledged = await answers(stage, listening(**wanted))
+        for what in ("tools", "prompts", "resources"):
+            stage.upstream.list_changed(what)
+        for uri in ("n:1", "n:1/part", "n:2"):
+            params = json.dumps({"uri": uri}).encode()
+            stage.upstream.resource_updated(uri, params)
+        heard = await answers(stage)
+
+        expected = {key: value for key, value in wanted.items() if value}
+        assert acknowledged == [streamed("subscriptions/acknowledged", 7, notifications=expected)]
+        assert heard == [
+            streamed("tools/list_changed", 7),
+            streamed("resources/updated", 7, uri="n:1"),
+            streamed("resources/updated", 7, uri="n:1/part"),
+        ]
+        assert stage.talk.journal == ["+n:1"]
+
+
+async def test_each_of_several_streams_has_its_own_mark_and_its_own_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        both = {"resourceSubscriptions": ["n:1"]}
+        await answers(stage, listening("a", promptsListChanged=True, **both))
+        await answers(stage, listening(2, **both))
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+        stage.upstream.resource_updated("n:1", b'{"uri":"n:1"}')
+        heard = await answers(stage, {**cancelled, "params": {"requestId": "a"}})
+        stage.upstream.list_changed("prompts")
+        stage.upstream.resource_updated("n:1", b'{"uri":"n:1"}')
+        after = await answers(stage)
+        await answers(stage, {**cancelled, "params": {"requestId": 2}})
+
+        assert heard == [streamed("resources/updated", each, uri="n:1") for each in ("a", 2)]
+        assert after == [streamed("resources/updated", 2, uri="n:1")]
+        assert stage.talk.journal == ["+n:1", "+n:1", "-n:1"]
+
+
+async def test_a_stream_ends_in_good_order_with_a_result_of_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        await answers(stage, listening(toolsListChanged=True))
+
+        stage.upstream.close("stopping", reconnect=True)
+        heard = await answers(stage)
+
+        meta = {"io.modelcontextprotocol/subscriptionId": 7}
+        assert heard == [
+            {"capd": "closing", "reason": "stopping", "reconnect": True},
+            {"jsonrpc": "2.0", "id": 7, "result": {"resultType": "complete", "_meta": meta}},
+        ]
+
+
+async def test_streams_have_a_limit_of_their_own(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        for number in range(32):
+            await answers(stage, listening(number))
+        heard = await answers(stage, listening(32))
+
+        assert [(each["id"], each["error"]["code"]) for each in heard] == [(32, 4003)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        request("subscriptions/listen", 1),
+        request("subscriptions/listen", 1, notifications={"resourceSubscriptions": "u"}),
+        request("subscriptions/listen", None, notifications={}),
+    ],
+)
+async def test_a_stream_that_is_asked_for_wrongly_is_an_error(
+    autojump_clock: MockClock, wrong: Json
+) -> None:
+    async with staged() as stage:
+        heard = await answers(stage, wrong)
+
+        assert [each["error"]["code"] for each in heard] == [-32602]
+
+
+# Subscriptions of the handshake era
+
+
+async def test_a_subscription_outlives_the_connection_that_it_was_made_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe"}
+        level = {"jsonrpc": "2.0", "id": 2, "method": "logging/setLevel"}
+        await answers(stage, {**subscribe, "params": {"uri": "n:1"}})
+        await answers(stage, {**level, "params": {"level": "error"}})
+        talk = stage.talk
+        talk.log_level = "error"
+    async with staged(talk=talk) as stage:
+        await wait_all_tasks_blocked()
+        stage.upstream.resource_updated("n:1", b'{"uri":"n:1"}')
+        stage.upstream.resource_updated("n:2", b'{"uri":"n:2"}')
+        heard = await answers(stage)
+
+        updated = {"method": "notifications/resources/updated", "params": {"uri": "n:1"}}
+        assert heard == [{"jsonrpc": "2.0", **updated}]
+        assert stage.upstream.log_level == "error"
+
+
+# Requests that ask
+
+
+async def ask_who(call: Request) -> bytes:
+    answer = await call.caller.ask("elicitation/create", b'{"message":"who?"}', lambda _: None)
+    return b'{"content":[],"answer":%s}' % answer
+
+
+async def test_a_request_that_asks_is_repeated_and_runs_once(autojump_clock: MockClock) -> None:
+    async with staged(dispatched=True) as stage:
+        stage.talk.run = ask_who
+        first = await answers(stage, request("tools/call", 1, name="t"))
+        state = first[-1]["result"]["requestState"]
+        again = {"requestState": state, "inputResponses": {"input-1": {"action": "accept"}}}
+        second = await answers(stage, request("tools/call", 2, name="t", **again))
+        third = await answers(stage, request("tools/call", 3, name="t", **again))
+
+        asked = {"input-1": {"method": "elicitation/create", "params": {"message": "who?"}}}
+        assert first == [
+            {"capd": "dispatched", "id": 1},
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "result": {
+                    "resultType": "input_required",
+                    "inputRequests": asked,
+                    "requestState": state,
+                },
+            },
+        ]
+        result = {"resultType": "complete", "content": [], "answer": {"action": "accept"}}
+        assert second == [
+            {"capd": "dispatched", "id": 2},
+            {"jsonrpc": "2.0", "id": 2, "result": result},
+        ]
+        assert third[0]["error"]["code"] == -32602
+        assert len(stage.talk.calls) == 1
+
+
+async def test_a_request_whose_connection_was_lost_is_refused_when_it_is_repeated(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        stage.talk.run = ask_who
+        first = await answers(stage, request("tools/call", 1, name="t"))
+    again = {"requestState": first[0]["result"]["requestState"], "inputResponses": {}}
+    async with staged() as stage:
+        second = await answers(stage, request("tools/call", 2, name="t", **again))
+
+        assert second[0]["error"]["code"] == -32602
+        assert stage.talk.calls == []
+
+
+async def test_answers_that_are_none_leave_the_request_as_it_was(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        stage.talk.run = ask_who
+        first = await answers(stage, request("tools/call", 1, name="t"))
+        again = {"requestState": first[0]["result"]["requestState"]}
+        wrong = await answers(stage, request("tools/call", 2, name="t", inputResponses=[], **again))
+        right = await answers(
+            stage, request("tools/call", 3, name="t", inputResponses={"input-1": 5}, **again)
+        )
+
+        assert wrong[0]["error"]["code"] == -32602
+        assert right[0]["result"]["answer"] == 5
+
+
+async def test_a_handshake_client_is_asked_by_a_request(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        stage.upstream.is_initialized = True
+        stage.talk.run = ask_who
+        asked = await answers(stage, CALL)
+        heard = await answers(stage, {"jsonrpc": "2.0", "id": "capd-1", "result": {"x": 1}})
+
+        question = {"method": "elicitation/create", "params": {"message": "who?"}}
+        assert asked == [{"jsonrpc": "2.0", "id": "capd-1", **question}]
+        assert heard == [{"jsonrpc": "2.0", "id": 1, "result": {"content": [], "answer": {"x": 1}}}]
+
+
+# Bounds
+
+
+async def test_thirty_two_run_sixty_four_wait_and_the_next_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        stage.talk.hold = trio.Event()
+        calls = [{**CALL, "id": number} for number in range(97)]
+        refused = await answers(stage, *calls)
+        running = len(stage.talk.calls)
+        stage.talk.hold.set()
+        await wait_all_tasks_blocked()
+        done = await answers(stage)
+
+        assert [(each["id"], each["error"]["code"]) for each in refused] == [(96, 4003)]
+        assert running == 32
+        assert sorted(each["id"] for each in done) == list(range(96))
+
+
+async def test_a_request_that_waits_for_its_client_takes_nobody_elses_turn(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        stage.talk.run = ask_who
+        for number in range(40):
+            await answers(stage, request("tools/call", number, name=f"t{number}"))
+        stage.talk.run = None
+        heard = await answers(stage, request("tools/call", 99, name="t"))
+
+        assert [each["id"] for each in heard] == [99]

@@ -1,5 +1,6 @@
 """A lane to a server that does as the test says: each call ends once, and nobody gets another's."""
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -364,6 +365,34 @@ async def test_progress_extends_the_wait_and_silence_ends_it(autojump_clock: Moc
         assert stage.lane.counts == {"unknown_reply": 1}
 
 
+async def test_progress_does_not_extend_the_wait_beyond_the_longest_call(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as (stage, start):
+        stage.lane.longest_call = 30.0
+        call = start(b'{"progressToken":1}', timeout=10)
+        request = (await stage.asked())[0]
+
+        for _ in range(4):
+            await trio.sleep(7)
+            await stage.say(progress(request["id"]))
+        assert call.ends == []
+        await trio.sleep(3)
+
+        assert call.kinds == ["outcome_unknown"]
+
+
+async def test_no_server_can_guess_the_next_id(autojump_clock: MockClock) -> None:
+    async with staged() as (stage, start):
+        for _ in range(40):
+            start()
+        ids = [request["id"] for request in await stage.asked(40)]
+
+    steps = {second - first for first, second in itertools.pairwise(ids)}
+    assert len(steps) == 39
+    assert all(0 < each < 2**31 for each in ids)
+
+
 async def test_without_a_timeout_of_its_own_a_call_has_half_an_hour(
     autojump_clock: MockClock,
 ) -> None:
@@ -520,16 +549,16 @@ async def test_a_server_that_stops_reading_refuses_what_does_not_fit(
 ) -> None:
     async with staged() as (stage, start):
         stage.stdin.gate = trio.Event()
-        calls = [start() for _ in range(100)]
+        calls = [start() for _ in range(1100)]
         await wait_all_tasks_blocked()
 
         refused = [call for call in calls if call.ends]
-        assert [call.kinds for call in refused] == [["not_sent"]] * 36
+        assert [call.kinds for call in refused] == [["not_sent"]] * 76
         await trio.sleep(lane_module.WRITE_TIMEOUT + 1)
 
         assert "did not read a frame" in stage.broken[0]
         kinds = sorted(call.kinds[0] for call in calls)
-        assert kinds == ["not_sent"] * 99 + ["outcome_unknown"]
+        assert kinds == ["not_sent"] * 1099 + ["outcome_unknown"]
 
 
 async def test_a_line_that_never_ends_breaks_the_lane(autojump_clock: MockClock) -> None:
@@ -561,7 +590,7 @@ async def test_a_ping_is_answered_and_everything_else_is_not_offered(
         answers = stage.read()
         assert answers[0] == {"jsonrpc": "2.0", "id": "p", "result": {}}
         assert [each["error"]["code"] for each in answers[1:]] == [-32601] * 3
-        assert [each["id"] for each in answers[1:]] == [1, 2, 3]
+        assert sorted(each["id"] for each in answers[1:]) == [1, 2, 3]
 
 
 async def test_a_servers_request_with_a_calls_number_is_no_reply_to_it(

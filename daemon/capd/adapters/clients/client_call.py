@@ -5,6 +5,7 @@ from typing import Protocol
 import msgspec
 
 from capd.adapters.clients.conversation import Conversation
+from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.core import eras
 from capd.core.outcomes import RefusedError
@@ -30,7 +31,9 @@ class Connected(Protocol):
         """Pass a notification on."""
         ...
 
-    async def ask(self, method: str, params: bytes, related: RequestId) -> bytes:
+    async def ask(
+        self, method: str, params: bytes, on_progress: OnProgress, related: RequestId
+    ) -> bytes:
         """Return the client's result for a server's request."""
         ...
 
@@ -91,6 +94,6 @@ class ClientCall:
             return
         self._connection.notify(method, params, self.request_id)
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Ask the client."""
-        return await self._connection.ask(method, params, self.request_id)
+        return await self._connection.ask(method, params, on_progress, self.request_id)

@@ -1,17 +1,19 @@
 """A client's connection behind its hello, as the gateway hands it to the curator."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import trio
 
-from capd.adapters.stdio_frames import FrameReader
+from capd.adapters.clients.line_sinks import LineSink
+from capd.adapters.stdio_frames import Frame, Oversized
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client's stream, with what was read ahead of it."""
+    """Both ways of a client's lines, behind what opened them."""
 
-    stream: trio.SocketStream
-    reader: FrameReader
+    sink: LineSink
+    lines: AsyncIterator[Frame | Oversized]
     welcomed: trio.Event
     """Set when the welcome is written: before it nobody else may write."""

@@ -5,10 +5,16 @@ from typing import Protocol
 
 from capd.adapters.servers.callers import Caller
 from capd.core.eras import Members
+from capd.core.large_results import Result
 from capd_protos.types import ClientFacts
 
 RELAYED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """Requests that go to a server, each to the one that owns what it names."""
+
+HANDSHAKE_ONLY = frozenset(
+    {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
+"""Requests that the stateless era does not know."""
 
 LISTS = {
     "tools/list": "tools",
@@ -47,6 +53,11 @@ class Request:
 class Conversation(Protocol):
     """A session, as its connection sees it."""
 
+    subscriptions: set[str]
+    """Resources that the client, of the handshake era, has subscribed to."""
+    log_level: str
+    """From which level on it wants log messages; empty where it never said."""
+
     def met(self, client: ClientFacts) -> None:
         """Note what the client says of itself."""
         ...
@@ -59,7 +70,7 @@ class Conversation(Protocol):
         """Return the entries of one of `LISTS`, each as the client gets it."""
         ...
 
-    async def relayed(self, request: Request) -> bytes:
+    async def relayed(self, request: Request) -> Result:
         """Return the result of a request of `RELAYED`.
 
         Raises:

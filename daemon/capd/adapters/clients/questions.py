@@ -6,9 +6,13 @@ from itertools import count
 import msgspec
 import trio
 
+from capd.adapters.servers.callers import OnProgress
 from capd.core.eras import Members, joined, members_of
 from capd.core.outcomes import RefusedError, ServerError
 from capd_protos.codec import JsonCodec, MalformedError
+
+LONGEST_WAIT = 600.0
+"""Seconds that a server waits for a person (80 section 5.6)."""
 
 _PREFIX = "capd-"
 
@@ -21,13 +25,13 @@ _TOKEN: JsonCodec[_Token] = JsonCodec(_Token)
 
 
 class _Question:
-    def __init__(self) -> None:
+    def __init__(self, on_progress: OnProgress) -> None:
         self.done = trio.Event()
         self.result = b""
         self.error = b""
         self.token: msgspec.Raw | None = None
         """The server's own progress token, where it gave one."""
-        self.on_progress: Callable[[bytes], None] = lambda _: None
+        self.on_progress = on_progress
 
 
 class Questions:
@@ -43,32 +47,36 @@ class Questions:
         method: str,
         params: bytes,
         write: Callable[[bytes], None],
-        on_progress: Callable[[bytes], None],
+        on_progress: OnProgress,
     ) -> bytes:
         """Return the client's result; `write` queues a line for it.
 
         Raises:
             ServerError: the client answered with an error.
-            RefusedError: it is gone.
+            RefusedError: it is gone, or does not answer.
+            MalformedError: the params are no object.
         """
         if self._is_over:
             raise RefusedError("the client is gone")
         key = f"{_PREFIX}{next(self._ids)}"
-        question = self._open[key] = _Question()
-        question.on_progress = on_progress
+        question = _Question(on_progress)
         told = self._with_token(params, key, question)
+        self._open[key] = question
         write(
             b'{"jsonrpc":"2.0","id":"%s","method":%s,"params":%s}'
             % (key.encode(), msgspec.json.encode(method), told)
         )
         try:
-            await question.done.wait()
-        except trio.Cancelled:
-            reason = msgspec.json.encode({"requestId": key, "reason": "the server withdrew it"})
-            write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % reason)
-            raise
+            with trio.move_on_after(LONGEST_WAIT):
+                await question.done.wait()
         finally:
+            if not question.done.is_set():
+                reason = {"requestId": key, "reason": "nobody waits for the answer"}
+                told = msgspec.json.encode(reason)
+                write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % told)
             self._open.pop(key, None)
+        if not question.done.is_set():
+            raise RefusedError(f"the client has not answered {method} for {LONGEST_WAIT:g} s")
         if question.error:
             raise ServerError(question.error)
         if not question.result:

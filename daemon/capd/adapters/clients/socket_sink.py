@@ -2,6 +2,7 @@
 
 import trio
 
+from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import FrameWriter
 
 WRITE_TIMEOUT = 60.0
@@ -22,6 +23,10 @@ class SocketSink:
         """Write a line; raise WriterFullError or FrameCutError."""
         del related
         await self._writer.send(line)
+
+    async def send_large(self, frame: LargeFrame) -> None:
+        """Write a line that is too large to be held; raise WriterFullError or FrameCutError."""
+        await self._writer.send(frame)
 
     def post(self, line: bytes, related: int | str | None = None) -> None:
         """Queue a line; raise WriterFullError."""

@@ -1,23 +1,25 @@
 """Calls of a stateless-era client that wait for its answers to a server's questions.
 
     running ──a server asks──> asking: the client has its result ──it repeats the call──> running
-       │                          │ ten minutes
+       │                          │ ten minutes, or the connection ends
        v outcome                  v
       over                       over, cancelled
 
 A handshake-era server asks while a call is under way; such a client can only be asked by the
 call's own result. The call goes on waiting here, under a state that nobody can guess, that is
-good once, for this session, and for the same request (80, E8).
+good once, for this connection, and for the same request (80, E8).
 """
 
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 import trio
 
-from capd.adapters.servers.callers import Caller
+from capd.adapters.clients.conversation import UnknownNameError
+from capd.adapters.servers.callers import Caller, OnProgress
 from capd.core.eras import (
     INVALID_PARAMS,
     EnvelopeError,
@@ -25,8 +27,11 @@ from capd.core.eras import (
     Members,
     asking_result,
     joined,
+    members_of,
+    text_of,
 )
-from capd.core.outcomes import CallFailedError, ServerError
+from capd.core.large_results import Result
+from capd.core.outcomes import CallFailedError, RefusedError, ServerError
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey
 
@@ -34,11 +39,13 @@ PREFIX = "capd-asked-"
 LONGEST_WAIT = 600.0
 MOST_SUSPENDED = 64
 _OF_THE_RETRY = ("_meta", "inputResponses", "requestState")
+_TOO_LATE = "requestState is not of this request, was used already, or is too old"
 
 
 class _Question:
     def __init__(self, method: str, params: bytes) -> None:
-        self.request = InputRequest(method, msgspec.Raw(params))
+        members_of(params)
+        self.request = InputRequest(method, msgspec.Raw(params or b"{}"))
         self.done = trio.Event()
         self.answer = b""
         self.is_told = False
@@ -47,15 +54,17 @@ class _Question:
 class SuspendableCall:
     """A call that can return to its client with a question; a `Caller` to the lane."""
 
-    def __init__(self, caller: Caller, run: Callable[[Caller], Awaitable[bytes]]) -> None:
+    def __init__(self, caller: Caller, run: Callable[[Caller], Awaitable[Result]]) -> None:
         self.caller = caller
-        """Whoever waits for it now: each repetition is another request."""
+        """Whoever waits for it now, or has waited last: each repetition is another request."""
         self._run = run
         self._scope = trio.CancelScope()
         self._news = trio.Event()
         self._questions: dict[str, _Question] = {}
         self._asked = 0
-        self._result: bytes | None = None
+        self._is_awaited = False
+        self._is_over = False
+        self._result: Result | None = None
         self._error: Exception | None = None
 
     @property
@@ -79,54 +88,81 @@ class SuspendableCall:
 
     def progress(self, params: bytes) -> None:
         """Tell whoever waits."""
-        self.caller.progress(params)
+        if self._is_awaited:
+            self.caller.progress(params)
 
     def tell(self, method: str, params: bytes) -> None:
         """Tell whoever waits."""
-        self.caller.tell(method, params)
+        if self._is_awaited:
+            self.caller.tell(method, params)
 
-    async def ask(self, method: str, params: bytes) -> bytes:
-        """Have the call return with a question, and wait for the client to repeat it."""
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
+        """Have the call return with a question, and wait for the client to repeat it.
+
+        Raises:
+            RefusedError: the call is over before there is an answer.
+            MalformedError: the params are no object.
+        """
+        # A client of this era reports no progress of an answer.
+        del on_progress
+        if self._is_over:
+            raise RefusedError("the client's request is over")
+        question = _Question(method, params)
         self._asked += 1
         key = f"input-{self._asked}"
-        question = self._questions[key] = _Question(method, params)
+        self._questions[key] = question
         self._news.set()
         try:
             await question.done.wait()
         finally:
             self._questions.pop(key, None)
+        if not question.answer:
+            raise RefusedError("the client's request is over")
         return question.answer
 
     async def run(self) -> None:
-        """Be the call, until its outcome; in a task that outlives the request."""
+        """Be the call, until its outcome is known and nobody is to answer anything any more."""
         try:
             with self._scope:
-                self._result = await self._run(self)
-        except (CallFailedError, ServerError, MalformedError) as error:
+                await self._settle()
+        finally:
+            self._end()
+
+    async def _settle(self) -> None:
+        try:
+            self._result = await self._run(self)
+        except (CallFailedError, ServerError, MalformedError, UnknownNameError) as error:
             self._error = error
         self._news.set()
+        # A question may have come with this call and belong to another one of the session.
+        for question in list(self._questions.values()):
+            await question.done.wait()
 
-    async def result(self, suspend: Callable[["SuspendableCall"], str]) -> bytes:
+    async def result(self, suspend: Callable[["SuspendableCall"], str]) -> Result:
         """Return the outcome, or the questions under the state that `suspend` gives them.
 
         Raises:
-            CallFailedError, ServerError: the outcome is that.
+            CallFailedError, ServerError, UnknownNameError, MalformedError: the outcome is that.
+            EnvelopeError: it is over without one.
         """
         self._scope.deadline = float("inf")
+        self._is_awaited = True
         try:
-            await self._news.wait()
+            while True:
+                await self._news.wait()
+                asked = {key: each for key, each in self._questions.items() if not each.is_told}
+                if self._has_outcome or asked or self._is_over:
+                    break
+                # What it asked was withdrawn again at once.
+                self._news = trio.Event()
         except trio.Cancelled:
-            self._scope.cancel()
+            self.give_up()
             raise
-        if self._error is not None:
-            raise self._error
-        if self._result is not None:
-            return self._result
+        finally:
+            self._is_awaited = False
+        if self._has_outcome or self._is_over:
+            return self._outcome()
         self._news = trio.Event()
-        asked = {key: each for key, each in self._questions.items() if not each.is_told}
-        if not asked:
-            self._scope.cancel()
-            raise EnvelopeError(INVALID_PARAMS, "the server has withdrawn what it asked")
         for question in asked.values():
             question.is_told = True
         self._scope.deadline = trio.current_time() + LONGEST_WAIT
@@ -135,6 +171,17 @@ class SuspendableCall:
     def give_up(self) -> None:
         """End it: nobody waits for it any more."""
         self._scope.cancel()
+
+    async def resume(self, caller: Caller, responses: Members) -> None:
+        """Go on for a repetition of the request, with the client's answers."""
+        self.caller = caller
+        try:
+            # What it asks to be done has been under way since its first request.
+            await caller.dispatched()
+        except BaseException:
+            self.give_up()
+            raise
+        self.answer(responses)
 
     def answer(self, responses: Members) -> None:
         """Take the client's answers; what it left out is asked again."""
@@ -146,6 +193,25 @@ class SuspendableCall:
             else:
                 question.is_told = False
                 self._news.set()
+
+    @property
+    def _has_outcome(self) -> bool:
+        return self._result is not None or self._error is not None
+
+    def _outcome(self) -> Result:
+        self._end()
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise EnvelopeError(INVALID_PARAMS, _TOO_LATE)
+        return self._result
+
+    def _end(self) -> None:
+        """Let nobody wait for an answer that will not come."""
+        self._is_over = True
+        for question in self._questions.values():
+            question.done.set()
+        self._news.set()
 
 
 class SuspendedCalls:
@@ -172,23 +238,21 @@ class SuspendedCalls:
         Raises:
             EnvelopeError: its state was ours, and is not good for this request.
         """
-        state = _text(members.get("requestState"))
+        state = text_of(members.get("requestState"))
         if not state.startswith(PREFIX):
             return None
-        call, digest = self._calls.pop(state, (None, b""))
+        call, digest = self._calls.get(state, (None, b""))
         if call is None or not secrets.compare_digest(digest, _digest(members)):
-            text = "requestState is not of this request, was used already, or is too old"
-            raise EnvelopeError(INVALID_PARAMS, text)
+            raise EnvelopeError(INVALID_PARAMS, _TOO_LATE)
+        del self._calls[state]
         return call
 
 
 def _digest(members: Members) -> bytes:
+    """Return what is the same in a repetition, in whatever order it is written."""
     same = {key: value for key, value in members.items() if key not in _OF_THE_RETRY}
-    return hashlib.sha256(joined(dict(sorted(same.items())))).digest()
-
-
-def _text(value: msgspec.Raw | None) -> str:
-    try:
-        return msgspec.json.decode(value, type=str) if value is not None else ""
-    except msgspec.MsgspecError:
-        return ""
+    written = joined(dict(sorted(same.items())))
+    # A request with numbers that Python cannot hold is known by its bytes alone.
+    with suppress(msgspec.MsgspecError, RecursionError):
+        written = msgspec.json.encode(msgspec.json.decode(written), order="deterministic")
+    return hashlib.sha256(written).digest()

@@ -7,12 +7,12 @@ on is never decoded. A malformed line costs an error answer, never the connectio
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, Protocol
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.clients.answer_lines import answer_line, error_line, unreadable_line
 from capd.adapters.clients.client_call import ClientCall
 from capd.adapters.clients.client_lines import (
     CANCELLED,
@@ -21,13 +21,12 @@ from capd.adapters.clients.client_lines import (
     LINE,
     LINK,
     LIST,
-    LISTEN,
     TURN,
     URI,
-    Filter,
     Line,
 )
 from capd.adapters.clients.conversation import (
+    HANDSHAKE_ONLY,
     LISTS,
     RELAYED,
     Conversation,
@@ -35,8 +34,13 @@ from capd.adapters.clients.conversation import (
     UnknownNameError,
     listing,
 )
+from capd.adapters.clients.line_sinks import LargeSink, LineSink, RequestId
+from capd.adapters.clients.listening import Listening
 from capd.adapters.clients.questions import Questions
 from capd.adapters.clients.suspended import SuspendableCall, SuspendedCalls
+from capd.adapters.large_frames import LargeFrame, held
+from capd.adapters.line_texts import checked_text, recover_id
+from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
@@ -44,12 +48,12 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
-    checked_text,
-    recover_id,
 )
 from capd.core import eras
 from capd.core.handshake import agreed_version, discover_result, initialize_result
+from capd.core.large_results import Result
 from capd.core.outcomes import CallFailedError, RefusedError, ServerError, failed_result
+from capd.core.resource_uris import is_within
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey
@@ -57,32 +61,6 @@ from capd_protos.types import ClientFacts, SessionKey
 MOST_REQUESTS = 96
 """Requests of one session under way at once, of which `AT_ONCE` run (80, E7)."""
 AT_ONCE = 32
-
-RequestId = int | str | None
-
-_HANDSHAKE_ONLY = frozenset(
-    {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
-)
-
-
-class LineSink(Protocol):
-    """Where a client's lines go; `related` names the request that a line belongs to."""
-
-    async def send(self, line: bytes, related: RequestId = None) -> None:
-        """Write a line; raise WriterFullError or FrameCutError."""
-        ...
-
-    def post(self, line: bytes, related: RequestId = None) -> None:
-        """Queue a line; raise WriterFullError."""
-        ...
-
-    async def run(self) -> None:
-        """Write what is queued until the client is gone; raise WriterStalledError."""
-        ...
-
-    async def aclose(self) -> None:
-        """Give the connection up."""
-        ...
 
 
 class Upstream:
@@ -107,6 +85,7 @@ class Upstream:
         self.session = session
         self.wants_dispatched = wants_dispatched
         self._sink = sink
+        self._large_sink = sink if isinstance(sink, LargeSink) else None
         self._lines = lines
         self._version = version
         self._log = log
@@ -117,13 +96,15 @@ class Upstream:
         self._suspended = SuspendedCalls()
         self.client = client
         self.log_level = ""
-        self._listens: dict[RequestId, Filter] = {}
-        self._subscribed: set[str] = set()
-        self._closing = trio.Event()
+        self._listening = Listening(self.notify)
+        self._subscriptions: set[str] = set()
         self._scope = trio.CancelScope()
 
     async def run(self, conversation: Conversation) -> None:
         """Serve until the client is gone, says goodbye, or `close` is called."""
+        # A connection that takes a session up again finds what was said on the one before.
+        self._subscriptions = conversation.subscriptions
+        self.log_level = conversation.log_level
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -144,8 +125,7 @@ class Upstream:
 
     def close(self, reason: str, *, reconnect: bool) -> None:
         """Tell the client why, and end the connection."""
-        # A stream of notifications that ends in good order has a result of its own.
-        self._closing.set()
+        self._listening.close()
         self.post(msgspec.json.encode(frames.Closing(reason, reconnect)))
         # The writer gets its turn before the cancellation arrives.
         self._scope.deadline = trio.current_time() + 0.2
@@ -155,18 +135,13 @@ class Upstream:
         method = f"notifications/{what}/list_changed"
         if self.is_initialized:
             self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
-        for listen_id, wanted in self._listens.items():
-            if getattr(wanted, f"{what}_list_changed"):
-                self._stream(listen_id, method, b"{}")
+        self._listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
         """Notify the client, as often as it asked for it, that a resource is another one."""
-        method = "notifications/resources/updated"
-        if uri in self._subscribed:
-            self.notify(method, params)
-        for listen_id, wanted in self._listens.items():
-            if uri in wanted.resource_subscriptions:
-                self._stream(listen_id, method, params)
+        if any(is_within(uri, each) for each in self._subscriptions):
+            self.notify("notifications/resources/updated", params)
+        self._listening.resource_updated(uri, params)
 
     def notify(self, method: str, params: bytes, related: RequestId = None) -> None:
         """Pass a notification on."""
@@ -174,16 +149,19 @@ class Upstream:
         name = msgspec.json.encode(method)
         self.post(b'{"jsonrpc":"2.0","method":%s%s}' % (name, told), related)
 
-    async def ask(self, method: str, params: bytes, related: RequestId = None) -> bytes:
+    async def ask(
+        self, method: str, params: bytes, on_progress: OnProgress, related: RequestId = None
+    ) -> bytes:
         """Return the client's result for a server's request.
 
         Raises:
             ServerError, RefusedError: it answered with an error; it cannot be asked.
+            MalformedError: the params are no object.
         """
         if not self.is_initialized:
             raise RefusedError(f"the client cannot be asked {method} here")
         return await self._questions.ask(
-            method, params, lambda line: self.post(line, related), lambda _: None
+            method, params, lambda line: self.post(line, related), on_progress
         )
 
     def want_environment(self, keys: list[str]) -> None:
@@ -204,10 +182,6 @@ class Upstream:
             await self._sink.run()
         self._scope.cancel()
 
-    def _stream(self, listen_id: RequestId, method: str, params: bytes) -> None:
-        assert listen_id is not None
-        self.notify(method, eras.with_subscription(params, listen_id), listen_id)
-
     def _received(self, line: Frame | Oversized, conversation: Conversation) -> None:
         if isinstance(line, Oversized):
             limit = frames.LINE_LIMIT_BYTES
@@ -220,7 +194,8 @@ class Upstream:
         try:
             message = LINE.decode(checked_text(line.data))
         except MalformedError as error:
-            self._unreadable(line.data, str(error))
+            request_id = recover_id(line.data)
+            self.post(unreadable_line(request_id, line.data, str(error)), request_id)
             return
         if not message.method:
             self._questions.answered(message.id, bytes(message.result), bytes(message.error))
@@ -240,14 +215,6 @@ class Upstream:
         # Here and not in the task: a cancellation may stand in the very next line.
         scope = self._under_way[message.id] = trio.CancelScope()
         self._nursery.start_soon(self._answer, message, message.id, scope, conversation)
-
-    def _unreadable(self, data: bytes, why: str) -> None:
-        try:
-            msgspec.json.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self._error(recover_id(data), frames.PARSE_ERROR, f"not JSON: {why}")
-        else:
-            self._error(recover_id(data), frames.INVALID_REQUEST, f"not a request: {why}")
 
     def _linked(self, data: bytes, conversation: Conversation) -> None:
         try:
@@ -287,7 +254,10 @@ class Upstream:
             with scope, suppress(WriterFullError, FrameCutError):
                 await trio.lowlevel.checkpoint_if_cancelled()
                 answer = await self._answered(message, request_id, conversation)
-                await self._sink.send(answer, request_id)
+                if isinstance(answer, bytes):
+                    await self._sink.send(answer, request_id)
+                elif self._large_sink is not None:
+                    await self._large_sink.send_large(answer)
         finally:
             self._running -= message.method != "subscriptions/listen"
             if self._under_way.get(request_id) is scope:
@@ -295,7 +265,7 @@ class Upstream:
 
     async def _answered(
         self, message: Line, request_id: RequestId, conversation: Conversation
-    ) -> bytes:
+    ) -> bytes | LargeFrame:
         """Return the response line of one request."""
         stateless = False
         try:
@@ -305,25 +275,28 @@ class Upstream:
                 members = eras.members_of(message.params)
                 stateless = call.read_meta(members, conversation)
             result = await self._result(message, members, call, conversation, stateless=stateless)
-        except MalformedError as error:
-            text = f"params of {message.method}: {error}"
-            return _error_line(request_id, frames.INVALID_PARAMS, text)
-        except UnknownNameError as error:
-            return _error_line(request_id, frames.INVALID_PARAMS, str(error))
+            if self._large_sink is None:
+                result = await held(result)
+        except (MalformedError, UnknownNameError) as error:
+            is_form = isinstance(error, MalformedError)
+            text = f"params of {message.method}: {error}" if is_form else str(error)
+            return error_line(request_id, frames.INVALID_PARAMS, text)
         except eras.EnvelopeError as error:
-            return _error_line(request_id, error.code, str(error), error.data)
+            return error_line(request_id, error.code, str(error), error.data)
         except _NoMethodError:
             text = f"no method {message.method[:100]!r}"
-            return _error_line(request_id, frames.METHOD_NOT_FOUND, text)
+            return error_line(request_id, frames.METHOD_NOT_FOUND, text)
         except ServerError as error:
-            return _line(request_id, b'"error":', error.error)
+            return answer_line(request_id, b'"error":', error.error)
         except CallFailedError as error:
             if message.method != "tools/call":
-                return _error_line(request_id, error.code, str(error))
+                return error_line(request_id, error.code, str(error))
             result = failed_result(error)
         if stateless:
             result = eras.result_for_stateless(result, message.method)
-        return _line(request_id, b'"result":', result)
+        if isinstance(result, bytes):
+            return answer_line(request_id, b'"result":', result)
+        return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")
 
     async def _result(
         self,
@@ -333,9 +306,9 @@ class Upstream:
         conversation: Conversation,
         *,
         stateless: bool,
-    ) -> bytes:
+    ) -> Result:
         method = message.method
-        if stateless and method in _HANDSHAKE_ONLY:
+        if stateless and method in HANDSHAKE_ONLY:
             raise _NoMethodError
         params = message.params if len(message.params) else msgspec.Raw(b"{}")
         if method in RELAYED:
@@ -347,15 +320,15 @@ class Upstream:
                 raise eras.EnvelopeError(frames.INVALID_PARAMS, "no such cursor")
             entries = await conversation.listed(LISTS[method])
             return listing(method, entries)
-        if method in _HANDSHAKE_ONLY:
+        if method in HANDSHAKE_ONLY:
             return await self._handshake_result(method, params, conversation)
         match method:
             case "server/discover":
                 text = conversation.instructions()
                 return msgspec.json.encode(discover_result(self._version, text))
             case "subscriptions/listen":
-                return await self._listen(call.request_id, params, conversation)
-            case "ping":
+                return await self._listening.serve(call.request_id, params, conversation)
+            case "ping" if not stateless:
                 return b"{}"
             case "capd/turn":
                 return await conversation.turn(TURN.decode(params).text)
@@ -371,11 +344,13 @@ class Upstream:
             case "resources/subscribe":
                 uri = URI.decode(params).uri
                 result = await conversation.subscribed(uri)
-                self._subscribed.add(uri)
+                self._subscriptions.add(uri)
                 return result
             case "resources/unsubscribe":
                 uri = URI.decode(params).uri
-                self._subscribed.discard(uri)
+                self._subscriptions.discard(uri)
+                if self._listening.wants(uri):
+                    return b"{}"
                 return await conversation.unsubscribed(uri)
             case _:
                 self.log_level = LEVEL.decode(params).level
@@ -385,7 +360,7 @@ class Upstream:
     def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
         said = INITIALIZE.decode(params)
         version = agreed_version(said.protocolVersion)
-        self.client = ClientFacts(version, bytes(said.clientInfo), bytes(said.capabilities))
+        self.client = eras.facts(version, bytes(said.clientInfo), bytes(said.capabilities))
         conversation.met(self.client)
         return msgspec.json.encode(
             initialize_result(said.protocolVersion, self._version, conversation.instructions())
@@ -399,14 +374,14 @@ class Upstream:
         conversation: Conversation,
         *,
         stateless: bool,
-    ) -> bytes:
+    ) -> Result:
         if not stateless:
             return await conversation.relayed(Request(method, members, call))
+        responses = eras.members_of(members.get("inputResponses", msgspec.Raw(b"")))
         resumed = self._suspended.take(members)
         if resumed is not None:
-            resumed.caller = call
-            resumed.answer(eras.members_of(members.get("inputResponses", msgspec.Raw(b""))))
-        elif not eras.offers_anything(call.client):
+            await resumed.resume(call, responses)
+        elif method not in eras.MAY_ASK or not eras.offers_anything(call.client):
             # Nothing can be asked of it, so its calls need no life of their own.
             return await conversation.relayed(Request(method, members, call))
         else:
@@ -416,50 +391,9 @@ class Upstream:
             self._nursery.start_soon(resumed.run)
         return await resumed.result(lambda suspended: self._suspended.put(suspended, members))
 
-    async def _listen(
-        self, request_id: RequestId, params: msgspec.Raw, conversation: Conversation
-    ) -> bytes:
-        """Be a stream of notifications until it is cancelled or the daemon stops."""
-        if request_id is None:
-            raise MalformedError("a stream of notifications needs an id")
-        wanted = LISTEN.decode(params).notifications
-        uris: list[str] = []
-        try:
-            for uri in dict.fromkeys(wanted.resource_subscriptions):
-                # One that no server has is honoured, and never heard of.
-                with suppress(ServerError, CallFailedError, UnknownNameError):
-                    await conversation.subscribed(uri)
-                uris.append(uri)
-            told = eras.joined({"notifications": eras.raw(wanted)})
-            self._stream(request_id, "notifications/subscriptions/acknowledged", told)
-            self._listens[request_id] = wanted
-            await self._closing.wait()
-        finally:
-            self._listens.pop(request_id, None)
-            with trio.move_on_after(1.0, shield=True):
-                for uri in uris:
-                    if not self._is_wanted(uri):
-                        with suppress(ServerError, CallFailedError, UnknownNameError):
-                            await conversation.unsubscribed(uri)
-        meta = {eras.SUBSCRIPTION_ID: request_id}
-        return msgspec.json.encode({"resultType": "complete", "_meta": meta})
-
-    def _is_wanted(self, uri: str) -> bool:
-        return uri in self._subscribed or any(
-            uri in each.resource_subscriptions for each in self._listens.values()
-        )
-
     def _error(self, request_id: RequestId, code: int, text: str) -> None:
-        self.post(_error_line(request_id, code, text), request_id)
+        self.post(error_line(request_id, code, text), request_id)
 
 
 class _NoMethodError(Exception):
     """The request's method is none that capd serves."""
-
-
-def _line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
-    return b'{"jsonrpc":"2.0","id":%s,%s%s}' % (msgspec.json.encode(request_id), member, value)
-
-
-def _error_line(request_id: RequestId, code: int, text: str, data: Any = None) -> bytes:
-    return _line(request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text, data)))

@@ -15,6 +15,8 @@ from capd_protos.types import ClientFacts, SessionKey
 
 NOBODY = SessionKey("")
 
+OnProgress = Callable[[bytes], None]
+
 
 class Peer(Protocol):
     """A session's client, as a server may speak to it."""
@@ -34,12 +36,15 @@ class Peer(Protocol):
         """From which level on it wants log messages; empty where it never said."""
         ...
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Return the client's result for a server's request.
+
+        `on_progress` hears the params of progress that it reports, under the server's token.
 
         Raises:
             ServerError: the client answered with an error, which is passed on.
-            RefusedError: it cannot be asked.
+            RefusedError: it cannot be asked, or has not answered.
+            MalformedError: the params are no object.
         """
         ...
 
@@ -78,9 +83,9 @@ class CallHooks:
         """Pass on the params of a progress notification."""
         self.on_progress(params)
 
-    async def ask(self, method: str, params: bytes) -> bytes:
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
         """Refuse: there is nobody to ask."""
-        del params
+        del params, on_progress
         await trio.lowlevel.checkpoint()
         raise RefusedError(f"nobody can be asked {method} here")
 

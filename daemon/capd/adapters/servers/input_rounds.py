@@ -4,23 +4,34 @@ Such a client knows no result that asks: it is asked in its own way, and the req
 server again with its answers and the server's state, byte for byte, until there is a result.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import trio
 
 from capd.adapters.servers.callers import Caller
-from capd.core.eras import InputRequest, InputRequired, Members, input_required, joined, offers
+from capd.core.eras import (
+    InputRequest,
+    InputRequired,
+    Members,
+    input_required,
+    joined,
+    offers,
+    question_for_handshake,
+)
+from capd.core.large_results import Result
 from capd.core.outcomes import CallFailedError, RefusedError, ServerError
+from capd_protos.codec import MalformedError
 
 MOST_ROUNDS = 20
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 
-Relay = Callable[[Members], Awaitable[bytes]]
+Relay = Callable[[Members], Awaitable[Result]]
 
 
-async def settled(relay: Relay, members: Members, caller: Caller) -> bytes:
+async def settled(relay: Relay, members: Members, caller: Caller) -> Result:
     """Return the final result of a request.
 
     Raises:
@@ -47,16 +58,21 @@ async def _answered(members: Members, wanted: InputRequired, caller: Caller) -> 
     answers: dict[str, msgspec.Raw] = {}
 
     async def ask(key: str, request: InputRequest) -> None:
-        answers[key] = msgspec.Raw(await caller.ask(request.method, bytes(request.params)))
+        # The id is for this client alone; only servers of its own era say that one is completed.
+        params = question_for_handshake(request.method, bytes(request.params), uuid.uuid4().hex)
+        answers[key] = msgspec.Raw(await caller.ask(request.method, params, lambda _: None))
 
     for request in wanted.inputRequests.values():
-        if not offers(caller.client, request.method):
+        if not offers(caller.client, request.method, bytes(request.params)):
             raise RefusedError(f"the server wants {request.method}, which the client cannot do")
     problems: list[Exception] = []
 
     async def contained(key: str, request: InputRequest, scope: trio.CancelScope) -> None:
         try:
             await ask(key, request)
+        except MalformedError as error:
+            problems.append(RefusedError(f"the server asks {request.method} wrongly: {error}"))
+            scope.cancel()
         except (CallFailedError, ServerError) as error:
             problems.append(error)
             scope.cancel()

@@ -9,6 +9,7 @@ from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import Listings
 from capd.adapters.servers.subscriptions import Subscriptions
+from capd.adapters.spool import ServerSpool
 from capd_protos.types import ServerName, SessionKey
 
 
@@ -25,6 +26,7 @@ class Instance:
         log: FilteringBoundLogger,
         project: str = "",
         redact: Callable[[str], str] = str,
+        spool: ServerSpool | None = None,
     ) -> None:
         self._on_tools_changed = on_tools_changed
         self.lane = Lane(
@@ -35,6 +37,7 @@ class Instance:
             log=log,
             project=project,
             redact=redact,
+            spool=spool,
         )
         self.listings = Listings(self.lane)
         self.subscriptions = Subscriptions(self.lane)
@@ -47,6 +50,7 @@ class Instance:
     def join(self, peer: Peer) -> None:
         """Let the server's words reach a session that holds the instance."""
         self.lane.holders[peer.session] = peer
+        self.subscriptions.join()
 
     def leave(self, session: SessionKey) -> None:
         """Let nothing more reach a session."""

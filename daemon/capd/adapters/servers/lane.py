@@ -1,22 +1,26 @@
 """A running MCP server, over stdio or HTTP: its calls, and what it says unasked.
 
 The supervisor owns a lane and grants it; a curator's calls go straight through it, in process,
-as bytes (85-facts, decision 1). Ids are the lane's own counters, so no two sessions can meet;
+as bytes (85-facts, decision 1). Ids are the lane's own and random, so no two sessions can meet;
 each call is completed exactly once; a reply nobody waits for is dropped and counted.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.large_frames import READABLE_BYTES, held
+from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
+from capd.adapters.servers.large_lines import HELD_BYTES, large_result
 from capd.adapters.servers.pending import Pending
 from capd.adapters.servers.server_lines import ERROR_CODE, INCOMING, Incoming
 from capd.adapters.servers.unasked import Unasked
+from capd.adapters.spool import ServerSpool
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
@@ -26,12 +30,12 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
     WriterStalledError,
-    checked_text,
-    recover_id,
 )
 from capd.core.eras import Members, joined, members_of, meta_for_server
 from capd.core.errors import CapdError
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.large_results import Result
+from capd.core.line_ends import line_ends
+from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, ServerName, SessionKey
@@ -42,6 +46,12 @@ ordinary servers come before every defence."""
 IDLE_TIMEOUT = 1800.0
 """Seconds without a reply or progress after which a call is given up, unless its server's
 definition says otherwise: the client's own deadline comes first (80, head)."""
+
+_QUEUED_FRAMES = 1024
+_QUEUED_BYTES = 16 << 20
+"""What waits for a server that reads nothing for a while; more is refused, unsent."""
+_ID_BITS = 31
+"""Ids that every server's JSON library can hold; some have 32 bits for them."""
 
 _JUNK_LINES = 1000
 _JUNK_BYTES = 1 << 20
@@ -66,8 +76,12 @@ class Lane:
         log: FilteringBoundLogger,
         project: str = "",
         redact: Callable[[str], str] = str,
+        spool: ServerSpool | None = None,
     ) -> None:
-        """`on_list_changed` hears `tools`, `prompts` or `resources`."""
+        """`on_list_changed` hears `tools`, `prompts` or `resources`.
+
+        Without a spool a line over the reader's cap is lost.
+        """
         self.name = name
         self.counts: Counter[str] = Counter()
         self.protocol_version = ""
@@ -78,12 +92,16 @@ class Lane:
         self.instructions = ""
         self.client = ClientFacts()
         """Whom it met in the handshake."""
+        self.longest_call = 0.0
+        """Seconds after which a call is given up whatever its progress; 0 for never."""
         self.holders: dict[SessionKey, Peer] = {}
         self.log = log
-        self._reader = FrameReader(stdout)
-        self._writer = FrameWriter(stdin, timeout=WRITE_TIMEOUT)
+        cap_bytes = READABLE_BYTES if spool is None else HELD_BYTES
+        self._reader = FrameReader(stdout, cap_bytes, spool=spool)
+        self._writer = FrameWriter(
+            stdin, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
+        )
         self._redact = redact
-        self._ids = count(1)
         self._pending: dict[int, Pending] = {}
         self.unasked = Unasked(
             name,
@@ -114,6 +132,8 @@ class Lane:
                 nursery.start_soon(self._write)
                 async for line in self._reader:
                     await self._received(line, nursery)
+                    # What it has in the spool must not stay there until the next line comes.
+                    del line
             except FrameStalledError as error:
                 raise LaneBrokenError(f"{self.name}: {error}") from None
             finally:
@@ -129,7 +149,7 @@ class Lane:
 
     async def relay(
         self, method: str, members: Members, caller: Caller, *, timeout: float | None = None
-    ) -> bytes:
+    ) -> Result:
         """Return the result of a client's request as the server wrote it.
 
         `members` are the request's params. Cancelling the caller tells the server so, once the
@@ -139,7 +159,7 @@ class Lane:
             NotSentError, OutcomeUnknownError: see there.
             ServerError: the server answered with an error.
         """
-        message_id = next(self._ids)
+        message_id = self._fresh_id()
         told = self._told(message_id, members, caller, stateless=self.is_stateless)
         return await self._request(message_id, method, told, timeout or IDLE_TIMEOUT, caller)
 
@@ -151,11 +171,18 @@ class Lane:
         Raises:
             NotSentError, OutcomeUnknownError, ServerError: as `relay`.
         """
-        message_id = next(self._ids)
+        message_id = self._fresh_id()
         caller = CallHooks(client=self.client)
         era = self.is_stateless if stateless is None else stateless
         told = self._told(message_id, members, caller, stateless=era)
-        return await self._request(message_id, method, told, timeout, caller)
+        return await held(await self._request(message_id, method, told, timeout, caller))
+
+    def _fresh_id(self) -> int:
+        """Return an id that no server can guess, and so answer in another's place (80, C7)."""
+        while True:
+            message_id = secrets.randbits(_ID_BITS)
+            if message_id and message_id not in self._pending:
+                return message_id
 
     def _told(self, message_id: int, members: Members, caller: Caller, *, stateless: bool) -> bytes:
         """Return a request's params as the server gets them."""
@@ -189,10 +216,12 @@ class Lane:
 
     async def _request(
         self, message_id: int, method: str, params: bytes, timeout: float, caller: Caller
-    ) -> bytes:
+    ) -> Result:
         if not self.is_alive:
             raise NotSentError(f"{self.name} is not running: {self._why_dead or 'it closed'}")
         pending = Pending(method, caller, timeout)
+        if self.longest_call:
+            pending.over_at = trio.current_time() + self.longest_call
         line = b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
             message_id,
             method.encode(),
@@ -205,6 +234,7 @@ class Lane:
         self._pending[message_id] = pending
         try:
             with trio.move_on_after(timeout) as pending.patience:
+                pending.extend()
                 await caller.dispatched()
                 await self._writer.send(line, before_first_byte)
                 await pending.done.wait()
@@ -253,7 +283,7 @@ class Lane:
 
     async def _received(self, line: Frame | Oversized, nursery: trio.Nursery) -> None:
         if isinstance(line, Oversized):
-            self._unreadable(line.head, f"a line of {line.size_bytes} bytes is over the limit")
+            await self._received_large(line, nursery)
             return
         try:
             message = INCOMING.decode(checked_text(line.data))
@@ -269,6 +299,29 @@ class Lane:
         else:
             self._junk(line.data, "neither a request nor a reply")
             return
+        self._junk_run_lines = self._junk_run_bytes = 0
+
+    async def _received_large(self, line: Oversized, nursery: trio.Nursery) -> None:
+        ends = line_ends(line.head, line.tail)
+        try:
+            result = await large_result(line, ends)
+        except (MalformedError, OSError) as error:
+            if line.kept is not None and line.size_bytes <= READABLE_BYTES:
+                await self._received(Frame(await line.kept.read(0, line.size_bytes)), nursery)
+                return
+            if ends is not None and "method" in ends.scalars:
+                # A request's id is the server's own, and of no call of ours.
+                self.counts["large_unasked"] += 1
+                return
+            why = f"a line of {line.size_bytes} bytes is over the limit: {error}"
+            self._unreadable(line.head, why, ends.id if ends is not None else None)
+            return
+        assert ends is not None
+        pending = self._pending.pop(ends.id, None) if isinstance(ends.id, int) else None
+        if pending is None:
+            self.counts["unknown_reply"] += 1
+        else:
+            pending.complete(result=result)
         self._junk_run_lines = self._junk_run_bytes = 0
 
     def _replied(self, message: Incoming) -> None:
@@ -294,8 +347,9 @@ class Lane:
         if self._junk_run_lines > _JUNK_LINES or self._junk_run_bytes > _JUNK_BYTES:
             raise LaneBrokenError(f"{self.name} writes what is not MCP to its standard output")
 
-    def _unreadable(self, head: bytes, why: str) -> None:
-        message_id = recover_id(head)
+    def _unreadable(self, head: bytes, why: str, message_id: int | str | None = None) -> None:
+        if message_id is None:
+            message_id = recover_id(head)
         pending = self._pending.pop(message_id, None) if isinstance(message_id, int) else None
         if pending is not None:
             text = f"{self.name}: {why}; the call has run, its result is lost"
@@ -319,4 +373,6 @@ def _error_of(name: ServerName, error: bytes) -> Exception:
             return NotSentError(text)
         if code == frames.OUTCOME_UNKNOWN:
             return OutcomeUnknownError(text)
+        if code == frames.REFUSED:
+            return RefusedError(text)
     return ServerError(error)

@@ -1,20 +1,23 @@
 """What a server lists: tools, prompts, resources and resource templates, whole and bounded."""
 
+from collections import Counter
+
 import msgspec
 import trio
 
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.negotiation import HandshakeError
-from capd.adapters.servers.server_lines import PAGE
+from capd.adapters.servers.server_lines import ERROR_CODE, PAGE
 from capd.core.eras import Members, raw
 from capd.core.errors import CapdError
 from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
-from capd.core.tool_intake import MOST_PAGES, accepted
+from capd.core.tool_intake import MOST_PAGES, Intake
 from capd_protos.codec import MalformedError
 from capd_protos.types import ToolDefinition
 
 LIST_TIMEOUT = 30.0
 MOST_ENTRIES = 10_000
+METHOD_NOT_FOUND = -32601
 _REASONS_LOGGED = 5
 
 _MEMBER = {
@@ -45,10 +48,14 @@ async def list_tools(lane: Lane) -> list[ToolDefinition]:
         raise HandshakeError(f"{lane.name} answered tools/list with error {text}") from None
     except ListingError as error:
         raise HandshakeError(str(error)) from None
-    tools, left_out = accepted(entries)
-    for reason in left_out[:_REASONS_LOGGED]:
+    intake = Intake()
+    for entry in entries:
+        intake.take(entry)
+        # Eight megabytes of definitions at a stretch would hold everybody else up.
+        await trio.lowlevel.checkpoint()
+    for reason in intake.left_out[:_REASONS_LOGGED]:
         lane.log.warning("tool_left_out", reason=reason)
-    return tools
+    return intake.tools
 
 
 class Listings:
@@ -57,12 +64,15 @@ class Listings:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._kept: dict[str, list[bytes]] = {}
+        # Counts what the server said: a list that was under way then may be the old one.
+        self._changes: Counter[str] = Counter()
         self._fetching: dict[str, trio.Lock] = {kind: trio.Lock() for kind in KINDS}
 
     def changed(self, what: str) -> None:
         """Forget `prompts`, or `resources` with their templates."""
         for kind in KINDS:
             if kind.split("/")[0] == what:
+                self._changes[kind] += 1
                 self._kept.pop(kind, None)
 
     async def entries(self, kind: str) -> list[bytes]:
@@ -74,18 +84,31 @@ class Listings:
         if kind.split("/", maxsplit=1)[0] not in self._lane.capabilities:
             return []
         async with self._fetching[kind]:
-            if kind not in self._kept:
-                try:
-                    self._kept[kind] = await _all(self._lane, kind)
-                except ServerError as error:
-                    # Many offer resources and no templates.
-                    reason = error.error[:200].decode(errors="replace")
-                    self._lane.log.info("not_listed", kind=kind, reason=reason)
-                    self._kept[kind] = []
-                except ListingError as error:
-                    self._lane.log.warning("not_listed", kind=kind, reason=str(error))
+            if kind in self._kept:
+                return self._kept[kind]
+            changes = self._changes[kind]
+            entries: list[bytes] = []
+            try:
+                entries = await _all(self._lane, kind)
+            except ServerError as error:
+                reason = error.error[:200].decode(errors="replace")
+                self._lane.log.info("not_listed", kind=kind, reason=reason)
+                # Many offer resources and no templates, and will not change their mind.
+                if _code(error) != METHOD_NOT_FOUND:
                     return []
-            return self._kept[kind]
+            except ListingError as error:
+                self._lane.log.warning("not_listed", kind=kind, reason=str(error))
+                return []
+            if changes == self._changes[kind]:
+                self._kept[kind] = entries
+            return entries
+
+
+def _code(error: ServerError) -> int:
+    try:
+        return ERROR_CODE.decode(error.error).code
+    except MalformedError:
+        return 0
 
 
 async def _all(lane: Lane, kind: str) -> list[bytes]:

@@ -8,6 +8,7 @@ started speaks itself: a server that knows both eras then meets what it would me
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import msgspec
 import trio
@@ -36,6 +37,16 @@ class HandshakeError(CapdError):
     """The server did not complete a handshake of either era, or does not list its tools."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """What a server has said of itself."""
+
+    version: str
+    is_stateless: bool
+    capabilities: dict[str, msgspec.Raw]
+    instructions: str
+
+
 async def negotiate(
     lane: Lane, client: ClientFacts, *, wants_stateless: bool, timeout: float
 ) -> None:
@@ -46,48 +57,60 @@ async def negotiate(
     """
     lane.client = client
     if wants_stateless:
-        await _race(lane, client, timeout)
-        return
+        met = await _race(lane, client, timeout)
+    else:
+        met = await _in_turn(lane, client, timeout)
+    lane.is_stateless, lane.protocol_version = met.is_stateless, met.version
+    lane.capabilities, lane.instructions = met.capabilities, met.instructions
+    if not met.is_stateless:
+        try:
+            await lane.notify("notifications/initialized")
+        except NotSentError as error:
+            raise HandshakeError(str(error)) from None
+
+
+async def _in_turn(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
+    """Ask to initialize; on an error, to discover."""
     try:
-        await _initialize(lane, client, timeout)
+        return await _initialize(lane, client, timeout)
     except _DeclinedError as error:
         # A server of the stateless era alone does not know the handshake.
         try:
-            await _discover(lane, timeout)
+            return await _discover(lane, timeout)
         except HandshakeError:
             raise HandshakeError(str(error)) from None
 
 
-async def _race(lane: Lane, client: ClientFacts, timeout: float) -> None:
+async def _race(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
     """Ask to discover; on an error, or after some silence, to initialize as well."""
-    settled = trio.Event()
+    found: list[_Met] = []
     declined = trio.Event()
     failures: list[HandshakeError] = []
 
-    async def attempt(act: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+    async def attempt(act: Callable[[], Awaitable[_Met]], scope: trio.CancelScope) -> None:
         try:
-            await act()
+            found.append(await act())
         except HandshakeError as error:
             failures.append(error)
             declined.set()
         else:
-            settled.set()
             scope.cancel()
 
-    async def later() -> None:
+    async def later() -> _Met:
         with trio.move_on_after(PROBE_PATIENCE):
             await declined.wait()
-        await _initialize(lane, client, timeout)
+        return await _initialize(lane, client, timeout)
 
     async with trio.open_nursery() as nursery:
         scope = nursery.cancel_scope
         nursery.start_soon(attempt, lambda: _discover(lane, timeout), scope)
         nursery.start_soon(attempt, later, scope)
-    if not settled.is_set():
+    if not found:
         raise failures[-1]
+    return found[0]
 
 
-async def _discover(lane: Lane, timeout: float) -> None:
+async def _discover(lane: Lane, timeout: float) -> _Met:
     try:
         found = DISCOVERED.decode(
             await _asked(lane, "server/discover", {}, timeout, stateless=True)
@@ -96,12 +119,10 @@ async def _discover(lane: Lane, timeout: float) -> None:
         raise HandshakeError(f"{lane.name} answered server/discover with {error}") from None
     if not any(version in found.supportedVersions for version in STATELESS_VERSIONS):
         raise HandshakeError(f"{lane.name} knows server/discover, but no version of its era")
-    lane.is_stateless = True
-    lane.protocol_version = NEWEST_STATELESS
-    lane.capabilities, lane.instructions = found.capabilities, found.instructions
+    return _Met(NEWEST_STATELESS, True, found.capabilities, found.instructions)
 
 
-async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> None:
+async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
     params: Members = {
         "protocolVersion": raw(NEWEST_HANDSHAKE),
         "capabilities": msgspec.Raw(client.capabilities),
@@ -116,12 +137,7 @@ async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> None:
             f"{lane.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
             f"{', '.join(HANDSHAKE_VERSIONS)}"
         )
-    lane.protocol_version = found.protocolVersion
-    lane.capabilities, lane.instructions = found.capabilities, found.instructions
-    try:
-        await lane.notify("notifications/initialized")
-    except NotSentError as error:
-        raise HandshakeError(str(error)) from None
+    return _Met(found.protocolVersion, False, found.capabilities, found.instructions)
 
 
 async def _asked(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import trio
 
 from capd.adapters.servers.callers import Caller
+from capd.core.large_results import Result
 
 
 @dataclass(slots=True, eq=False)
@@ -15,14 +16,16 @@ class Pending:
     caller: Caller
     timeout: float
     """Seconds without a reply or progress after which it is given up."""
+    over_at: float = float("inf")
+    """When it is given up whatever its progress; a question to a person takes no part in that."""
     done: trio.Event = field(default_factory=trio.Event)
     is_sent: bool = False
-    result: bytes | None = None
+    result: Result | None = None
     error: Exception | None = None
     patience: trio.CancelScope | None = None
     _questions: int = 0
 
-    def complete(self, *, result: bytes | None = None, error: Exception | None = None) -> None:
+    def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
         """Give it its outcome; a second one changes nothing."""
         if not self.done.is_set():
             self.result, self.error = result, error
@@ -31,7 +34,7 @@ class Pending:
     def extend(self) -> None:
         """Start its patience anew."""
         if self.patience is not None and not self._questions:
-            self.patience.deadline = trio.current_time() + self.timeout
+            self.patience.deadline = min(trio.current_time() + self.timeout, self.over_at)
 
     def pause(self) -> None:
         """Wait without end: a person is asked something on behalf of this request."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd.core.eras import SUBSCRIPTION_ID
 from capd_protos.codec import JsonCodec
 
 _NOTHING = msgspec.Raw(b"")
@@ -33,6 +34,18 @@ class Updated(msgspec.Struct):
     """Params of `notifications/resources/updated`."""
 
     uri: str
+
+
+class SubscriptionMeta(msgspec.Struct):
+    """The mark of the stream that carries a notification."""
+
+    subscription_id: int | str = msgspec.field(name=SUBSCRIPTION_ID)
+
+
+class Subscribed(msgspec.Struct):
+    """Params of what a stream carries."""
+
+    meta: SubscriptionMeta = msgspec.field(name="_meta")
 
 
 class Logged(msgspec.Struct):
@@ -76,6 +89,7 @@ class ErrorCode(msgspec.Struct):
 INCOMING: JsonCodec[Incoming] = JsonCodec(Incoming)
 PROGRESS: JsonCodec[Progress] = JsonCodec(Progress)
 CANCELLED: JsonCodec[Cancelled] = JsonCodec(Cancelled)
+SUBSCRIBED: JsonCodec[Subscribed] = JsonCodec(Subscribed)
 UPDATED: JsonCodec[Updated] = JsonCodec(Updated)
 LOGGED: JsonCodec[Logged] = JsonCodec(Logged)
 INITIALIZED: JsonCodec[Initialized] = JsonCodec(Initialized)

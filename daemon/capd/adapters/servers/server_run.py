@@ -8,6 +8,7 @@
 Death is the process's own end; a grandchild that keeps its output open does not hide it.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -19,6 +20,7 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
+from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition
 
@@ -97,6 +99,8 @@ class ServerRun:
         *,
         project: str = "",
         wants_stateless: bool = False,
+        longest_call: float = 0.0,
+        spool: ServerSpool | None = None,
     ) -> None:
         """`redact` takes out of a text what went into the server as a secret.
 
@@ -105,7 +109,11 @@ class ServerRun:
         self._redact = redact
         self._project = project
         self._wants_stateless = wants_stateless
+        self._longest_call = longest_call
+        self._spool = spool
         self.pid = 0
+        self.counts: Counter[str] = Counter()
+        """What was dropped of what the server wrote, by kind."""
         self.tools: list[ToolDefinition] = []
         self._name = name
         self._client = client
@@ -135,8 +143,11 @@ class ServerRun:
                 log=self._log,
                 project=self._project,
                 redact=self._redact,
+                spool=self._spool,
             )
             lane = instance.lane
+            lane.longest_call = self._longest_call
+            self.counts = lane.counts
             is_ready = False
             try:
                 async with trio.open_nursery() as nursery:
@@ -145,7 +156,7 @@ class ServerRun:
                     await self._make_ready(lane)
                     is_ready = True
                     on_ready(instance)
-                    nursery.start_soon(instance.subscriptions.listen)
+                    nursery.start_soon(instance.subscriptions.follow)
                     await self._follow_tools(lane, on_tools)
             except* CapdError as errors:
                 reason = str(await self._telling(errors, process))

@@ -1,31 +1,52 @@
 """What capd subscribes to at a server on behalf of its sessions, in either era.
 
 Handshake era: one `resources/subscribe` a URI, for the first session, one unsubscribe after the
-last. Stateless era: one `subscriptions/listen` for the server's lists and all URIs, opened anew
-when the URIs change.
+last, and the log level of the session that wants most. Stateless era: one `subscriptions/listen`
+for the server's lists and all URIs. When the URIs change the next stream is open before the last
+one is closed, so that nothing is missed between two.
 """
+
+from collections.abc import Mapping
+from contextlib import suppress
 
 import trio
 
-from capd.adapters.servers.callers import Peer
+from capd.adapters.servers.callers import NOBODY, OnProgress, Peer
 from capd.adapters.servers.lane import Lane
 from capd.core.asking import lowest_level
-from capd.core.eras import raw
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
-from capd_protos.types import SessionKey
+from capd.core.eras import members_or_none, raw
+from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd_protos.types import ClientFacts, SessionKey
 
 ASK_TIMEOUT = 30.0
-_LISTEN_AGAIN = 1.0
+LISTEN_AGAIN = 1.0
+"""Seconds before a stream that has ended is opened anew, so that a server that ends each at once
+costs little."""
+ACKNOWLEDGE_PATIENCE = 3.0
+"""Seconds after which a stream counts as open though the server has not said so."""
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_ENDED_AT_ONCE = b'{"code":-32603,"message":"the server ended the stream at once"}'
 _FOREVER = 10.0 * 365 * 86_400
+_UNANSWERED = (ServerError, NotSentError, OutcomeUnknownError)
+_KINDS = ("tools", "prompts", "resources")
 
 
 class Subscriptions:
-    """The subscriptions of one lane."""
+    """The subscriptions of one lane; `follow` them in a task of its own."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
+        self._turn = trio.Lock()
         self._changed = trio.Event()
+        self._told: set[str] = set()
+        """URIs that the server, of the handshake era, tells of."""
+        self._unsure: set[str] = set()
+        """URIs that it was asked for, whatever it answered."""
         self._level = ""
+        self._open: _Stream | None = None
+        self._newest: _Stream | None = None
+        """The last that was tried, also where the server did not want it."""
+        self._attempted = trio.Event()
 
     async def subscribe(self, uri: str, peer: Peer) -> bytes:
         """Have `peer` told of changes of `uri`; return the server's result.
@@ -33,18 +54,23 @@ class Subscriptions:
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: it is not subscribed.
         """
-        subscribers = self._lane.unasked.subscribers.setdefault(uri, {})
-        is_first = not subscribers
-        subscribers[peer.session] = peer
-        if not is_first:
-            return b"{}"
-        if self._lane.is_stateless:
-            self._listen_anew()
-            return b"{}"
+        self._lane.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
         try:
-            return await self._lane.ask("resources/subscribe", {"uri": raw(uri)}, ASK_TIMEOUT)
-        except (ServerError, NotSentError, OutcomeUnknownError):
+            if self._lane.is_stateless:
+                return await self._listened(uri)
+            async with self._turn:
+                if uri in self._told:
+                    return b"{}"
+                self._unsure.add(uri)
+                result = await self._ask("resources/subscribe", uri)
+                self._told.add(uri)
+                return result
+        except BaseException as error:
+            if isinstance(error, ServerError):
+                self._unsure.discard(uri)
             self._forget(uri, peer.session)
+            # Of one that was cancelled the server may tell for ever.
+            self._changed.set()
             raise
 
     async def unsubscribe(self, uri: str, session: SessionKey) -> bytes:
@@ -55,15 +81,21 @@ class Subscriptions:
         """
         if not self._forget(uri, session):
             return b"{}"
+        self._changed.set()
         if self._lane.is_stateless:
-            self._listen_anew()
             return b"{}"
-        return await self._lane.ask("resources/unsubscribe", {"uri": raw(uri)}, ASK_TIMEOUT)
+        async with self._turn:
+            return await self._unsubscribed(uri)
 
-    def leave(self, session: SessionKey) -> list[str]:
-        """Forget a session; return the URIs that nobody wants to hear of any more."""
-        uris = [u for u, who in self._lane.unasked.subscribers.items() if session in who]
-        return [uri for uri in uris if self._forget(uri, session)]
+    def join(self) -> None:
+        """Have what a session that has just come wants looked at."""
+        self._changed.set()
+
+    def leave(self, session: SessionKey) -> None:
+        """Forget a session; the server is told by and by."""
+        for uri in list(self._lane.unasked.subscribers):
+            self._forget(uri, session)
+        self._changed.set()
 
     async def follow_level(self) -> None:
         """Have the server log as much as the session that wants most.
@@ -77,44 +109,101 @@ class Subscriptions:
             self._level = level
             await self._lane.ask("logging/setLevel", {"level": raw(level)}, ASK_TIMEOUT)
 
-    async def listen(self) -> None:
-        """Keep the stream of a stateless server open, until it does not know it."""
-        while self._lane.is_stateless and self._lane.is_alive:
-            self._changed = trio.Event()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._cancel_when_changed, nursery.cancel_scope)
-                if not await self._stream():
-                    return
-                nursery.cancel_scope.cancel()
+    async def follow(self) -> None:
+        """Keep the server told of what sessions want, until it is gone."""
+        async with trio.open_nursery() as nursery:
+            while self._lane.is_alive:
+                self._changed = trio.Event()
+                if self._lane.is_stateless:
+                    await self._listen(nursery)
+                else:
+                    await self._tidy()
+                await self._changed.wait()
 
-    async def _stream(self) -> bool:
-        """Be on one stream; return whether another one is worth trying."""
+    # Handshake era
+
+    async def _tidy(self) -> None:
+        """Unsubscribe what nobody wants any more, and follow the level."""
+        for uri in sorted(self._unsure - self._lane.unasked.subscribers.keys()):
+            with suppress(*_UNANSWERED):
+                async with self._turn:
+                    await self._unsubscribed(uri)
+        with suppress(*_UNANSWERED):
+            await self.follow_level()
+
+    async def _unsubscribed(self, uri: str) -> bytes:
+        # Another session may have come for it while this one waited for its turn.
+        if uri in self._lane.unasked.subscribers or uri not in self._unsure:
+            return b"{}"
+        self._unsure.discard(uri)
+        self._told.discard(uri)
+        return await self._ask("resources/unsubscribe", uri)
+
+    async def _ask(self, method: str, uri: str) -> bytes:
+        return await self._lane.ask(method, {"uri": raw(uri)}, ASK_TIMEOUT)
+
+    # Stateless era
+
+    async def _listened(self, uri: str) -> bytes:
+        """Wait until a stream that carries `uri` is open."""
+        before = self._newest
+        self._changed.set()
+        while True:
+            newest = self._newest
+            if newest is not None and newest.carries(uri) and newest.is_tried:
+                if newest.error is None:
+                    return b"{}"
+                if newest is not before:
+                    raise newest.error
+            await self._attempted.wait()
+
+    async def _listen(self, nursery: trio.Nursery) -> None:
+        """Be on a stream of all that is wanted, and on no other."""
+        wanted = self._wanted()
+        if self._open is not None and self._open.wanted == wanted:
+            self._newest = self._open
+            return
+        if self._newest is not None and self._newest.wanted == wanted:
+            return
+        self._newest = new = _Stream(wanted, self._lane.client)
+        if wanted:
+            nursery.start_soon(self._stay_on, new)
+            with trio.move_on_after(ACKNOWLEDGE_PATIENCE):
+                await new.settled.wait()
+        new.is_tried = True
+        if new.error is None:
+            if self._open is not None:
+                self._open.scope.cancel()
+            self._open = new
+        attempted, self._attempted = self._attempted, trio.Event()
+        attempted.set()
+
+    def _wanted(self) -> dict[str, object]:
         wanted: dict[str, object] = {}
-        for kind in ("tools", "prompts", "resources"):
-            if b'"listChanged"' in bytes(self._lane.capabilities.get(kind, b"")):
+        for kind in _KINDS:
+            offered = members_or_none(bytes(self._lane.capabilities.get(kind, b"")))
+            if bytes(offered.get("listChanged", b"")) == b"true":
                 wanted[f"{kind}ListChanged"] = True
         if self._lane.unasked.subscribers:
             wanted["resourceSubscriptions"] = sorted(self._lane.unasked.subscribers)
-        if not wanted:
-            await trio.sleep_forever()
-        members = {"notifications": raw(wanted)}
-        try:
-            await self._lane.ask("subscriptions/listen", members, _FOREVER)
-        except (ServerError, NotSentError) as error:
-            self._lane.log.info("not_listening", reason=str(error))
-            return False
-        except OutcomeUnknownError:
-            return self._lane.is_alive
-        # It ended the stream in good order: it may be about to end itself.
-        await trio.sleep(_LISTEN_AGAIN)
-        return True
+        return wanted
 
-    async def _cancel_when_changed(self, scope: trio.CancelScope) -> None:
-        await self._changed.wait()
-        scope.cancel()
-
-    def _listen_anew(self) -> None:
-        self._changed.set()
+    async def _stay_on(self, stream: "_Stream") -> None:
+        """Be on one stream; when it has ended see to another, unless the server wants none."""
+        members = {"notifications": raw(stream.wanted)}
+        with stream.scope:
+            try:
+                await self._lane.relay("subscriptions/listen", members, stream, timeout=_FOREVER)
+                stream.ended(ServerError(_ENDED_AT_ONCE))
+            except _UNANSWERED as error:
+                stream.ended(error)
+            self._lane.log.info("stream_ended", reason=str(stream.error or ""))
+            if isinstance(stream.error, ServerError):
+                return
+            await trio.sleep(LISTEN_AGAIN)
+            if stream in (self._open, self._newest):
+                self._open = self._newest = None
+                self._changed.set()
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
         """Return whether nobody wants to hear of `uri` any more."""
@@ -123,3 +212,49 @@ class Subscriptions:
             return False
         del self._lane.unasked.subscribers[uri]
         return True
+
+
+class _Stream:
+    """One `subscriptions/listen`: the `Caller` of its request, which hears that it is open."""
+
+    session = NOBODY
+    log_level = ""
+
+    def __init__(self, wanted: Mapping[str, object], client: ClientFacts) -> None:
+        self.client = client
+        self.wanted = wanted
+        self.scope = trio.CancelScope()
+        self.is_tried = False
+        """Whether it was waited for."""
+        self.settled = trio.Event()
+        """Set when it is open, or has ended without."""
+        self.error: Exception | None = None
+        """Why it was never open."""
+
+    def carries(self, uri: str) -> bool:
+        """Tell whether it was asked for news of `uri`."""
+        uris = self.wanted.get("resourceSubscriptions")
+        return isinstance(uris, list) and uri in uris
+
+    def ended(self, error: Exception) -> None:
+        """Note that it is over; one that was open had no error."""
+        if not self.settled.is_set():
+            self.error = error
+            self.settled.set()
+
+    async def dispatched(self) -> None:
+        """Tell nobody: the request is capd's own."""
+
+    def progress(self, params: bytes) -> None:
+        """Tell nobody."""
+
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
+        """Refuse: there is nobody to ask."""
+        del params, on_progress
+        raise RefusedError(f"nobody can be asked {method} here")
+
+    def tell(self, method: str, params: bytes) -> None:
+        """Take the acknowledgement; news go to whom they are for, whatever stream has them."""
+        del params
+        if method == ACKNOWLEDGED:
+            self.settled.set()

@@ -17,12 +17,14 @@ from capd.adapters.servers.server_lines import (
     CANCELLED,
     LOGGED,
     PROGRESS,
+    SUBSCRIBED,
     UPDATED,
     Incoming,
 )
 from capd.core.asking import is_shown, refusal, session_meant
-from capd.core.eras import offers
+from capd.core.eras import INVALID_PARAMS, offers, without_subscription
 from capd.core.outcomes import RefusedError, ServerError
+from capd.core.resource_uris import is_within
 from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, SessionKey
 
@@ -30,7 +32,6 @@ MOST_QUESTIONS = 64
 """Requests of one server that wait for an answer at once."""
 
 METHOD_NOT_FOUND = -32601
-INTERNAL_ERROR = -32603
 REFUSED = 4003
 
 RequestId = int | str | None
@@ -90,7 +91,7 @@ class Unasked:
                     if scope is not None:
                         scope.cancel()
                 case "notifications/subscriptions/acknowledged":
-                    pass
+                    self._acknowledged(message.method, params)
                 case (
                     "notifications/tools/list_changed"
                     | "notifications/prompts/list_changed"
@@ -98,7 +99,7 @@ class Unasked:
                 ):
                     self._on_list_changed(message.method.split("/")[1])
                 case _:
-                    self._pass_on(message.method, params)
+                    self._pass_on(message.method, bytes(message.params))
         except MalformedError:
             self._counts["malformed_notification"] += 1
 
@@ -111,6 +112,12 @@ class Unasked:
         pending.extend()
         pending.caller.progress(params)
 
+    def _acknowledged(self, method: str, params: bytes) -> None:
+        stream = SUBSCRIBED.decode(params).meta.subscription_id
+        pending = self._pending.get(stream) if isinstance(stream, int) else None
+        if pending is not None:
+            pending.caller.tell(method, params)
+
     def _logged(self, params: bytes) -> None:
         peer = self._meant()
         level = LOGGED.decode(params).level
@@ -120,8 +127,13 @@ class Unasked:
             peer.tell("notifications/message", params)
 
     def _updated(self, params: bytes) -> None:
-        for peer in list(self.subscribers.get(UPDATED.decode(params).uri, {}).values()):
-            peer.tell("notifications/resources/updated", params)
+        uri = UPDATED.decode(params).uri
+        concerned = [
+            who for subscribed, who in self.subscribers.items() if is_within(uri, subscribed)
+        ]
+        told = without_subscription(params)
+        for peer in {each.session: each for who in concerned for each in who.values()}.values():
+            peer.tell("notifications/resources/updated", told)
 
     def _pass_on(self, method: str, params: bytes) -> None:
         peer = self._meant()
@@ -153,6 +165,8 @@ class Unasked:
             self._reply(message_id, b'"error":' + error.error)
         except _NotOfferedError as error:
             self._refuse(message_id, METHOD_NOT_FOUND, str(error))
+        except MalformedError as error:
+            self._refuse(message_id, INVALID_PARAMS, f"params of {message.method}: {error}")
         except RefusedError as error:
             self._refuse(message_id, REFUSED, str(error))
         finally:
@@ -167,14 +181,18 @@ class Unasked:
             if self._holders or self._calls():
                 raise RefusedError(refusal(self._name, method))
             raise _NotOfferedError("no session uses this server at this moment")
-        if not offers(peer.client, method):
+        if not offers(peer.client, method, params):
             raise _NotOfferedError("the client does not offer this")
         waiting = [call for call in self._calls() if call.caller.session == peer.session]
         _each(waiting, Pending.pause)
         try:
-            return await peer.ask(method, params)
+            return await peer.ask(method, params, self._report)
         finally:
             _each(waiting, Pending.go_on)
+
+    def _report(self, params: bytes) -> None:
+        """Tell the server how far the client is with its question."""
+        self._post(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%s}' % params)
 
     def _project_root(self) -> bytes:
         """Return the project as the only root: what a client that says nothing works in."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.http.line_pipe import LineReceiver, line_pipe
 from capd.adapters.servers.http.logins import LoginNeededError, Logins
 from capd.adapters.servers.http.remote_spec import Link, Loss, Outlet, RemoteSpec
 from capd.adapters.servers.http.wire_messages import failure_reply
 from capd.adapters.servers.processes import SpawnFailedError
 from capd.adapters.servers.server_lines import INCOMING, Incoming
-from capd.adapters.stdio_frames import Frame, FrameReader, recover_id
+from capd.adapters.stdio_frames import Frame, FrameReader
 from capd.core.outcomes import CallFailedError, NotSentError
 from capd_protos.codec import MalformedError
 

@@ -1,0 +1,1 @@
+"""The streamable-HTTP front for clients that speak only that: off by default, loopback only."""

@@ -1,0 +1,49 @@
+"""Who is let in: nobody who has only found the port (80, A6).
+
+A page in a browser can reach loopback, by rebinding a name of its own to it as well; it cannot
+choose its Host and Origin. Another user of the machine can choose both, and has no token. All
+three are asked for on every request, whatever its method, and no CORS header is ever given.
+"""
+
+import secrets
+from dataclasses import dataclass
+
+from capd.adapters.clients.http_front.http_connection import HttpRequest
+
+ADDRESS = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is turned away."""
+
+    status: int
+    text: str
+
+
+class Admission:
+    """The rules of one listener."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._hosts = {f"{ADDRESS}:{port}", f"localhost:{port}"}
+        self._origins = {f"http://{host}" for host in self._hosts}
+        self._token = token.encode()
+
+    def refusal(self, request: HttpRequest) -> Refusal | None:
+        """Return why `request` is refused, None where it is let in."""
+        hosts = request.values("host")
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            return Refusal(403, "this is not a host of capd")
+        if any(origin.lower() not in self._origins for origin in request.values("origin")):
+            return Refusal(403, "this origin may not use capd")
+        if not self._is_token(request.values("authorization")):
+            return Refusal(401, "the bearer token of capd is needed: capd keeps it in http.token")
+        return None
+
+    def _is_token(self, said: list[str]) -> bool:
+        if len(said) != 1:
+            return False
+        scheme, _, token = said[0].partition(" ")
+        # As bytes: two strings must be ASCII, and one is the client's.
+        is_it = secrets.compare_digest(token.strip().encode(), self._token)
+        return is_it and scheme.lower() == "bearer"

@@ -1,0 +1,139 @@
+"""How answers are written: as one JSON document, or as a stream of events."""
+
+from dataclasses import dataclass
+
+import msgspec
+import trio
+
+from capd.adapters.clients.http_front.http_connection import (
+    EVENTS,
+    JSON,
+    Answer,
+    Headers,
+    HttpRequest,
+)
+from capd.adapters.clients.http_front.http_session import Exchange
+from capd.adapters.clients.http_front.outbox import Outbox
+from capd.adapters.clients.http_front.stateless_headers import HEADER_MISMATCH
+from capd.core.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
+from capd_protos import socket as frames
+from capd_protos.codec import JsonCodec, MalformedError
+
+KEEPALIVE = 15.0
+STATUS = {
+    frames.PARSE_ERROR: 400,
+    frames.INVALID_REQUEST: 400,
+    frames.INVALID_PARAMS: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+    frames.METHOD_NOT_FOUND: 404,
+}
+"""The status of an error in the stateless era; in the other one it is 200 like every answer."""
+
+
+class _Error(msgspec.Struct):
+    code: int
+
+
+class _Errored(msgspec.Struct):
+    error: _Error | None = None
+
+
+_ERRORED: JsonCodec[_Errored] = JsonCodec(_Errored)
+
+
+class RefusedError(Exception):
+    """The request is answered with a status and an error of JSON-RPC."""
+
+    def __init__(
+        self, status: int, text: str, code: int = frames.INVALID_REQUEST, data: object = None
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.error = frames.RpcError(code, text, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The forms of an answer that a client takes."""
+
+    json: bool
+    events: bool
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> "Accepted":
+        """Return what a request accepts.
+
+        Raises:
+            RefusedError: nothing that there is.
+        """
+        said = ",".join(request.values("accept")).lower()
+        kinds = {part.partition(";")[0].strip() for part in said.split(",")} - {""}
+        anything = not kinds or "*/*" in kinds
+        found = cls(
+            anything or JSON in kinds or "application/*" in kinds,
+            anything or EVENTS in kinds or "text/*" in kinds,
+        )
+        if not found.json and not found.events:
+            raise RefusedError(406, f"an answer is {JSON} or {EVENTS}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a reader is in a stream; without a name, its events have no ids."""
+
+    name: str
+    number: int
+    claim: int
+
+
+async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> None:
+    """Send what the stream has from `place` on, until it is over, taken over, or `until`."""
+    number = place.number
+    while True:
+        line = None
+        pause_ends_at = min(until, trio.current_time() + KEEPALIVE)
+        with trio.CancelScope(deadline=pause_ends_at) as waiting:
+            line = await outbox.after(number, place.claim)
+        if line is not None:
+            number = line[0]
+            await answer.event(line[1], f"{place.name}/{number}" if place.name else "")
+        elif not waiting.cancelled_caught or trio.current_time() >= until:
+            await answer.end()
+            return
+        else:
+            await answer.comment()
+
+
+async def only(exchange: Exchange) -> bytes:
+    """Return the response of a request that capd itself has part in, empty if there is none."""
+    line = await exchange.outbox.after(0, exchange.outbox.claim())
+    return line[1] if line is not None else b""
+
+
+def status(line: bytes) -> int:
+    """Return the status that goes with a response of the stateless era."""
+    # Results may be large, and have no error: the decoder skips them without making anything.
+    try:
+        error = _ERRORED.decode(line).error
+    except MalformedError:
+        return 200
+    return STATUS.get(error.code, 200) if error is not None else 200
+
+
+def error_line(message_id: msgspec.Raw | None, error: frames.RpcError) -> bytes:
+    """Return the response that is an error."""
+    said = bytes(message_id) if message_id is not None else b"null"
+    return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (said, msgspec.json.encode(error))
+
+
+async def whole(answer: Answer, accepted: Accepted, line: bytes, headers: Headers = ()) -> None:
+    """Answer with one line, in a form that the client takes."""
+    if accepted.json:
+        await answer.whole(200, line, headers)
+        return
+    await answer.begin_events(headers)
+    await answer.event(line)
+    await answer.end()

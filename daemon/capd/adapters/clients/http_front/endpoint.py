@@ -1,0 +1,365 @@
+"""The one address of the front, `/mcp`: which session a request is for, and how it is answered.
+
+    POST  a request     answered as one JSON document, or as events where more is to be said
+          anything else passed on, 202
+    GET                 events that belong to no request, or those that a client has missed
+    DELETE              the session is over
+
+In the handshake era a session is what `initialize` opened, named by `Mcp-Session-Id`, and a lost
+connection cancels nothing. In the stateless era every request says who sends it; those of one
+client program share a session, and closing an answer cancels its request.
+"""
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import trio
+
+from capd.adapters.clients.http_front import stateless_headers
+from capd.adapters.clients.http_front.answers import (
+    STATUS,
+    Accepted,
+    Place,
+    RefusedError,
+    error_line,
+    follow,
+    only,
+    status,
+    whole,
+)
+from capd.adapters.clients.http_front.http_connection import EVENTS, JSON, Answer, HttpRequest
+from capd.adapters.clients.http_front.http_session import Exchange, HttpSession
+from capd.adapters.clients.http_front.posted_message import (
+    Message,
+    NotAMessageError,
+    agreed_version,
+    client_name,
+    has_version,
+    message_of,
+)
+from capd.core.eras import (
+    CLIENT_INFO,
+    HANDSHAKE_VERSIONS,
+    STATELESS_VERSIONS,
+    EnvelopeError,
+    Members,
+)
+from capd.core.errors import CapdError
+from capd_protos import socket as frames
+
+PATH = "/mcp"
+SESSION_HEADER = "mcp-session-id"
+JSON_PATIENCE = 10.0
+"""Seconds after which an answer that has not come becomes a stream, where the client takes one:
+fetch in Node gives a response up whose head has not come in 300 s."""
+RETRY_MILLISECONDS = 500
+PRIMED_SINCE = "2025-11-25"
+"""The version since which a stream may begin with an event without data; readers of older ones
+take it for a broken message."""
+IDLE_SESSION = 1800.0
+"""Seconds without a request and without a stream after which a session is over: a client of HTTP
+need not say goodbye, and what it held must not be held for ever."""
+MOST_SESSIONS = 256
+LOOK_AGAIN = 30.0
+
+_EVENT_ID = re.compile(r"([a-z]+(?:-[0-9]{1,18})?)/([0-9]{1,18})")
+_STANDALONE = "standalone"
+
+
+class NoSessionError(CapdError):
+    """A session cannot be opened at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """How the daemon gives sessions out."""
+
+    open: Callable[[HttpSession, str, bool], Awaitable[None]]
+    """Serves a session for a client of a name, by that name again where it is to be found again;
+    raises NoSessionError."""
+    prepare: Callable[[HttpSession], Awaitable[None]]
+    """Switches on what the sessions of this front have from the start."""
+
+
+class _Shared:
+    """The session of one client program in the stateless era."""
+
+    def __init__(self) -> None:
+        self.session = HttpSession()
+        self.ready = trio.Event()
+        self.problem = ""
+
+
+class Endpoint:
+    """Answers requests, while it runs in a task of its own."""
+
+    def __init__(self, opener: Opener, *, poll_after: float = 0.0) -> None:
+        """After `poll_after` seconds an unfinished answer is closed once; 0 keeps it open."""
+        self._opener = opener
+        self._poll_after = poll_after or float("inf")
+        self._sessions: dict[str, HttpSession] = {}
+        self._shared: dict[str, _Shared] = {}
+
+    async def run(self) -> None:
+        """Look after the sessions: open those that are shared, end those that nobody uses."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            while True:
+                await trio.sleep(LOOK_AGAIN)
+                self._drop_ended()
+                idle_since = trio.current_time() - IDLE_SESSION
+                for session in self._all():
+                    if not session.open_answers and session.used_at < idle_since:
+                        await session.end()
+
+    async def respond(self, request: HttpRequest, answer: Answer) -> None:
+        """Answer one request that was admitted."""
+        try:
+            if request.path != PATH:
+                await answer.whole(404)
+            elif request.method == "POST":
+                await self._post(request, answer)
+            elif request.method == "GET":
+                await self._get(request, answer)
+            elif request.method == "DELETE":
+                await self._delete(request, answer)
+            else:
+                await answer.whole(405, headers=(("allow", "GET, POST, DELETE"),))
+        except RefusedError as refused:
+            await answer.whole(refused.status, error_line(None, refused.error))
+        except NotAMessageError as error:
+            code = frames.INVALID_REQUEST if error.is_json else frames.PARSE_ERROR
+            await answer.whole(400, error_line(None, frames.RpcError(code, str(error))))
+
+    # Requests
+
+    async def _post(self, request: HttpRequest, answer: Answer) -> None:
+        if request.value("content-type").partition(";")[0].strip().lower() != JSON:
+            raise RefusedError(415, f"a body is of type {JSON}")
+        accepted = Accepted.of(request)
+        message = message_of(request.body)
+        if _is_stateless(request, message):
+            await self._stateless(request, message, accepted, answer)
+        elif message.is_request and message.method == "initialize":
+            await self._initialize(message, accepted, answer)
+        else:
+            session = self._named(request)
+            if not message.is_request:
+                await session.note(message)
+                await answer.whole(202)
+                return
+            exchange = await session.request(message, takes_events=accepted.events)
+            with _answering(session):
+                await self._answer(session, exchange, accepted, answer)
+
+    async def _initialize(self, message: Message, accepted: Accepted, answer: Answer) -> None:
+        self._drop_ended()
+        if len(self._sessions) >= MOST_SESSIONS:
+            raise RefusedError(503, f"{MOST_SESSIONS} sessions are open; end one first")
+        session = HttpSession()
+        try:
+            await self._opener.open(session, client_name(message.params, "clientInfo"), False)
+        except NoSessionError as error:
+            raise RefusedError(503, str(error), frames.UNAVAILABLE) from None
+        is_kept = False
+        try:
+            exchange = await session.request(message, takes_events=False)
+            line = await only(exchange)
+            agreed = agreed_version(line)
+            if agreed:
+                await self._opener.prepare(session)
+                session.version = agreed
+                name = secrets.token_urlsafe(24)
+                self._sessions[name] = session
+                is_kept = True
+                await whole(answer, accepted, line, ((SESSION_HEADER, name),))
+            else:
+                await whole(answer, accepted, line)
+        finally:
+            if not is_kept:
+                with trio.move_on_after(1.0, shield=True):
+                    await session.end()
+
+    async def _stateless(
+        self, request: HttpRequest, message: Message, accepted: Accepted, answer: Answer
+    ) -> None:
+        if not message.is_request:
+            # Nothing that a client may tell, or answer, outside of a request has a meaning here.
+            try:
+                stateless_headers.check_notification(request, message.method)
+            except EnvelopeError as error:
+                raise RefusedError(400, str(error), error.code) from None
+            await answer.whole(202)
+            return
+        try:
+            members = stateless_headers.checked_members(request, message.method, message.params)
+            session = await self._shared_session(message, members["_meta"])
+            if message.method == "tools/call":
+                await _check_arguments(request, members, session)
+        except EnvelopeError as error:
+            line = error_line(message.id, frames.RpcError(error.code, str(error), error.data))
+            await answer.whole(STATUS.get(error.code, 400), line)
+            return
+        exchange = await session.request(message, takes_events=accepted.events)
+        try:
+            with _answering(session):
+                await self._answer(session, exchange, accepted, answer)
+        finally:
+            session.cancel(exchange)
+
+    async def _shared_session(self, message: Message, meta: msgspec.Raw) -> HttpSession:
+        """Return the session of the client that `meta` names, opening it where there is none."""
+        self._drop_ended()
+        name = client_name(meta, CLIENT_INFO)
+        shared = self._shared.get(name)
+        if shared is None:
+            if len(self._shared) >= MOST_SESSIONS:
+                raise RefusedError(503, f"{MOST_SESSIONS} clients have a session already")
+            shared = self._shared[name] = _Shared()
+            # In a task of its own: whoever asks first may go away while a server starts.
+            self._nursery.start_soon(self._prepare_shared, shared, name, message, meta)
+        await shared.ready.wait()
+        if shared.problem:
+            raise RefusedError(503, shared.problem, frames.UNAVAILABLE)
+        shared.session.used_at = trio.current_time()
+        return shared.session
+
+    async def _prepare_shared(
+        self, shared: _Shared, name: str, message: Message, meta: msgspec.Raw
+    ) -> None:
+        session = shared.session
+        try:
+            await self._opener.open(session, name, True)
+            # A server that is started meets the client, so the session has to know it before.
+            params = msgspec.Raw(b'{"_meta":%s}' % bytes(meta))
+            asked = Message(method="server/discover", id=message.id, params=params)
+            await only(await session.request(asked, takes_events=False))
+            await self._opener.prepare(session)
+        except NoSessionError as error:
+            shared.problem = str(error)
+            if self._shared.get(name) is shared:
+                del self._shared[name]
+        finally:
+            shared.ready.set()
+
+    # Streams and ends
+
+    async def _get(self, request: HttpRequest, answer: Answer) -> None:
+        session = self._named(request)
+        if not Accepted.of(request).events:
+            raise RefusedError(406, f"a GET is answered with {EVENTS}")
+        outbox, name, number = session.standalone, _STANDALONE, 0
+        last = request.value("last-event-id")
+        if last:
+            found = _EVENT_ID.fullmatch(last)
+            exchange = session.exchange(found[1]) if found else None
+            if found and exchange is not None:
+                outbox, name = exchange.outbox, found[1]
+            elif not found or found[1] != _STANDALONE:
+                raise RefusedError(400, "the stream of this event is not kept any more")
+            number = int(found[2])
+            if not outbox.has(number):
+                raise RefusedError(400, "what follows this event is not kept any more")
+        with _answering(session):
+            await answer.begin_events()
+            if not last and _is_primed(session):
+                await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
+            # Whoever has come back once is not sent away again before the answer is there.
+            await follow(answer, outbox, Place(name, number, outbox.claim()), float("inf"))
+
+    async def _delete(self, request: HttpRequest, answer: Answer) -> None:
+        session = self._named(request)
+        del self._sessions[request.value(SESSION_HEADER)]
+        await session.end()
+        await answer.whole(204)
+
+    def _named(self, request: HttpRequest) -> HttpSession:
+        """Return the session that a request of the handshake era names."""
+        version = request.value(stateless_headers.VERSION_HEADER)
+        if version and version not in HANDSHAKE_VERSIONS:
+            known = ", ".join(HANDSHAKE_VERSIONS)
+            raise RefusedError(400, f"MCP-Protocol-Version is one of {known}")
+        name = request.value(SESSION_HEADER)
+        if not name:
+            raise RefusedError(400, "Mcp-Session-Id is missing")
+        session = self._sessions.get(name)
+        if session is None or session.is_over.is_set():
+            raise RefusedError(404, "this session is over; send initialize again")
+        session.used_at = trio.current_time()
+        return session
+
+    def _all(self) -> list[HttpSession]:
+        shared = [each.session for each in self._shared.values() if each.ready.is_set()]
+        return [*self._sessions.values(), *shared]
+
+    def _drop_ended(self) -> None:
+        for name in [n for n, session in self._sessions.items() if session.is_over.is_set()]:
+            del self._sessions[name]
+        for name in [n for n, each in self._shared.items() if each.session.is_over.is_set()]:
+            del self._shared[name]
+
+    # Answers
+
+    async def _answer(
+        self, session: HttpSession, exchange: Exchange, accepted: Accepted, answer: Answer
+    ) -> None:
+        """Send the answer of a request in the form that suits it."""
+        outbox = exchange.outbox
+        claim = outbox.claim()
+        # A client that is to come back needs an event to come back to.
+        is_polled = _is_primed(session) and accepted.events and self._poll_after < float("inf")
+        if accepted.json and not is_polled:
+            first = None
+            with trio.move_on_after(JSON_PATIENCE if accepted.events else float("inf")):
+                first = await outbox.after(0, claim)
+            if first is not None and outbox.is_last(first[0]):
+                session.forget(exchange)
+                await answer.whole(200 if session.version else status(first[1]), first[1])
+                return
+            if not accepted.events:
+                raise RefusedError(503, "the request was cancelled")
+        await answer.begin_events()
+        name = exchange.name if session.version else ""
+        until = float("inf")
+        if name and _is_primed(session):
+            until = trio.current_time() + self._poll_after
+            await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
+        await follow(answer, outbox, Place(name, 0, claim), until)
+
+
+async def _check_arguments(request: HttpRequest, members: Members, session: HttpSession) -> None:
+    asked = Message(method="tools/list", id=msgspec.Raw(b"0"))
+    tools = await only(await session.request(asked, takes_events=False))
+    if stateless_headers.may_have_arguments(request, tools):
+        stateless_headers.check_arguments(request, members, tools)
+
+
+@contextmanager
+def _answering(session: HttpSession) -> Iterator[None]:
+    """Keep a session for as long as somebody is connected to it."""
+    session.open_answers += 1
+    try:
+        yield
+    finally:
+        session.open_answers -= 1
+        session.used_at = trio.current_time()
+
+
+def _is_stateless(request: HttpRequest, message: Message) -> bool:
+    version = request.value(stateless_headers.VERSION_HEADER)
+    if version in STATELESS_VERSIONS or (message.is_request and has_version(message.params)):
+        return True
+    # Without a session there is only the handshake, and what is wrong in either era.
+    return (
+        not request.value(SESSION_HEADER)
+        and message.is_request
+        and (message.method != "initialize")
+    )
+
+
+def _is_primed(session: HttpSession) -> bool:
+    return session.version >= PRIMED_SINCE

@@ -1,0 +1,237 @@
+"""One HTTP/1.1 connection: requests in, each answered whole or as a stream of events.
+
+    head ──admitted──> body ──> answered ──> the next head, or closed
+      └──refused, or not HTTP──> answered, closed
+
+Everything that a peer sends is bounded in size and in time. A peer that goes away while it is
+answered ends its answer, and nothing else.
+"""
+
+# h11 has the protocol and no I/O: it needs no server around it, brings nothing else along, and a
+# stream that has to notice the moment its reader leaves is a few lines on trio. A whole server
+# (hypercorn) would put an application interface between the two that tells of this late.
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import h11
+import trio
+
+HEAD_LIMIT_BYTES = 32 * 1024
+BODY_LIMIT_BYTES = 1024 * 1024
+HEAD_TIMEOUT = 75.0
+"""Seconds for the head of a request, those since the last answer included."""
+BODY_TIMEOUT = 30.0
+WRITE_TIMEOUT = 60.0
+_CHUNK_BYTES = 64 * 1024
+_OK = 200
+_NO_CONTENT = 204
+_BAD_REQUEST = 400
+_UNAUTHORIZED = 401
+_TOO_LARGE = 413
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request; names of headers are in lower case."""
+
+    method: str
+    path: str
+    headers: Headers
+    body: bytes = b""
+
+    def values(self, name: str) -> list[str]:
+        """Return every value of a header."""
+        return [value for each, value in self.headers if each == name]
+
+    def value(self, name: str) -> str:
+        """Return the first value of a header, empty where it was not sent."""
+        return next(iter(self.values(name)), "")
+
+
+class Refused(Protocol):
+    """Why a request is turned away."""
+
+    @property
+    def status(self) -> int:
+        """The status of HTTP."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The reason for a person."""
+        ...
+
+
+class Answer:
+    """The answer to one request."""
+
+    def __init__(self, http: h11.Connection, stream: trio.abc.Stream) -> None:
+        self._http = http
+        self._stream = stream
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether its status has been sent."""
+        return self._http.our_state is not h11.SEND_RESPONSE
+
+    async def whole(
+        self, status: int, body: bytes = b"", headers: Headers = (), *, kind: str = JSON
+    ) -> None:
+        """Answer with all there is to say."""
+        said = [("cache-control", "no-store"), *headers]
+        if status != _NO_CONTENT:
+            said.append(("content-length", str(len(body))))
+        if body:
+            said.append(("content-type", kind))
+        await self._send(h11.Response(status_code=status, headers=said), body)
+
+    async def refused(self, status: int, text: str) -> None:
+        """Answer with an error in words, and let the connection end with it."""
+        said = [("connection", "close")]
+        if status == _UNAUTHORIZED:
+            said.append(("www-authenticate", "Bearer"))
+        await self.whole(status, text.encode() + b"\n", tuple(said), kind="text/plain")
+
+    async def begin_events(self, headers: Headers = ()) -> None:
+        """Begin a stream of events."""
+        said = [("content-type", EVENTS), ("cache-control", "no-store"), *headers]
+        await self._send(h11.Response(status_code=_OK, headers=said), end=False)
+
+    async def event(self, data: bytes, number: str = "", *, retry: int | None = None) -> None:
+        """Send one event, which a client can name by `number`; `retry` is in milliseconds."""
+        # A bare return ends a line here, and between the tokens of JSON it means nothing.
+        lines = [b"data: " + data.replace(b"\r", b" ").replace(b"\n", b" ")]
+        if retry is not None:
+            lines.insert(0, b"retry: %d" % retry)
+        if number:
+            lines.insert(0, b"id: " + number.encode())
+        await self._send(b"\n".join([*lines, b"", b""]), end=False)
+
+    async def comment(self) -> None:
+        """Send what no reader takes for anything, so that the connection is seen to be alive."""
+        await self._send(b":\n\n", end=False)
+
+    async def end(self) -> None:
+        """End the stream of events."""
+        await self._send(b"")
+
+    async def _send(
+        self, first: h11.Response | bytes, body: bytes = b"", *, end: bool = True
+    ) -> None:
+        event = h11.Data(data=first) if isinstance(first, bytes) else first
+        parts = [self._http.send(event) or b""]
+        if body:
+            parts.append(self._http.send(h11.Data(data=body)) or b"")
+        if end:
+            parts.append(self._http.send(h11.EndOfMessage()) or b"")
+        with trio.move_on_after(WRITE_TIMEOUT) as patience:
+            await self._stream.send_all(b"".join(parts))
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read")
+
+
+class HttpConnection:
+    """A client's connection; `serve` it in a task of its own."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT_BYTES)
+
+    async def serve(
+        self,
+        refusal: Callable[[HttpRequest], Refused | None],
+        respond: Callable[[HttpRequest, Answer], Awaitable[None]],
+    ) -> None:
+        """Answer requests until the client is gone, or does what HTTP does not allow.
+
+        `refusal` is asked before any of a body is read.
+        """
+        try:
+            while await self._exchange(refusal, respond):
+                self._http.start_next_cycle()
+        except h11.RemoteProtocolError as error:
+            answer = Answer(self._http, self._stream)
+            if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+                await answer.refused(error.error_status_hint or _BAD_REQUEST, str(error))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    async def _exchange(
+        self,
+        refusal: Callable[[HttpRequest], Refused | None],
+        respond: Callable[[HttpRequest, Answer], Awaitable[None]],
+    ) -> bool:
+        """Answer one request; return whether another may follow."""
+        head: HttpRequest | None = None
+        with trio.move_on_after(HEAD_TIMEOUT):
+            head = await self._head()
+        if head is None:
+            return False
+        answer = Answer(self._http, self._stream)
+        refused = refusal(head)
+        if refused is not None:
+            await answer.refused(refused.status, refused.text)
+            return False
+        body: bytes | None = None
+        with trio.move_on_after(BODY_TIMEOUT):
+            body = await self._body()
+        if body is None:
+            text = f"a body is at most {BODY_LIMIT_BYTES} bytes, sent within {BODY_TIMEOUT:g} s"
+            await answer.refused(_TOO_LARGE, text)
+            return False
+        request = HttpRequest(head.method, head.path, head.headers, body)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, nursery.cancel_scope)
+            await respond(request, answer)
+            nursery.cancel_scope.cancel()
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _head(self) -> HttpRequest | None:
+        event = await self._next()
+        if not isinstance(event, h11.Request):
+            return None
+        headers = tuple(
+            (name.decode("latin-1").lower(), value.decode("latin-1"))
+            for name, value in event.headers
+        )
+        path = event.target.decode("latin-1").partition("?")[0]
+        return HttpRequest(event.method.decode("latin-1"), path, headers)
+
+    async def _body(self) -> bytes | None:
+        """Return the body, None where it is over the limit."""
+        if self._http.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[])
+            await self._stream.send_all(self._http.send(go_on) or b"")
+        parts: list[bytes] = []
+        size_bytes = 0
+        while isinstance(event := await self._next(), h11.Data):
+            parts.append(bytes(event.data))
+            size_bytes += len(event.data)
+            if size_bytes > BODY_LIMIT_BYTES:
+                return None
+        return b"".join(parts)
+
+    async def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(bytes(await self._stream.receive_some(_CHUNK_BYTES)))
+        return event
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """End the answer when the client is gone."""
+        try:
+            chunk = bytes(await self._stream.receive_some(_CHUNK_BYTES))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            chunk = b""
+        if chunk:
+            # The next request came early. One chunk is kept; the rest waits in the socket.
+            self._http.receive_data(chunk)
+        else:
+            scope.cancel()

@@ -1,0 +1,194 @@
+"""One session of capd whose client comes by HTTP: what of it goes to which request's answer.
+
+Requests of one session arrive on many connections, and, in the stateless era, of many clients;
+so each gets an id of the session's own here, and its answer gets the client's id back.
+"""
+
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+
+import msgspec
+import trio
+
+from capd.adapters.clients.http_front.outbox import MOST_BYTES, Outbox
+from capd.adapters.clients.http_front.posted_message import Message
+from capd.adapters.stdio_frames import Frame, Oversized
+from capd.core.eras import SUBSCRIPTION_ID
+from capd_protos import socket as frames
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import SessionKey
+
+MOST_KEPT = 64
+"""Answers that are complete and are kept, for a client that lost its connection to one."""
+_GOODBYE = msgspec.json.encode(frames.Goodbye())
+_FEED_LINES = 256
+
+RequestId = int | str | None
+
+
+class _Cancelled(msgspec.Struct):
+    requestId: msgspec.Raw  # noqa: N815 - the protocol's name
+
+
+_CANCELLED: JsonCodec[_Cancelled] = JsonCodec(_Cancelled)
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request and the stream of what belongs to it."""
+
+    name: str
+    """Its id within the session, which also names its stream."""
+    client_id: bytes
+    takes_events: bool
+    is_listening: bool
+    outbox: Outbox = field(default_factory=Outbox)
+
+    @property
+    def head(self) -> bytes:
+        """How its response begins within capd."""
+        return b'{"jsonrpc":"2.0","id":"%s",' % self.name.encode()
+
+    def told(self, line: bytes) -> bytes:
+        """Return `line` as the client gets it."""
+        if line.startswith(self.head):
+            line = b'{"jsonrpc":"2.0","id":%s,' % self.client_id + line[len(self.head) :]
+        if self.is_listening:
+            mark = b'"%s":' % SUBSCRIPTION_ID.encode()
+            line = line.replace(mark + b'"%s"' % self.name.encode(), mark + self.client_id, 1)
+        return line
+
+
+class HttpSession:
+    """Both ends of the session's lines: what clients post, and where answers go."""
+
+    def __init__(self) -> None:
+        self.key = SessionKey("")
+        """Its key in the daemon, once it is open."""
+        self.version = ""
+        """The version that the handshake agreed on; empty in the stateless era."""
+        self.standalone = Outbox()
+        """What belongs to no request."""
+        self.is_over = trio.Event()
+        self.open_answers = 0
+        """Connections that are being answered at this moment."""
+        self.used_at = trio.current_time()
+        self._feed, self.lines = trio.open_memory_channel[Frame | Oversized](_FEED_LINES)
+        self._ids = count(1)
+        self._under_way: dict[str, Exchange] = {}
+        self._complete: OrderedDict[str, Exchange] = OrderedDict()
+
+    # What clients post
+
+    async def request(self, message: Message, *, takes_events: bool) -> Exchange:
+        """Pass a request on; return the exchange that its answer comes in."""
+        exchange = Exchange(
+            f"http-{next(self._ids)}",
+            bytes(message.id),
+            takes_events,
+            message.method == "subscriptions/listen",
+        )
+        self._under_way[exchange.name] = exchange
+        line = exchange.head + b'"method":%s' % msgspec.json.encode(message.method)
+        await self._pass_on(line, b"params", message.params)
+        return exchange
+
+    async def note(self, message: Message) -> None:
+        """Pass a notification or an answer on."""
+        if not message.method:
+            head = b'{"jsonrpc":"2.0","id":%s' % bytes(message.id)
+            is_result = bool(len(message.result))
+            value = message.result if is_result else message.error
+            await self._pass_on(head, b"result" if is_result else b"error", value)
+        elif message.method == "notifications/cancelled":
+            with suppress(MalformedError):
+                cancelled = bytes(_CANCELLED.decode(message.params).requestId)
+                for exchange in list(self._under_way.values()):
+                    if exchange.client_id == cancelled:
+                        self.cancel(exchange)
+        else:
+            head = b'{"jsonrpc":"2.0","method":%s' % msgspec.json.encode(message.method)
+            await self._pass_on(head, b"params", message.params)
+
+    def cancel(self, exchange: Exchange) -> None:
+        """Have a request cancelled; there will be no answer."""
+        if self._under_way.pop(exchange.name, None) is None:
+            return
+        exchange.outbox.finish()
+        params = msgspec.json.encode({"requestId": exchange.name})
+        line = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % params
+        with suppress(trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._feed.send_nowait(Frame(line))
+
+    def forget(self, exchange: Exchange) -> None:
+        """Drop a complete answer that nobody can ask for again."""
+        self._complete.pop(exchange.name, None)
+
+    def exchange(self, name: str) -> Exchange | None:
+        """Return the exchange whose stream has this name."""
+        return self._under_way.get(name) or self._complete.get(name)
+
+    async def end(self) -> None:
+        """End the session: what it holds is released."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._feed.send(Frame(_GOODBYE))
+
+    async def _pass_on(self, head: bytes, name: bytes, value: msgspec.Raw) -> None:
+        line = head
+        if len(value):
+            line += b',"%s":%s' % (name, bytes(value))
+        # A newline can only stand between tokens, and would end a line to a server.
+        line = line.replace(b"\n", b" ").replace(b"\r", b" ") + b"}"
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._feed.send(Frame(line))
+
+    # Where lines go: a LineSink
+
+    async def send(self, line: bytes, related: RequestId = None) -> None:
+        """Put a line where it belongs; raise WriterFullError."""
+        self.post(line, related)
+        await trio.lowlevel.checkpoint()
+
+    def post(self, line: bytes, related: RequestId = None) -> None:
+        """Put a line where it belongs; raise WriterFullError."""
+        if line.startswith(frames.LINK_PREFIX):
+            return  # of the Unix socket, and nothing to a client of MCP
+        exchange = self._under_way.get(related) if isinstance(related, str) else None
+        if exchange is None:
+            if related is None:
+                self.standalone.put(line)
+            return
+        if line.startswith(exchange.head):
+            del self._under_way[exchange.name]
+            exchange.outbox.put(exchange.told(line), is_last=True)
+            self._keep(exchange)
+        elif exchange.takes_events:
+            exchange.outbox.put(exchange.told(line))
+        elif self.version:
+            # Its answer is one JSON document; what is said meanwhile has another stream.
+            self.standalone.put(line)
+
+    async def run(self) -> None:
+        """Write nothing: answers are fetched."""
+        await self.is_over.wait()
+
+    async def aclose(self) -> None:
+        """Give everything up."""
+        self.is_over.set()
+        self.lines.close()
+        self.standalone.finish()
+        for exchange in self._under_way.values():
+            exchange.outbox.finish()
+        await trio.lowlevel.checkpoint()
+
+    def _keep(self, exchange: Exchange) -> None:
+        if not self.version or not exchange.takes_events:
+            return
+        self._complete[exchange.name] = exchange
+        while len(self._complete) > MOST_KEPT or (
+            len(self._complete) > 1
+            and sum(each.outbox.size_bytes for each in self._complete.values()) > MOST_BYTES
+        ):
+            self._complete.popitem(last=False)

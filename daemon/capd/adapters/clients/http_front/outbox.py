@@ -1,0 +1,94 @@
+"""The lines of one stream of events, numbered, so that a client can lose its place and go on.
+
+What was read stays as long as it fits, for a client that comes back with the number of the last
+line that it got. What was not read is never dropped for a newer line: it is the newer one that
+does not fit.
+"""
+
+from collections import deque
+
+import trio
+
+from capd.adapters.stdio_frames import WriterFullError
+
+MOST_LINES = 1024
+MOST_BYTES = 8 * 1024 * 1024
+
+
+class Outbox:
+    """One stream; at most one reader, the newest."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        """Whether nothing more will come."""
+        self._is_complete = False
+        self._lines: deque[tuple[int, bytes]] = deque()
+        self._size_bytes = 0
+        self._last = 0
+        self._read = 0
+        self._readers = 0
+        self._news = trio.Event()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much it keeps."""
+        return self._size_bytes
+
+    def put(self, line: bytes, *, is_last: bool = False) -> None:
+        """Add a line; the last one always fits.
+
+        Raises:
+            WriterFullError: nobody reads.
+        """
+        if self.is_over:
+            return
+        self._size_bytes += len(line)
+        while self._is_full() and self._lines and self._lines[0][0] <= self._read:
+            self._size_bytes -= len(self._lines.popleft()[1])
+        if self._is_full() and self._lines and not is_last:
+            self._size_bytes -= len(line)
+            raise WriterFullError("the client does not take its events")
+        self._last += 1
+        self._lines.append((self._last, line))
+        if is_last:
+            self.is_over = self._is_complete = True
+        self._tell()
+
+    def finish(self) -> None:
+        """Let nothing more come."""
+        self.is_over = True
+        self._tell()
+
+    def is_last(self, number: int) -> bool:
+        """Tell whether line `number` is the one that everything before it leads to."""
+        return self._is_complete and number == self._last
+
+    def claim(self) -> int:
+        """Be the reader from here on; return the number that says so."""
+        self._readers += 1
+        self._tell()
+        return self._readers
+
+    def has(self, number: int) -> bool:
+        """Tell whether a reader that got line `number` can go on without a gap."""
+        oldest = self._lines[0][0] if self._lines else self._last + 1
+        return oldest - 1 <= number <= self._last
+
+    async def after(self, number: int, claim: int) -> tuple[int, bytes] | None:
+        """Return the line after `number`; None when there will be none, or not for this reader."""
+        while claim == self._readers:
+            self._read = max(self._read, number)
+            for each in self._lines:
+                if each[0] > number:
+                    return each
+            if self.is_over:
+                return None
+            await self._news.wait()
+        return None
+
+    def _is_full(self) -> bool:
+        return len(self._lines) >= MOST_LINES or self._size_bytes > MOST_BYTES
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()

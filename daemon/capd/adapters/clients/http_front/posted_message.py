@@ -1,0 +1,104 @@
+"""What a client posts: one JSON-RPC message, of which the front reads what it acts on."""
+
+import msgspec
+
+from capd.adapters.line_texts import checked_text
+from capd.core.eras import PROTOCOL_VERSION, has_envelope, members_of
+from capd_protos.codec import JsonCodec, MalformedError
+
+_LONGEST_NAME = 100
+
+
+class Message(msgspec.Struct):
+    """A JSON-RPC message of a client, as much as the front acts on; the rest stays raw."""
+
+    jsonrpc: str = ""
+    method: str = ""
+    id: msgspec.Raw = msgspec.Raw(b"")
+    params: msgspec.Raw = msgspec.Raw(b"")
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it waits for an answer."""
+        return bool(self.method) and bool(len(self.id))
+
+
+class NotAMessageError(Exception):
+    """The body is none; `is_json` says how much of it is right."""
+
+    def __init__(self, text: str, *, is_json: bool) -> None:
+        super().__init__(text)
+        self.is_json = is_json
+
+
+class _Agreed(msgspec.Struct):
+    protocolVersion: str = ""  # noqa: N815 - the protocol's name
+
+
+class _Initialized(msgspec.Struct):
+    result: _Agreed | None = None
+
+
+class _Info(msgspec.Struct):
+    name: str = ""
+
+
+_MESSAGE: JsonCodec[Message] = JsonCodec(Message)
+_ID: JsonCodec[int | str] = JsonCodec(int | str)
+_INITIALIZED: JsonCodec[_Initialized] = JsonCodec(_Initialized)
+_INFO: JsonCodec[_Info] = JsonCodec(_Info)
+
+
+def message_of(body: bytes) -> Message:
+    """Return the message in a body.
+
+    Raises:
+        NotAMessageError: it holds none, or more than one.
+    """
+    try:
+        message = _MESSAGE.decode(checked_text(body))
+        if len(message.id):
+            _ID.decode(message.id)
+    except MalformedError as error:
+        text = f"the body is no message of JSON-RPC: {error}"
+        raise NotAMessageError(text, is_json=_is_json(body)) from None
+    if message.jsonrpc != "2.0" or not (message.method or len(message.id)):
+        raise NotAMessageError("the body is no message of JSON-RPC 2.0", is_json=True)
+    return message
+
+
+def client_name(holder: msgspec.Raw, key: str) -> str:
+    """Return the name of the client program under `key`, empty where it has none."""
+    try:
+        return _INFO.decode(members_of(holder)[key]).name[:_LONGEST_NAME]
+    except (MalformedError, KeyError):
+        return ""
+
+
+def has_version(params: msgspec.Raw) -> bool:
+    """Tell whether a request itself says which version it is of."""
+    try:
+        return has_envelope(params) and PROTOCOL_VERSION in members_of(
+            members_of(params).get("_meta", msgspec.Raw(b""))
+        )
+    except MalformedError:
+        return False
+
+
+def agreed_version(response: bytes) -> str:
+    """Return the version in the response to `initialize`, empty where it was refused."""
+    try:
+        found = _INITIALIZED.decode(response).result
+    except MalformedError:
+        return ""
+    return found.protocolVersion if found is not None else ""
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""What the headers of a stateless request must say: the same as its body (MCP 2026-07-28, HTTP).
+
+Whoever stands between a client and a server may act on the headers alone, so a request whose
+headers and body differ is refused: it would mean two things. The rules come in this order, and
+the first that is broken is told: the envelope is there, headers and body agree, the version is
+one that capd speaks, headers and arguments agree.
+"""
+
+import base64
+import binascii
+import re
+from typing import Any
+
+import msgspec
+
+from capd.adapters.clients.http_front.http_connection import HttpRequest
+from capd.adapters.servers.http.request_headers import marked_arguments
+from capd.core.eras import (
+    CLIENT_CAPABILITIES,
+    INVALID_PARAMS,
+    PROTOCOL_VERSION,
+    EnvelopeError,
+    Members,
+    envelope,
+    members_of,
+)
+from capd_protos.codec import JsonCodec, MalformedError
+
+HEADER_MISMATCH = -32020
+VERSION_HEADER = "mcp-protocol-version"
+_METHOD_HEADER = "mcp-method"
+_NAME_HEADER = "mcp-name"
+_PARAM_PREFIX = "mcp-param-"
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_ENCODED = re.compile(r"=\?base64\?(.*)\?=")
+_DECIMAL = re.compile(r"(-?[0-9]{1,1000})(\.0+)?")
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    schema: Any = msgspec.field(name="inputSchema", default=None)
+
+
+class _Tools(msgspec.Struct):
+    tools: list[_Tool]
+
+
+class _Result(msgspec.Struct):
+    result: _Tools
+
+
+_LISTED: JsonCodec[_Result] = JsonCodec(_Result)
+
+
+def checked_members(request: HttpRequest, method: str, params: msgspec.Raw) -> Members:
+    """Return the members of a request's params, if its headers say the same.
+
+    Raises:
+        EnvelopeError: they do not, or it does not say who sends it.
+    """
+    try:
+        members = members_of(params)
+        meta = members_of(members.get("_meta", msgspec.Raw(b"")))
+    except MalformedError:
+        raise EnvelopeError(INVALID_PARAMS, "params or params._meta is no object") from None
+    lacking = [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]
+    if lacking:
+        raise EnvelopeError(INVALID_PARAMS, f"params._meta lacks {' and '.join(lacking)}")
+    _same(request, VERSION_HEADER, _value(meta[PROTOCOL_VERSION]))
+    _same(request, _METHOD_HEADER, method)
+    wanted = members.get(_NAMED_BY.get(method, ""))
+    if wanted is not None:
+        _same(request, _NAME_HEADER, _value(wanted))
+    envelope(meta)
+    return members
+
+
+def check_notification(request: HttpRequest, method: str) -> None:
+    """Raise EnvelopeError if the headers of a notification say another method."""
+    if request.values(_METHOD_HEADER):
+        _same(request, _METHOD_HEADER, method)
+
+
+def may_have_arguments(request: HttpRequest, tools: bytes) -> bool:
+    """Tell whether arguments of a call may stand in headers: a scan, not a parse."""
+    return b"x-mcp-header" in tools or any(
+        name.startswith(_PARAM_PREFIX) for name, _ in request.headers
+    )
+
+
+def check_arguments(request: HttpRequest, members: Members, tools: bytes) -> None:
+    """Compare the arguments that a tool wants in headers; `tools` is the response of tools/list.
+
+    Raises:
+        EnvelopeError: one is in one of the two places alone, or differs.
+    """
+    name = _value(members.get("name", msgspec.Raw(b"null")))
+    try:
+        listed = _LISTED.decode(tools).result.tools
+    except MalformedError:
+        return  # the call itself will say so
+    schema = next((tool.schema for tool in listed if tool.name == name), None)
+    arguments = _value(members.get("arguments", msgspec.Raw(b"{}")))
+    for path, token in marked_arguments(schema).items():
+        header = _PARAM_PREFIX + token.lower()
+        said = request.values(header)
+        if len(said) > 1:
+            raise _mismatch(f"{header} stands there more than once")
+        value = arguments
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, list | dict):
+            value = None
+        if (value is None) != (not said):
+            raise _mismatch(f"{header} and the argument {'.'.join(path)} are not both there")
+        if said and not _agrees(_decoded(said[0]), value):
+            raise _mismatch(f"{header} is not the argument {'.'.join(path)}")
+
+
+def _same(request: HttpRequest, header: str, value: object) -> None:
+    said = request.values(header)
+    if len(said) != 1:
+        raise _mismatch(f"{header} has to stand there once")
+    # A header that is not text of its own stands there in base64; a method never does.
+    text = _decoded(said[0]) if header == _NAME_HEADER else said[0]
+    if text is None or text != value:
+        raise _mismatch(f"{header} is not what the body says")
+
+
+def _agrees(text: str | None, value: object) -> bool:
+    if text is None:
+        return False
+    if isinstance(value, bool):
+        return text == ("true" if value else "false")
+    if isinstance(value, int | float) and float(value).is_integer():
+        # 42 and 42.0 are one number to JSON, and a client may write either.
+        number = _DECIMAL.fullmatch(text)
+        return number is not None and int(number[1]) == int(value)
+    return text == str(value)
+
+
+def _decoded(text: str) -> str | None:
+    """Return what a header's value stands for, None where it is wrongly encoded."""
+    encoded = _ENCODED.fullmatch(text)
+    if encoded is None:
+        return text
+    try:
+        data = base64.b64decode(encoded[1], validate=True)
+        # One value has one form, or two readers could read two values.
+        is_canonical = base64.b64encode(data).decode() == encoded[1]
+        return data.decode() if is_canonical else None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _mismatch(text: str) -> EnvelopeError:
+    return EnvelopeError(HEADER_MISMATCH, text)

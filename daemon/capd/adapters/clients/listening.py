@@ -1,0 +1,90 @@
+"""What one connection wants to hear of: its streams of notifications, and its subscriptions.
+
+A stream (`subscriptions/listen`, stateless era) is a request whose answer is its end: it is
+acknowledged first, carries what it asked for and nothing else, and each line of it has its mark.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+import trio
+
+from capd.adapters.clients.client_lines import LISTEN, Filter
+from capd.adapters.clients.conversation import Conversation, UnknownNameError
+from capd.adapters.clients.line_sinks import RequestId
+from capd.core import eras
+from capd.core.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.resource_uris import is_within
+from capd_protos.codec import MalformedError
+
+MOST_STREAMS = 32
+"""Streams of one connection at once."""
+
+
+Notify = Callable[[str, bytes, RequestId], None]
+
+_NOT_SUBSCRIBED = (ServerError, CallFailedError, UnknownNameError)
+
+
+class Listening:
+    """The streams of one connection; `notify` queues a notification on one of them."""
+
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
+        self._streams: dict[RequestId, Filter] = {}
+        self._closing = trio.Event()
+
+    def close(self) -> None:
+        """End every stream in good order, with a result of its own."""
+        self._closing.set()
+
+    def list_changed(self, what: str) -> None:
+        """Tell the streams that want to know of the list of `tools`, `prompts` or `resources`."""
+        for stream, wanted in self._streams.items():
+            if getattr(wanted, f"{what}_list_changed"):
+                self._tell(stream, f"notifications/{what}/list_changed", b"{}")
+
+    def resource_updated(self, uri: str, params: bytes) -> None:
+        """Tell the streams that want to know of a resource."""
+        for stream, wanted in self._streams.items():
+            if any(is_within(uri, each) for each in wanted.resource_subscriptions):
+                self._tell(stream, "notifications/resources/updated", params)
+
+    async def serve(
+        self, request_id: RequestId, params: msgspec.Raw, conversation: Conversation
+    ) -> bytes:
+        """Be a stream until it is cancelled or the connection closes; return its last line."""
+        if request_id is None:
+            raise MalformedError("a stream of notifications needs an id")
+        if len(self._streams) >= MOST_STREAMS:
+            raise RefusedError(f"{MOST_STREAMS} streams of this connection are open already")
+        wanted = LISTEN.decode(params).notifications
+        uris: list[str] = []
+        try:
+            for uri in dict.fromkeys(wanted.resource_subscriptions):
+                uris.append(uri)
+                # One that no server has is honoured, and never heard of.
+                with suppress(*_NOT_SUBSCRIBED):
+                    await conversation.subscribed(uri)
+            told = eras.joined({"notifications": eras.raw(wanted)})
+            self._tell(request_id, "notifications/subscriptions/acknowledged", told)
+            self._streams[request_id] = wanted
+            await self._closing.wait()
+        finally:
+            self._streams.pop(request_id, None)
+            with trio.move_on_after(1.0, shield=True):
+                for uri in uris:
+                    if not self.wants(uri) and uri not in conversation.subscriptions:
+                        with suppress(*_NOT_SUBSCRIBED):
+                            await conversation.unsubscribed(uri)
+        meta = {eras.SUBSCRIPTION_ID: request_id}
+        return msgspec.json.encode({"resultType": "complete", "_meta": meta})
+
+    def wants(self, uri: str) -> bool:
+        """Tell whether a stream was asked for news of `uri`."""
+        return any(uri in each.resource_subscriptions for each in self._streams.values())
+
+    def _tell(self, stream: RequestId, method: str, params: bytes) -> None:
+        assert stream is not None
+        self._notify(method, eras.with_subscription(params, stream), stream)

@@ -1,0 +1,49 @@
+"""The descriptor under a stream, for what can be done with it at once.
+
+A small frame almost always fits into its pipe. Written from the caller's own task it costs one
+system call; handed to a writer's task it costs two switches more, which was a third of the whole
+way through the daemon (docs/benchmarks.md, "Where the time goes").
+"""
+
+import os
+
+import trio
+
+_CLOSED = -1
+
+
+def descriptor_of(stream: object) -> int:
+    """Return the non-blocking descriptor of a stream, -1 where it has none or is closed.
+
+    Ask each time: a number that was kept may be another file's by then.
+    """
+    if isinstance(stream, trio.SocketStream):
+        return stream.socket.fileno()
+    if isinstance(stream, trio.lowlevel.FdStream):
+        return stream.fileno()
+    return _CLOSED
+
+
+def written_at_once(descriptor: int, data: bytes) -> int:
+    """Return how many bytes of `data` a descriptor took without waiting; none where it is broken.
+
+    What is broken is found out by whoever writes the rest.
+    """
+    try:
+        return os.write(descriptor, data)
+    except OSError:
+        return 0
+
+
+async def read_when_ready(descriptor: int, most_bytes: int) -> bytes | None:
+    """Return what can be read once there is something, nothing at the end, None for another try.
+
+    Waiting comes first: a read that finds nothing is a system call for nothing.
+    """
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+        return os.read(descriptor, most_bytes)
+    except BlockingIOError:
+        return None
+    except (OSError, trio.ClosedResourceError):
+        return b""

@@ -1,0 +1,54 @@
+"""What becomes of a result that is too large to hold: it is written piece by piece, or used."""
+
+from collections.abc import AsyncGenerator
+
+from capd.core.large_results import LargeResult, Result
+from capd.core.outcomes import OutcomeUnknownError
+
+PIECE_BYTES = 256 * 1024
+READABLE_BYTES = 32 * 1024 * 1024
+"""What has to be read whole may be this long all the same."""
+
+
+class LargeFrame:
+    """A frame that is written piece by piece around a result that is never held whole."""
+
+    def __init__(self, before: bytes, result: LargeResult, after: bytes) -> None:
+        self.size_bytes = len(before) + result.size_bytes + len(after)
+        self._before = before + result.spliced
+        self._result = result
+        self._after = after
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Return its parts in their order, and the newline.
+
+        Raises:
+            OSError: the disk has a fault.
+        """
+        yield self._before
+        at = self._result.start
+        while at < self._result.end:
+            size_bytes = min(PIECE_BYTES, self._result.end - at)
+            piece = await self._result.spooled.read(at, size_bytes)
+            if len(piece) < size_bytes:
+                raise OSError(f"{size_bytes - len(piece)} bytes are missing")
+            yield piece
+            at += len(piece)
+        yield self._after + b"\n"
+
+
+async def held(result: Result) -> bytes:
+    """Return a result that is not passed on but used.
+
+    Raises:
+        OutcomeUnknownError: it is too long for that.
+    """
+    if isinstance(result, bytes):
+        return result
+    text = f"its result of {result.size_bytes} bytes is over the limit of {READABLE_BYTES}"
+    if result.size_bytes > READABLE_BYTES:
+        raise OutcomeUnknownError(f"{text}; the call has run")
+    try:
+        return result.spliced + await result.spooled.read(result.start, result.end - result.start)
+    except OSError:
+        raise OutcomeUnknownError("its result cannot be read again; the call has run") from None

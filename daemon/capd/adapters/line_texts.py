@@ -1,0 +1,68 @@
+"""Lines that cannot be read whole: whether they are text, and whose reply they are."""
+
+import re
+
+from capd_protos.codec import JsonCodec, MalformedError
+
+_SCAN_BYTES = 64 * 1024
+_MAX_ID_BYTES = 512
+
+_NOT_STRUCTURE = re.compile(rb'[^"{}\[\]]*')
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ID_VALUE = re.compile(
+    rb'\s*:\s*(-?(?:0|[1-9][0-9]{0,18})|"[^"\\]*(?:\\.[^"\\]*)*")(?=\s*[,}])', re.DOTALL
+)
+_ID_CODEC: JsonCodec[int | str] = JsonCodec(int | str)
+
+
+def checked_text(data: bytes) -> bytes:
+    """Return `data`, which is UTF-8 to its end; a decoder does not look into what stays raw.
+
+    Raises:
+        MalformedError: it is not, and whoever it is passed on to could break over it.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raise MalformedError("not valid UTF-8") from None
+    return data
+
+
+def recover_id(head: bytes) -> int | str | None:
+    """Return the JSON-RPC id of a frame that cannot be read, if it stands near the beginning.
+
+    A scan, not a parse: what follows may be cut, nested too deeply or not UTF-8. It is linear and
+    looks at no more than 64 KiB.
+    """
+    text = head[:_SCAN_BYTES].lstrip()
+    if not text.startswith(b"{"):
+        return None
+    depth = 0
+    at = 0
+    while (at := _end_of(_NOT_STRUCTURE, text, at)) < len(text):
+        if text[at : at + 1] != b'"':
+            depth += 1 if text[at : at + 1] in b"{[" else -1
+            at += 1
+            continue
+        string = _STRING.match(text, at)
+        if string is None:
+            return None
+        at = string.end()
+        value = _ID_VALUE.match(text, at) if depth == 1 and string[0] == b'"id"' else None
+        if value is not None:
+            return _id_from(value[1])
+    return None
+
+
+def _end_of(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+def _id_from(value: bytes) -> int | str | None:
+    if len(value) > _MAX_ID_BYTES:
+        return None
+    try:
+        return _ID_CODEC.decode(value)
+    except MalformedError:
+        return None

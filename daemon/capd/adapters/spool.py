@@ -1,0 +1,157 @@
+"""Room on a disk for lines that are too long to hold in memory.
+
+A file of it has no name: it is gone when nobody refers to it, and with the process. Its room is
+bounded for the daemon as a whole, and its files for each server.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+import trio
+
+MOST_BYTES = 1 << 30
+MOST_FILES = 4
+"""Of one server."""
+LONGEST_BYTES = 256 * 1024 * 1024
+"""Of one file."""
+_WRITE_BYTES = 1 << 20
+
+
+class SpoolFullError(Exception):
+    """There is no room for it."""
+
+
+class Spool:
+    """The room of one daemon, in files in `folder`."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.folder = folder
+        self.most_bytes = most_bytes
+        self.used_bytes = 0
+        # A disk that hangs must not take the threads that others wait for.
+        self.threads = trio.CapacityLimiter(4)
+
+    def of_server(
+        self, most_files: int = MOST_FILES, longest_bytes: int = LONGEST_BYTES
+    ) -> "ServerSpool":
+        """Return one server's share of it."""
+        return ServerSpool(self, most_files, longest_bytes)
+
+
+class ServerSpool:
+    """One server's share of the room."""
+
+    def __init__(self, spool: Spool, most_files: int, longest_bytes: int) -> None:
+        self.spool = spool
+        self.files = 0
+        self.longest_bytes = longest_bytes
+        self._most_files = most_files
+
+    def file(self) -> "SpoolFile":
+        """Return an empty file.
+
+        Raises:
+            SpoolFullError: the server has as many as it may.
+        """
+        if self.files >= self._most_files:
+            raise SpoolFullError
+        return SpoolFile(self)
+
+
+class SpoolFile:
+    """Bytes that are added at the end, and read from anywhere by one task at a time."""
+
+    def __init__(self, share: ServerSpool) -> None:
+        self.size_bytes = 0
+        self._share = share
+        self._share.files += 1
+        self._is_open = True
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
+        self._file: BinaryIO | None = None
+
+    def add(self, data: bytes) -> None:
+        """Take `data`; `flush` writes it.
+
+        Raises:
+            SpoolFullError: it would be too long, or the daemon has no more room.
+        """
+        spool = self._share.spool
+        is_too_long = self.size_bytes + len(data) > self._share.longest_bytes
+        if is_too_long or spool.used_bytes + len(data) > spool.most_bytes:
+            raise SpoolFullError
+        spool.used_bytes += len(data)
+        self.size_bytes += len(data)
+        self._unwritten.append(data)
+        self._unwritten_bytes += len(data)
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether enough waits for being written to be worth it."""
+        return self._unwritten_bytes >= _WRITE_BYTES
+
+    async def flush(self) -> None:
+        """Write what was added. Cancelled, it has written all of it or nothing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        await trio.to_thread.run_sync(self._write, limiter=self._share.spool.threads)
+        self._unwritten, self._unwritten_bytes = [], 0
+
+    async def read(self, start: int, size_bytes: int) -> bytes:
+        """Return the bytes from `start` on, fewer where it ends before.
+
+        Raises:
+            OSError: the disk has a fault.
+        """
+        if self._unwritten:
+            await self.flush()
+        threads = self._share.spool.threads
+        return await trio.to_thread.run_sync(self._read, start, size_bytes, limiter=threads)
+
+    def close(self) -> None:
+        """Give its room back."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._unwritten = []
+        self._share.files -= 1
+        self._share.spool.used_bytes -= self.size_bytes
+        if self._file is None:
+            return
+        if sys.is_finalizing():
+            # A thread that starts here never runs, and whoever starts it waits for it.
+            self._file.close()
+        else:
+            # Giving back 256 MiB takes the kernel a tenth of a second.
+            trio.lowlevel.start_thread_soon(self._file.close, _ignore)
+
+    def __del__(self) -> None:
+        # A call ends in many ways, and in all of them nobody refers to its result any more.
+        self.close()
+
+    def _write(self) -> None:
+        if self._file is None:
+            # Without a name from the beginning where the file system can do that; 0600.
+            self._file = tempfile.TemporaryFile(dir=self._share.spool.folder, buffering=0)  # noqa: SIM115 - closed by `close`
+        for data in self._unwritten:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._file.fileno(), rest) :]
+
+    def _read(self, start: int, size_bytes: int) -> bytes:
+        assert self._file is not None, "read before anything was added"
+        pieces = []
+        while size_bytes and (piece := os.pread(self._file.fileno(), size_bytes, start)):
+            pieces.append(piece)
+            start += len(piece)
+            size_bytes -= len(piece)
+        return b"".join(pieces)
+
+
+def _ignore(_: object) -> None:
+    """Hear how a file was closed: whatever the disk says, it is gone."""

@@ -1,0 +1,70 @@
+"""Whether bytes are one JSON container, where there are too many of them to be parsed at once.
+
+A parse of 200 MB holds the interpreter for as long as it takes, and builds what nobody needs. Here
+only strings are told from what is between them, and brackets counted: if the bytes are valid JSON
+at all, then what passes is exactly one value, so nothing that is put around it can be taken
+for a part of it, nor a part of it for what is around it. They are also seen to be UTF-8.
+"""
+
+import codecs
+from itertools import accumulate
+
+from capd_protos.codec import MalformedError
+
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(each for each in range(256) if each not in b"[]{}")
+
+
+class ContainerCheck:
+    """Takes a container piece by piece."""
+
+    def __init__(self) -> None:
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._is_in_string = False
+        self._depth = 0
+        self._is_closed = False
+        self._held = b""
+
+    def feed(self, piece: bytes) -> None:
+        """Look at the next piece.
+
+        Raises:
+            MalformedError: this is no container, or more than one.
+        """
+        try:
+            self._utf8.decode(piece)
+        except UnicodeDecodeError:
+            raise MalformedError("not valid UTF-8") from None
+        text = self._held + piece
+        # A backslash whose other half is in the next piece waits for it.
+        backslashes = len(text) - len(text.rstrip(b"\\"))
+        self._held = b"\\" * (backslashes % 2)
+        text = text[: len(text) - len(self._held)]
+        parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        self._count(b"".join(parts[1::2] if self._is_in_string else parts[::2]))
+        self._is_in_string ^= len(parts) % 2 == 0
+
+    def end(self) -> None:
+        """Say that this was the last piece.
+
+        Raises:
+            MalformedError: the container is not closed.
+        """
+        if self._is_in_string or self._held or not self._is_closed:
+            raise MalformedError("cut off")
+        try:
+            self._utf8.decode(b"", final=True)
+        except UnicodeDecodeError:
+            raise MalformedError("not valid UTF-8") from None
+
+    def _count(self, structure: bytes) -> None:
+        steps = structure.translate(_STEPS, _NO_BRACKETS)
+        if not steps:
+            return
+        closings = steps.count(b"\xff")
+        if closings >= self._depth:
+            depths = list(accumulate(memoryview(steps).cast("b"), initial=self._depth))[1:]
+            if self._is_closed or min(depths[:-1], default=1) <= 0 or depths[-1] < 0:
+                raise MalformedError("more than one value")
+        self._depth += len(steps) - 2 * closings
+        self._is_closed = self._depth == 0

@@ -1,0 +1,121 @@
+"""What the two ends of a JSON-RPC line tell of it, where the line is too long to be parsed.
+
+Such a line is nearly always one large member with small ones before and after it. The small ones
+are read, and from where to where the large one goes. That it is one value is not seen from here:
+of `{"result":{},"x":{}}` the ends say that `result` goes from the first brace to the last but one,
+so whoever relies on it looks inside as well (`json_container`).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from capd_protos.codec import JsonCodec, MalformedError
+
+_SPACE = b" \t\r\n"
+_NAME = re.compile(rb'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_SCALAR = re.compile(rb'(?:"[^"\\]*(?:\\.[^"\\]*)*"|[^ \t\r\n",:{}\[\]]+)[ \t\r\n]*,', re.DOTALL)
+_BARE_ENDS = b' \t\r\n",:{}[]'
+_MEMBERS: JsonCodec[dict[str, Any]] = JsonCodec(dict[str, Any])
+_TEXT: JsonCodec[str] = JsonCodec(str)
+
+
+@dataclass(frozen=True, slots=True)
+class LineEnds:
+    """The members of an object of which one, a container, is too long to be looked at."""
+
+    scalars: dict[str, Any]
+    """Every other member; of two with one name the last counts."""
+    large: str
+    """The name of the large one."""
+    start: int
+    """How many bytes of the line come before its value."""
+    after: int
+    """How many come after it."""
+
+    @property
+    def id(self) -> int | str | None:
+        """The line's JSON-RPC id, None where it has none that is valid."""
+        value = self.scalars.get("id")
+        # A bool is an int to Python and no id to anybody.
+        return value if type(value) is int or type(value) is str else None
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it is a response whose result is the large member."""
+        others = self.scalars.keys()
+        is_reply = "id" in others and not {"method", "result"} & others
+        # An error of null is how some servers say that there is none.
+        return self.large == "result" and is_reply and self.scalars.get("error") is None
+
+
+def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
+    """Return what a line's first and last bytes tell, None where it has another shape."""
+    before = _before_container(head)
+    behind = _after_container(tail)
+    if before is None or behind is None:
+        return None
+    members, name, start = before
+    others, after = behind
+    try:
+        scalars = {**_MEMBERS.decode(b"{%s}" % members), **_MEMBERS.decode(b"{%s}" % others)}
+        large = _TEXT.decode(name)
+    except MalformedError:
+        return None
+    return LineEnds(scalars, large, start, after)
+
+
+def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
+    """Return the members before the first container, its name, and where it begins."""
+    first = len(head) - len(head.lstrip(_SPACE))
+    if head[first : first + 1] != b"{":
+        return None
+    at = first + 1
+    end_of_members = at
+    while (name := _NAME.match(head, at)) is not None:
+        if head[name.end() : name.end() + 1] in (b"{", b"["):
+            return head[first + 1 : end_of_members], name[1], name.end()
+        scalar = _SCALAR.match(head, name.end())
+        if scalar is None:
+            return None
+        at = scalar.end()
+        end_of_members = at - 1
+    return None
+
+
+def _after_container(tail: bytes) -> tuple[bytes, int] | None:
+    """Return the members after the last container, and how many bytes come after it.
+
+    Read backwards, JSON is as unambiguous as forwards: outside of strings there is no backslash.
+    """
+    text = tail.rstrip(_SPACE)
+    if not text.endswith(b"}"):
+        return None
+    brace = comma = len(text) - 1
+    while True:
+        at = _before_space(text, comma)
+        if text[at - 1 : at] in (b"}", b"]"):
+            return text[comma + 1 : brace], len(tail) - at
+        at = _before_space(text, _start_of_scalar(text, at))
+        if text[at - 1 : at] != b":":
+            return None
+        at = _before_space(text, _start_of_scalar(text, _before_space(text, at - 1)))
+        if text[at - 1 : at] != b",":
+            return None
+        comma = at - 1
+
+
+def _before_space(text: bytes, at: int) -> int:
+    return len(text[:at].rstrip(_SPACE))
+
+
+def _start_of_scalar(text: bytes, end: int) -> int:
+    """Return where the scalar begins that ends at `end`, 0 where that is not in sight."""
+    if text[end - 1 : end] != b'"':
+        return max(text.rfind(_BARE_ENDS[i : i + 1], 0, end) for i in range(len(_BARE_ENDS))) + 1
+    at = end - 1
+    while (at := text.rfind(b'"', 0, at)) > 0:
+        before = text[:at]
+        if (at - len(before.rstrip(b"\\"))) % 2 == 0:
+            return at
+    return 0

@@ -1,0 +1,182 @@
+"""Requests that servers answer: each finds its server, whoever else has something like it."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from .fakes import Json, Script, tool
+from .world import LINGER, Client, World, running_world
+
+NO = {"error": {"code": -32002, "message": "not here"}}
+
+
+class Library:
+    """How a server of prompts and resources behaves, and what it was asked."""
+
+    def __init__(self, *prompts: str, uris: tuple[str, ...] = ()) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.is_refusing = False
+        self._prompts, self._uris = prompts, uris
+
+    def answers(self, method: str, params: Json) -> Json:
+        match method:
+            case "prompts/list":
+                return {"result": {"prompts": [{"name": name} for name in self._prompts]}}
+            case "resources/list":
+                uris = [{"uri": uri, "name": "r"} for uri in self._uris]
+                return {"result": {"resources": uris}}
+            case "prompts/get" | "resources/read" | "resources/subscribe":
+                self.asked.append((method, params.get("name") or params["uri"]))
+                return NO if self.is_refusing else {"result": {"by": self._prompts}}
+            case _:
+                return {"error": {"code": -32601, "message": "Method not found"}}
+
+
+async def library(world: World, client: Client, name: str, library: Library) -> None:
+    """Switch a server on that has a library."""
+    offers: Json = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}}
+    world.machine.scripts[name] = Script(
+        tools=[tool("same")], offers=offers, answers=library.answers
+    )
+    world.capability(name, name)
+    await world.reload()
+    said, is_error = await client.capability("enable", name)
+    assert not is_error, said
+
+
+async def prompts(client: Client) -> list[str]:
+    return [each["name"] for each in (await client.result("prompts/list"))["prompts"]]
+
+
+def changes(client: Client) -> list[str]:
+    return [each["method"].split("/")[1] for each in client.heard if "list_changed" in str(each)]
+
+
+async def test_a_server_that_is_switched_on_changes_every_list_that_it_is_in(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await library(world, client, "books", Library("p"))
+        on = sorted(changes(client))
+        client.heard.clear()
+        await client.capability("enable", "alpha")
+        plain = changes(client)
+        client.heard.clear()
+
+        await client.capability("disable", "books")
+
+        assert on == ["prompts", "resources", "tools"]
+        assert plain == ["tools"]
+        assert sorted(changes(client)) == ["prompts", "resources", "tools"]
+
+
+async def test_a_prompt_reaches_its_server_under_its_own_name(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        names = ("same", "Gr\u00fc\u00dfe \u4f60\u597d", "same!", "x" * 200)
+        books = Library(*names)
+        await library(world, client, "books", books)
+        listed = await prompts(client)
+
+        for name in listed:
+            await client.result("prompts/get", name=name)
+
+        assert books.asked == [("prompts/get", name) for name in names]
+        assert len(set(listed)) == len(names)
+        assert listed[0] == "books__same"
+        assert all(name.isascii() and len(name) <= 64 for name in listed)
+
+
+async def test_a_prompt_that_is_not_there_is_an_error_of_the_request(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+
+        answer = await client.ask("prompts/get", name="none")
+
+        text = "no prompt 'none' is on in this session"
+        assert answer["error"] == {"code": -32602, "message": text}
+
+
+async def test_of_one_uri_the_first_server_counts_and_the_next_is_asked_where_it_refuses(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        first, second = Library("a", uris=("n:1",)), Library("b", uris=("n:1", "n:2"))
+        await library(world, client, "one", first)
+        await library(world, client, "two", second)
+        listed = (await client.result("resources/list"))["resources"]
+        before = await client.result("resources/read", uri="n:1")
+        first.is_refusing = True
+        after = await client.result("resources/read", uri="n:1")
+        second.is_refusing = True
+
+        refused = await client.ask("resources/read", uri="n:1")
+
+        assert [each["uri"] for each in listed] == ["n:1", "n:2"]
+        assert (before, after) == ({"by": ["a"]}, {"by": ["b"]})
+        assert refused["error"] == NO["error"]
+
+
+async def test_a_session_that_is_found_again_starts_the_server_of_a_prompt_that_it_knew(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        books = Library("p", uris=("n:1",))
+        await library(world, client, "books", books)
+        (name,) = await prompts(client)
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await wait_all_tasks_blocked()
+        again = await world.session("s")
+        shown = await prompts(again)
+
+        result = await again.result("prompts/get", name=name)
+
+        assert (shown, result) == ([], {"by": ["p"]})
+        assert await prompts(again) == [name]
+
+
+async def test_a_session_that_is_found_again_reads_what_its_servers_have(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        books = Library("p", uris=("n:1",))
+        await library(world, client, "books", books)
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await wait_all_tasks_blocked()
+        again = await world.session("s")
+
+        result = await again.result("resources/read", uri="n:1")
+
+        assert result == {"by": ["p"]}
+
+
+@pytest.mark.parametrize("lost_for", [0.0, LINGER + 1])
+async def test_a_server_that_has_none_or_cannot_be_started_does_not_hide_the_next_one(
+    autojump_clock: MockClock, tmp_path: Path, lost_for: float
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await library(world, client, "books", Library("p", uris=("n:1",)))
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await wait_all_tasks_blocked()
+        await trio.sleep(lost_for)
+        again = await world.session("s")
+        world.machine.scripts["alpha"].exits_at_start = 3
+
+        result = await again.result("resources/read", uri="n:1")
+
+        assert result == {"by": ["p"]}

@@ -1,0 +1,176 @@
+"""Lists of a server: whole, kept until it says that they changed, and never the old one for new."""
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from capd.adapters.servers.listings import MOST_ENTRIES, list_tools
+from capd.adapters.servers.negotiation import HandshakeError
+from line_server import Json, LineServer, serving
+
+UNKNOWN: Json = {"error": {"code": -32601, "message": "Method not found"}}
+BROKEN: Json = {"error": {"code": -32603, "message": "oops"}}
+
+
+def prompts(*names: str) -> Json:
+    return {"prompts": [{"name": name} for name in names]}
+
+
+async def entries(server: LineServer, kind: str = "prompts") -> list[bytes]:
+    return await server.instance.listings.entries(kind)
+
+
+async def test_a_list_is_asked_for_once_and_is_the_bytes_that_the_server_wrote(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("prompts/list", prompts("a", "\u00e9"))
+
+        found = [await entries(server) for _ in range(3)]
+
+        assert found == [[b'{"name": "a"}', b'{"name": "\\u00e9"}']] * 3
+        assert len(server.asked("prompts/list")) == 1
+
+
+async def test_every_page_is_in_it(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        first, second = {**prompts("a"), "nextCursor": "x"}, prompts("b")
+        server.answer("prompts/list", first, second)
+
+        found = await entries(server)
+
+        assert found == [b'{"name": "a"}', b'{"name": "b"}']
+        assert [each["params"] for each in server.asked("prompts/list")] == [{}, {"cursor": "x"}]
+
+
+async def test_a_cursor_that_comes_again_ends_the_list(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("prompts/list", {**prompts("a"), "nextCursor": "x"})
+
+        assert len(await entries(server)) == 2
+
+
+async def test_a_list_has_an_end(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("prompts/list", {"prompts": [{}] * (MOST_ENTRIES + 5)})
+
+        assert len(await entries(server)) == MOST_ENTRIES
+
+
+async def test_two_sessions_that_list_at_once_cost_one_question(autojump_clock: MockClock) -> None:
+    async with serving() as (server, nursery):
+        server.offer(prompts={})
+        found: list[list[bytes]] = []
+
+        async def listed() -> None:
+            found.append(await entries(server))
+
+        nursery.start_soon(listed)
+        nursery.start_soon(listed)
+        await wait_all_tasks_blocked()
+        (asked,) = server.asked("prompts/list")
+        await server.say({"id": asked["id"], "result": prompts("a")})
+
+        assert found == [[b'{"name": "a"}']] * 2
+
+
+async def test_one_that_gives_up_leaves_the_other_its_list(autojump_clock: MockClock) -> None:
+    async with serving() as (server, nursery):
+        server.offer(prompts={})
+        found: list[list[bytes]] = []
+
+        async def listed() -> None:
+            found.append(await entries(server))
+
+        with trio.move_on_after(1):
+            await wait_all_tasks_blocked()
+            nursery.start_soon(listed)
+            await entries(server)
+        await wait_all_tasks_blocked()
+        for asked in server.asked("prompts/list"):
+            await server.say({"id": asked["id"], "result": prompts("a")})
+
+        assert found == [[b'{"name": "a"}']]
+
+
+async def test_a_list_that_changes_while_it_is_fetched_is_fetched_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, nursery):
+        server.offer(prompts={})
+        nursery.start_soon(entries, server)
+        await wait_all_tasks_blocked()
+        (asked,) = server.asked("prompts/list")
+        await server.say(
+            {"method": "notifications/prompts/list_changed"},
+            {"id": asked["id"], "result": prompts("old")},
+        )
+        server.answer("prompts/list", prompts("new"))
+
+        assert await entries(server) == [b'{"name": "new"}']
+
+
+async def test_a_changed_list_of_resources_is_fetched_again_with_its_templates(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(resources={}, prompts={})
+        server.answer("resources/list", {"resources": []})
+        server.answer("resources/templates/list", {"resourceTemplates": []})
+        server.answer("prompts/list", prompts())
+        for kind in ("resources", "resources/templates", "prompts"):
+            await entries(server, kind)
+        await server.say({"method": "notifications/resources/list_changed"})
+
+        for kind in ("resources", "resources/templates", "prompts"):
+            await entries(server, kind)
+
+        asked = [len(server.asked(f"{kind}/list")) for kind in ("resources", "prompts")]
+        assert (asked, len(server.asked("resources/templates/list"))) == ([2, 1], 2)
+
+
+async def test_a_server_is_not_asked_for_what_it_does_not_offer(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+
+        found = [await entries(server, kind) for kind in ("resources", "resources/templates")]
+
+        assert (found, server.told) == ([[], []], [])
+
+
+@pytest.mark.parametrize(("error", "asked"), [(UNKNOWN, 1), (BROKEN, 2), ({"prompts": 5}, 2)])
+async def test_a_list_that_cannot_be_had_is_empty_and_asked_for_again_if_that_may_help(
+    autojump_clock: MockClock, error: Json, asked: int
+) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("prompts/list", error)
+
+        found = [await entries(server), await entries(server)]
+
+        assert (found, len(server.asked("prompts/list"))) == ([[], []], asked)
+
+
+async def test_a_server_of_prompts_alone_has_no_tools(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("tools/list", UNKNOWN)
+
+        assert await list_tools(server.lane) == []
+
+
+async def test_a_server_that_fails_at_the_tools_that_it_offers_is_told_of(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(tools={})
+        server.answer("tools/list", BROKEN)
+
+        with pytest.raises(HandshakeError, match="oops"):
+            await list_tools(server.lane)

@@ -1,0 +1,215 @@
+"""Both eras with a server: which is tried, and what is taken of the answers."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from capd.adapters.servers.negotiation import PROBE_PATIENCE, HandshakeError, negotiate
+from capd_protos.types import ClientFacts
+from line_server import EVERYTHING, INFO, Json, LineServer, serving
+
+TIMEOUT = 60.0
+INITIALIZED: Json = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "old", "version": "1"},
+    "instructions": "old ways",
+}
+DISCOVERED: Json = {
+    "supportedVersions": ["2030-01-01", "2026-07-28"],
+    "capabilities": {"prompts": {}},
+    "instructions": "stateless ways",
+}
+UNKNOWN: Json = {"error": {"code": -32601, "message": "Method not found"}}
+SILENCE = None
+
+
+class Met:
+    """A negotiation in a task of its own."""
+
+    def __init__(self, server: LineServer, *, wants_stateless: bool) -> None:
+        self.errors: list[str] = []
+        self.ended_at = -1.0
+        self._server = server
+        self._wants_stateless = wants_stateless
+        self._started_at = trio.current_time()
+
+    async def run(self) -> None:
+        client = ClientFacts("2025-11-25", INFO, EVERYTHING)
+        try:
+            await negotiate(
+                self._server.lane,
+                client,
+                wants_stateless=self._wants_stateless,
+                timeout=TIMEOUT,
+            )
+        except HandshakeError as error:
+            self.errors.append(str(error))
+        self.ended_at = trio.current_time() - self._started_at
+
+
+async def met(wants_stateless: bool, discovered: Any, initialized: Any) -> tuple[LineServer, Met]:
+    """Return how a server that answers so was met, at the latest after a minute."""
+    async with serving() as (server, nursery):
+        server.answer("server/discover", discovered)
+        server.answer("initialize", initialized)
+        negotiation = Met(server, wants_stateless=wants_stateless)
+        nursery.start_soon(negotiation.run)
+        await wait_all_tasks_blocked()
+        with trio.move_on_after(2 * TIMEOUT):
+            while negotiation.ended_at < 0:
+                await trio.sleep(0.5)
+        return server, negotiation
+
+
+def methods(server: LineServer) -> list[str]:
+    return [message["method"] for message in server.told]
+
+
+def facts(server: LineServer) -> tuple[bool, str, list[str], str]:
+    lane = server.lane
+    return lane.is_stateless, lane.protocol_version, list(lane.capabilities), lane.instructions
+
+
+HANDSHAKE = (False, "2025-06-18", ["tools"], "old ways")
+STATELESS = (True, "2026-07-28", ["prompts"], "stateless ways")
+NOTHING: tuple[bool, str, list[str], str] = (False, "", [], "")
+
+
+@pytest.mark.parametrize(
+    ("wants_stateless", "discovered", "initialized", "told", "expected"),
+    [
+        (True, DISCOVERED, INITIALIZED, ["server/discover"], STATELESS),
+        (
+            False,
+            DISCOVERED,
+            INITIALIZED,
+            ["initialize", "notifications/initialized"],
+            HANDSHAKE,
+        ),
+        (
+            True,
+            UNKNOWN,
+            INITIALIZED,
+            ["server/discover", "initialize", "notifications/initialized"],
+            HANDSHAKE,
+        ),
+        (
+            True,
+            {**DISCOVERED, "supportedVersions": ["2025-11-25"]},
+            INITIALIZED,
+            ["server/discover", "initialize", "notifications/initialized"],
+            HANDSHAKE,
+        ),
+        (
+            True,
+            {"supportedVersions": "all"},
+            INITIALIZED,
+            ["server/discover", "initialize", "notifications/initialized"],
+            HANDSHAKE,
+        ),
+        (False, DISCOVERED, UNKNOWN, ["initialize", "server/discover"], STATELESS),
+    ],
+)
+@pytest.mark.usefixtures("autojump_clock")
+async def test_the_first_era_that_both_know_is_spoken(
+    wants_stateless: bool,
+    discovered: Json,
+    initialized: Json,
+    told: list[str],
+    expected: tuple[bool, str, list[str], str],
+) -> None:
+    server, negotiation = await met(wants_stateless, discovered, initialized)
+
+    assert negotiation.errors == []
+    assert (methods(server), facts(server)) == (told, expected)
+
+
+async def test_a_server_that_is_silent_before_its_handshake_is_asked_for_one_after_a_while(
+    autojump_clock: MockClock,
+) -> None:
+    server, negotiation = await met(True, SILENCE, INITIALIZED)
+
+    assert facts(server) == HANDSHAKE
+    assert PROBE_PATIENCE <= negotiation.ended_at < PROBE_PATIENCE + 1
+    # What is not answered is not cancelled either: some end at a cancelled first request.
+    assert "notifications/cancelled" not in methods(server)
+
+
+async def test_a_slow_answer_to_discover_still_counts_before_the_handshakes(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, nursery):
+        negotiation = Met(server, wants_stateless=True)
+        nursery.start_soon(negotiation.run)
+        await trio.sleep(PROBE_PATIENCE + 1)
+        discover, initialize = server.told
+        await server.say(
+            {"id": discover["id"], "result": DISCOVERED},
+            {"id": initialize["id"], "result": INITIALIZED},
+        )
+
+        assert (negotiation.errors, facts(server)) == ([], STATELESS)
+        assert "notifications/initialized" not in methods(server)
+
+
+async def test_an_answer_to_discover_behind_the_handshake_changes_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, nursery):
+        negotiation = Met(server, wants_stateless=True)
+        nursery.start_soon(negotiation.run)
+        await trio.sleep(PROBE_PATIENCE + 1)
+        discover, initialize = server.told
+        await server.say({"id": initialize["id"], "result": INITIALIZED})
+        await server.say({"id": discover["id"], "result": DISCOVERED})
+
+        assert (negotiation.errors, facts(server)) == ([], HANDSHAKE)
+
+
+@pytest.mark.parametrize("wants_stateless", [False, True])
+async def test_a_server_that_knows_neither_era_is_refused_with_what_it_said(
+    autojump_clock: MockClock, wants_stateless: bool
+) -> None:
+    server, negotiation = await met(wants_stateless, UNKNOWN, UNKNOWN)
+
+    assert negotiation.errors == [
+        'alpha answered initialize with error {"code": -32601, "message": "Method not found"}'
+    ]
+    assert facts(server) == NOTHING
+
+
+async def test_a_version_that_nobody_knows_is_refused_by_name(autojump_clock: MockClock) -> None:
+    server, negotiation = await met(False, DISCOVERED, {**INITIALIZED, "protocolVersion": "9"})
+
+    assert negotiation.errors == [
+        "alpha speaks protocol '9', none of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25"
+    ]
+    assert facts(server) == NOTHING
+
+
+async def test_a_server_that_never_answers_is_given_up(autojump_clock: MockClock) -> None:
+    _, negotiation = await met(True, SILENCE, SILENCE)
+
+    assert len(negotiation.errors) == 1
+    assert negotiation.ended_at <= TIMEOUT + PROBE_PATIENCE + 1
+
+
+async def test_a_server_meets_the_client_that_has_it_started(autojump_clock: MockClock) -> None:
+    server, _ = await met(True, UNKNOWN, INITIALIZED)
+
+    discover, initialize, _ = server.told
+    client: Json = {"name": "editor", "version": "1"}
+    capabilities: Json = {"sampling": {}, "roots": {}, "elicitation": {"form": {}, "url": {}}}
+    assert discover["params"]["_meta"] == {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": client,
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    }
+    assert initialize["params"] == {
+        "protocolVersion": "2025-11-25",
+        "capabilities": capabilities,
+        "clientInfo": client,
+    }

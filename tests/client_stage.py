@@ -1,0 +1,135 @@
+"""A client's connection alone, with a conversation that does as the test says."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from capd.adapters.clients.conversation import Request
+from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.upstream import Upstream
+from capd.adapters.stdio_frames import FrameReader
+from capd_protos.types import ClientFacts, SessionKey
+
+Json = dict[str, Any]
+
+
+class Talk:
+    """A conversation with a journal."""
+
+    def __init__(self) -> None:
+        self.calls: list[Request] = []
+        self.met_clients: list[ClientFacts] = []
+        self.journal: list[str] = []
+        self.run: Callable[[Request], Awaitable[bytes]] | None = None
+        self.values: dict[str, str] = {}
+        self.subscriptions: set[str] = set()
+        self.log_level = ""
+        self.error: Exception | None = None
+        self.hold: trio.Event | None = None
+
+    def instructions(self) -> str:
+        return "Be brief."
+
+    def met(self, client: ClientFacts) -> None:
+        self.met_clients.append(client)
+
+    async def listed(self, kind: str) -> list[bytes]:
+        await trio.lowlevel.checkpoint()
+        return [b'{"name": "%s"}' % kind.encode()]
+
+    async def relayed(self, request: Request) -> bytes:
+        self.calls.append(request)
+        await request.caller.dispatched()
+        if self.run is not None:
+            return await self.run(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.error is not None:
+            raise self.error
+        return b'{"content":[ ]}'
+
+    async def subscribed(self, uri: str) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.journal.append(f"+{uri}")
+        return b"{}"
+
+    async def unsubscribed(self, uri: str) -> bytes:
+        await trio.lowlevel.checkpoint()
+        self.journal.append(f"-{uri}")
+        return b"{}"
+
+    async def wants_level(self, level: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.journal.append(level)
+
+    def roots_changed(self) -> None:
+        self.journal.append("roots")
+
+    async def turn(self, text: str) -> bytes:
+        return json.dumps({"said": text}).encode()
+
+    def environment(self, values: dict[str, str]) -> None:
+        self.values.update(values)
+
+
+class Stage:
+    def __init__(
+        self,
+        ours: trio.SocketStream,
+        theirs: trio.SocketStream,
+        *,
+        dispatched: bool,
+        talk: Talk | None,
+    ) -> None:
+        self.talk = talk or Talk()
+        self.client = theirs
+        self.ended = trio.Event()
+        self.upstream = Upstream(
+            SocketSink(ours),
+            FrameReader(ours),
+            session=SessionKey("s"),
+            client=ClientFacts(),
+            wants_dispatched=dispatched,
+            is_initialized=False,
+            version="1",
+            log=structlog.get_logger(),
+        )
+        self._received = b""
+
+    async def run(self) -> None:
+        await self.upstream.run(self.talk)
+        self.ended.set()
+
+    async def send(self, *messages: Json | bytes) -> None:
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode()
+            await self.client.send_all(line + b"\n")
+        await wait_all_tasks_blocked()
+
+    async def heard(self) -> list[bytes]:
+        """Return every line that has come so far."""
+        with trio.move_on_after(0.01):
+            while chunk := await self.client.receive_some():
+                self._received += bytes(chunk)
+        *lines, self._received = self._received.split(b"\n")
+        return lines
+
+
+@asynccontextmanager
+async def staged(*, dispatched: bool = False, talk: Talk | None = None) -> AsyncIterator[Stage]:
+    ours, theirs = trio.socket.socketpair()
+    streams = trio.SocketStream(ours), trio.SocketStream(theirs)
+    async with trio.open_nursery() as nursery:
+        stage = Stage(*streams, dispatched=dispatched, talk=talk)
+        nursery.start_soon(stage.run)
+        try:
+            yield stage
+        finally:
+            nursery.cancel_scope.cancel()
+            for stream in streams:
+                stream.socket.close()

@@ -1,0 +1,35 @@
+"""capd as the client of the servers that the suite plays."""
+
+from pathlib import Path
+
+import pytest
+
+from .suite import Suite, failing
+
+pytestmark = pytest.mark.real
+
+NO_CREDENTIALS = "a definition cannot name credentials of its own for an authorization server"
+NO_LOGIN_ASKED = "the server asks for a login in the middle of its work, and `capd login` not"
+EXPLAINED = {
+    "request-metadata": "capd does not ask again with the version that it was refused with",
+    "auth/scope-step-up": NO_LOGIN_ASKED,
+    "auth/scope-retry-limit": NO_LOGIN_ASKED,
+    "auth/pre-registration": NO_CREDENTIALS,
+    "auth/authorization-server-migration": "whoever has logged in logs in again by hand",
+    "auth/client-credentials-jwt": NO_CREDENTIALS,
+    "auth/client-credentials-basic": NO_CREDENTIALS,
+    "auth/enterprise-managed-authorization": NO_CREDENTIALS,
+    "auth/wif-jwt-bearer": NO_CREDENTIALS,
+    "auth/dpop": "an extension that capd does not have",
+    "auth/dpop-nonce": "an extension that capd does not have",
+}
+"""Scenarios that fail, each with its reason (docs/conformance.md)."""
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_every_scenario_that_fails_has_its_reason(
+    suite: Suite, tmp_path: Path, revision: str
+) -> None:
+    found = suite.of_client(revision, tmp_path)
+
+    assert failing(found) == set(EXPLAINED) & {scenario for scenario, _ in found}

@@ -1,0 +1,293 @@
+"""A real daemon with hostile servers beside an honest one, and sessions on its socket.
+
+What a test asks of every one of them: the daemon lives on, and the honest server answers.
+"""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from whole_daemon import Home, wait_for
+
+HONEST_SERVER = Path(__file__).parent / "honest_server.py"
+PATIENCE = 60.0
+OF_MCP = "io.modelcontextprotocol"
+MIB = 1024 * 1024
+
+
+class Session:
+    """One MCP session on the daemon's socket, line by line; every message is kept."""
+
+    def __init__(
+        self,
+        path: str,
+        key: str,
+        folder: Path,
+        capabilities: Mapping[str, Any] | None = None,
+        *,
+        is_stateless: bool = False,
+    ) -> None:
+        self.key = key
+        self.heard: list[dict[str, Any]] = []
+        """Notifications and requests of the daemon's, in their order."""
+        self.answers: dict[int | str, list[dict[str, Any]]] = {}
+        self.lines: dict[int | str, bytes] = {}
+        """The last answer to each request, as it was written."""
+        self._changed = threading.Condition()
+        self._meta: dict[str, Any] = {}
+        self._is_over = False
+        self._last_id = 1000
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._file = self._socket.makefile("rb", buffering=1 << 20)
+        hello = {
+            "capd": "hello",
+            "protocol": 1,
+            "role": "mcp",
+            "client": {"name": "test-editor"},
+            "cwd": str(folder),
+            "session": key,
+        }
+        self.write(hello)
+        welcome = json.loads(self._file.readline())
+        assert welcome["capd"] == "welcome", welcome
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+        info = {"name": "test-editor", "version": "1"}
+        if is_stateless:
+            self._meta = {
+                f"{OF_MCP}/protocolVersion": "2026-07-28",
+                f"{OF_MCP}/clientInfo": info,
+                f"{OF_MCP}/clientCapabilities": capabilities or {},
+            }
+            self.answer(self.ask("server/discover", {}))
+            return
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities or {},
+            "clientInfo": info,
+        }
+        self.answer(self.ask("initialize", params))
+        self.tell("notifications/initialized")
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        self.write({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    def ask(
+        self, method: str, params: Mapping[str, Any], request_id: int | str | None = None
+    ) -> int | str:
+        """Send a request and return its id."""
+        if request_id is None:
+            self._last_id += 1
+            request_id = self._last_id
+        if self._meta:
+            params = {**params, "_meta": {**self._meta, **params.get("_meta", {})}}
+        self.write({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+        return request_id
+
+    def answer(self, request_id: int | str, patience: float = PATIENCE) -> dict[str, Any]:
+        """Wait for the next answer to a request and take it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.answers.get(request_id) or self._is_over, patience)
+            assert self.answers.get(request_id), f"{self.key}: no answer to {request_id!r}"
+            return self.answers[request_id].pop(0)
+
+    def begin(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        request_id: int | str | None = None,
+        token: str = "",
+    ) -> int | str:
+        """Send a call and return its id."""
+        params: dict[str, Any] = {"name": tool, "arguments": arguments or {}}
+        if token:
+            params["_meta"] = {"progressToken": token}
+        return self.ask("tools/call", params, request_id)
+
+    def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer to a call."""
+        return self.answer(self.begin(tool, arguments))
+
+    def said(self, tool: str, x: str) -> str:
+        """Return the text that a tool answers with."""
+        return text_of(self.call(tool, {"x": x}))
+
+    def tools(self) -> list[str]:
+        result = self.answer(self.ask("tools/list", {}))["result"]
+        return [tool["name"] for tool in result["tools"]]
+
+    def wait_to_hear(
+        self, look: Callable[[dict[str, Any]], bool], count: int = 1, patience: float = PATIENCE
+    ) -> None:
+        """Wait for `count` messages of the daemon's own."""
+        with self._changed:
+            enough = self._changed.wait_for(lambda: sum(map(look, self.heard)) >= count, patience)
+            assert enough, f"{self.key} heard only {self.heard[-20:]}"
+
+    def leave(self) -> None:
+        """End the session on purpose."""
+        with contextlib.suppress(OSError):
+            self.write({"capd": "goodbye"})
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._reading.join()
+        self._file.close()
+        self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            for line in self._file:
+                message = json.loads(line)
+                with self._changed:
+                    if "method" in message or "capd" in message:
+                        self.heard.append(message)
+                    else:
+                        self.answers.setdefault(message["id"], []).append(message)
+                        self.lines[message["id"]] = line
+                    self._changed.notify_all()
+        except (OSError, ValueError):
+            # Closed by `leave`.
+            pass
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+
+class World:
+    """A daemon that has hostile servers beside an honest one."""
+
+    def __init__(self, home: Home, evil_server: list[str]) -> None:
+        self.home = home
+        self.process: subprocess.Popen[bytes] | None = None
+        self._evil_server = evil_server
+        self._sessions: list[Session] = []
+        self._neighbour: Session | None = None
+        self.out = home.folder / "out"
+        """What a hostile server writes down of itself."""
+
+    def evil(
+        self,
+        modes: str,
+        *options: str,
+        name: str = "evil",
+        scope: str = "",
+        timeout: int | None = None,
+    ) -> None:
+        """Define a hostile server; `timeout` and `scope` are its definition's."""
+        argv = [*self._evil_server, "--mode", modes, "--tag", self.home.tag, "--out", str(self.out)]
+        self.home.capability(name, [*argv, *options])
+        self._define(name, scope, timeout)
+
+    def honest(self, name: str, tools: str = "echo", *, scope: str = "") -> None:
+        """Define an honest server."""
+        argv = [sys.executable, "-I", "-S", str(HONEST_SERVER), name, tools, self.home.tag]
+        self.home.capability(name, argv)
+        self._define(name, scope, None)
+
+    def _define(self, name: str, scope: str, timeout: int | None) -> None:
+        file = self.home.folder / "tap/capabilities" / name / "default.toml"
+        more = f"scope = {json.dumps(scope)}\n" if scope else ""
+        more += f"timeout_seconds = {timeout}\n" if timeout else ""
+        file.write_text(file.read_text() + more)
+
+    def start(self) -> None:
+        """Start the daemon, and a session that uses the honest server."""
+        self.honest("neighbour")
+        self.process = self.home.start()
+        self._neighbour = self.session("neighbour", "neighbour")
+
+    def session(self, key: str, *on: str, folder: Path | None = None, **options: Any) -> Session:
+        """Open a session with some capabilities on."""
+        session = Session(self.home.socket, key, folder or self.home.folder, **options)
+        self._sessions.append(session)
+        for name in on:
+            answer = self.enable(key, name)
+            assert answer["ok"], answer
+        return session
+
+    def enable(self, key: str, name: str) -> dict[str, Any]:
+        return self.home.ask("enable", session=key, name=name)
+
+    def ask_neighbour(self, x: str = "there?") -> None:
+        """Have the honest server answer."""
+        assert self._neighbour is not None
+        said = self._neighbour.said("neighbour__echo", x)
+        assert said.startswith("neighbour echo "), said
+        assert said.endswith(f" {x}"), said
+
+    def check_unharmed(self) -> None:
+        """Say that all this cost the daemon and the honest server nothing."""
+        if self.process is None:
+            return
+        assert self.process.poll() is None, self.home.log()[-4000:]
+        assert self._neighbour is not None
+        self.ask_neighbour()
+        assert [m for m in self._neighbour.heard if m.get("method") != LIST_CHANGED] == []
+
+    def kill_daemon(self) -> None:
+        """End the daemon on purpose."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def close(self) -> None:
+        for session in self._sessions:
+            session.leave()
+
+    def server(self, name: str) -> dict[str, Any]:
+        """Return the status of the server of this name."""
+        entries = self.home.ask("servers")["servers"]
+        return next(entry for entry in entries if entry["name"] == name)
+
+    def pid(self, name: str) -> int:
+        return int(wait_for(lambda: self.server(name)["pid"]))
+
+    def log(self) -> str:
+        return self.home.log()
+
+
+LIST_CHANGED = "notifications/tools/list_changed"
+
+
+def text_of(answer: Mapping[str, Any]) -> str:
+    """Return the text of a call's answer."""
+    return str(answer["result"]["content"][0]["text"])
+
+
+def outcome(answer: Mapping[str, Any]) -> str:
+    """Return how a call ended: `result`, or capd's word for it."""
+    result = answer["result"]
+    if not result.get("isError"):
+        return "result"
+    return str(result["_meta"]["capd/outcome"])
+
+
+class Memory:
+    """How much a process has grown at its highest, since this was made."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
+        assert process is not None
+        self._folder = Path(f"/proc/{process.pid}")
+        # Forgets the highest so far.
+        (self._folder / "clear_refs").write_text("5")
+        self._before = self._read("VmRSS")
+
+    def _read(self, key: str) -> int:
+        lines = (self._folder / "status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(key)).split()[1]) * 1024
+
+    @property
+    def grown(self) -> int:
+        """Bytes between then and the highest point since."""
+        return max(0, self._read("VmHWM") - self._before)
