@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test lint types contracts unit test-real test-reliability test-clients wheel clean
+.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -29,7 +29,7 @@ contracts: $(VENV)/.developing
 	lint-imports
 
 unit: $(VENV)/.developing
-	pytest -m "not real and not reliability and not clients" -q
+	pytest -m "not real and not reliability and not clients and not servers" -q
 
 test-real: $(VENV)/.developing
 	pytest -m real -q
@@ -39,6 +39,15 @@ test-reliability: $(VENV)/.developing
 
 test-clients: $(VENV)/.developing
 	pytest -m clients -q
+
+test-servers: $(VENV)/.developing
+	pytest -m servers -q
+
+bench-relay: $(VENV)/.installed
+	$(BIN)/python -m bench.relay
+
+bench-scale: $(VENV)/.installed
+	$(BIN)/python -m bench.scale
 
 wheel: $(VENV)/.developing
 	python -m build --installer uv --outdir dist .

@@ -6,7 +6,7 @@ import pytest
 
 from .suite import Suite, failing
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.servers
 
 NO_CREDENTIALS = "a definition cannot name credentials of its own for an authorization server"
 NO_LOGIN_ASKED = "the server asks for a login in the middle of its work, and `capd login` not"

@@ -10,7 +10,7 @@ from whole_daemon import Home
 
 from .suite import STDIO_SERVER, Outcomes, Suite, failing, served_directly
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.servers
 
 NO_SUCH_TOOL = "the tools of this extension are none of the server's: capd refuses them by an error"
 EXPLAINED = {

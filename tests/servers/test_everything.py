@@ -24,7 +24,7 @@ from .conversation import (
 )
 from .table import npx
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.servers
 
 PROGRESS = "notifications/progress"
 UPDATED = "notifications/resources/updated"

@@ -6,7 +6,7 @@ from .conftest import Both
 from .conversation import Server, transcript
 from .table import SERVERS
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.servers
 
 
 ROWS = [
