@@ -13,7 +13,12 @@ import msgspec
 import trio
 
 from capd.adapters.servers.lane import Lane
-from capd.adapters.servers.server_lines import DISCOVERED, INITIALIZED
+from capd.adapters.servers.server_lines import (
+    DISCOVERED,
+    INITIALIZED,
+    discovered_version,
+    handshake_version,
+)
 from capd.core.eras import (
     HANDSHAKE_VERSIONS,
     NEWEST_HANDSHAKE,
@@ -98,6 +103,7 @@ async def _discover(lane: Lane, timeout: float) -> None:
         raise HandshakeError(f"{lane.name} knows server/discover, but no version of its era")
     lane.is_stateless = True
     lane.protocol_version = NEWEST_STATELESS
+    lane.server_version = discovered_version(found)
     lane.capabilities, lane.instructions = found.capabilities, found.instructions
 
 
@@ -117,6 +123,7 @@ async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> None:
             f"{', '.join(HANDSHAKE_VERSIONS)}"
         )
     lane.protocol_version = found.protocolVersion
+    lane.server_version = handshake_version(found)
     lane.capabilities, lane.instructions = found.capabilities, found.instructions
     try:
         await lane.notify("notifications/initialized")
