@@ -4,6 +4,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 daemon not running, 4 degraded. With `-
 daemon's result object is printed as it came.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -170,6 +171,38 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("text", nargs=-1, required=True)
+@click.option("--limit", default=5, show_default=True, type=click.IntRange(1, 25))
+@_json_option
+def search(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Find tools for TEXT among all that are known, whether their servers run or not."""
+    result = _ask("search", query=_text_of(text), limit=limit)
+    if as_json:
+        _print_json(result)
+    else:
+        tables.print_found_tools(result)
+
+
+@cli.command()
+@_session_option
+@_json_option
+def index(*, session: str, as_json: bool) -> None:
+    """Ask every server of the catalog once for its tools."""
+    from capd_client.indexing import indexed  # noqa: PLC0415
+
+    result = indexed(_places().socket, session, show_progress=not as_json)
+    servers = result.get("servers") or []
+    failed = [str(each.get("name")) for each in servers if each.get("error")]
+    if as_json:
+        _print_json(result)
+    else:
+        tools = sum(int(each.get("tools", 0)) for each in servers)
+        click.echo(f"{len(servers)} servers asked, {tools} tools known")
+    if failed:
+        _fail(f"{len(failed)} of {len(servers)} servers did not answer: {', '.join(failed)}")
+
+
+@cli.command()
 @click.argument("name")
 @_session_option
 @_json_option
@@ -303,16 +336,35 @@ def stop(*, as_json: bool) -> None:
         click.echo("capd is stopping")
 
 
+@cli.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def check(*, path: Path | None) -> None:
+    """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
+    import subprocess  # noqa: PLC0415 - as in `tap add`
+
+    command = [sys.executable, "-m", "capd", "check", *([str(path)] if path else [])]
+    # The rules are the daemon's, and no daemon need run for them.
+    done = subprocess.run(command, check=False)
+    click.get_current_context().exit(done.returncode)
+
+
 @cli.group()
 def tap() -> None:
-    """Add, list and remove taps, the folders that hold capabilities."""
+    """Add, list, update and remove taps, the folders that hold capabilities."""
 
 
 @tap.command("add")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("where", metavar="PATH|URL")
 @click.option("--name", default=None, help="Its name here.  [default: the folder's name]")
-def tap_add(*, path: Path, name: str | None) -> None:
-    """Add the tap in the folder PATH."""
+def tap_add(*, where: str, name: str | None) -> None:
+    """Add the tap in the folder PATH, or clone it from the git repository at URL."""
+    from capd_client import tap_git  # noqa: PLC0415 - subprocess, which most commands do without
+
+    path = Path(where)
+    if tap_git.is_url(where):
+        path = Path(_places().data, "taps", name or tap_git.name_of(where))
+        TapList(_places().config).check_free(path.name)
+        tap_git.clone(where, path)
     added = TapList(_places().config).add(path, name)
     try:
         result = _ask("reload")
@@ -326,6 +378,38 @@ def tap_add(*, path: Path, name: str | None) -> None:
                 _fail(f"{added['name']} is on the list and was not loaded")
             return
     _fail(f"{added['name']} is on the list, and the daemon has not loaded it: see capd status")
+
+
+@tap.command("update")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def tap_update(*, names: tuple[str, ...]) -> None:
+    """Bring taps that are git checkouts up to date, all of them or those named."""
+    from capd_client import tap_git  # noqa: PLC0415 - as above
+
+    taps = TapList(_places().config).read()
+    known = {each["name"] for each in taps}
+    if unknown := [name for name in names if name not in known]:
+        _fail(f"no tap named {unknown[0]}: there are {', '.join(sorted(known)) or 'none'}")
+    failed = []
+    for each in taps:
+        if names and each["name"] not in names:
+            continue
+        try:
+            revisions = tap_git.update(Path(each["path"]))
+        except TapError as error:
+            tables.say(f"{each['name']}: {error}", keep_lines=True)
+            failed.append(each["name"])
+            continue
+        if revisions is None:
+            tables.say(f"{each['name']}: no git checkout, left as it is")
+        elif revisions[0] == revisions[1]:
+            tables.say(f"{each['name']}: up to date at {revisions[1]}")
+        else:
+            tables.say(f"{each['name']}: {revisions[0]} -> {revisions[1]}")
+    with contextlib.suppress(DaemonDownError):
+        _ask("reload")
+    if failed:
+        _fail(f"not updated: {', '.join(failed)}")
 
 
 @tap.command("list")
@@ -373,6 +457,19 @@ def daemon_run(*, arguments: tuple[str, ...]) -> None:
     # -P: a folder `capd` in the working directory is not the daemon.
     command = [sys.executable, "-P", "-m", "capd", "daemon", "run", *arguments]
     os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell
+
+
+@cli.command(
+    "eval",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def evaluate(*, arguments: tuple[str, ...]) -> None:
+    """Measure routing and search on labelled data; no daemon takes part."""
+    sys.stdout.flush()
+    command = [sys.executable, "-P", "-m", "capd", "eval", *arguments]
+    os.execv(sys.executable, command)  # noqa: S606 - as above
 
 
 @cli.command()

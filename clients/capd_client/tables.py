@@ -314,3 +314,13 @@ def _duration(value: Any) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit} {seconds % size // lesser} {lesser_unit}"
     return f"{seconds} s"
+
+
+def print_found_tools(result: Mapping[str, Any]) -> None:
+    """Print the hits of a tool search, best first, and what is to be said about them."""
+    for hit in result.get("hits") or []:
+        definition = hit.get("definition") or {}
+        first = str(definition.get("description") or "").strip().split("\n", 1)[0]
+        say(f"{hit.get('name', '?')}  {first}".rstrip())
+    if result.get("text"):
+        say(result["text"])

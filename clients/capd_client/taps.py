@@ -42,22 +42,22 @@ class TapList:
         if not (folder / "capabilities").is_dir():
             raise TapError(
                 f"{folder} is no tap: it has no folder `capabilities`\n"
-                "Name the folder that holds it, or clone the tap first."
+                "Name the folder that holds it, or the address of a git repository."
             )
         name = folder.name if name is None else name
         _check_name(name)
         with self._locked():
             document = self._load()
-            for entry in self._entries(document):
-                if entry["name"] == name:
-                    raise TapError(
-                        f"a tap named {name} is there already, at {entry['path']}\n"
-                        "Give this one another name with --name."
-                    )
+            self._refuse_twice(name, self._entries(document))
             tap = {"name": name, "path": str(folder)}
             _append(document, tap)
             self._store(document)
         return tap
+
+    def check_free(self, name: str) -> None:
+        """Raise unless a tap could be added as `name`, so that nothing is fetched in vain."""
+        _check_name(name)
+        self._refuse_twice(name, self.read())
 
     def remove(self, name: str) -> None:
         """Take the tap `name` off the list; its folder stays."""
@@ -70,6 +70,15 @@ class TapList:
             taps: Any = document["taps"]
             del taps[names.index(name)]
             self._store(document)
+
+    @staticmethod
+    def _refuse_twice(name: str, entries: list[dict[str, str]]) -> None:
+        for entry in entries:
+            if entry["name"] == name:
+                raise TapError(
+                    f"a tap named {name} is there already, at {entry['path']}\n"
+                    "Give this one another name with --name."
+                )
 
     def _load(self) -> "TOMLDocument":
         import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for

@@ -1,7 +1,8 @@
 """Puts the daemon together: the only file that knows every actor.
 
 capd daemon run            the daemon, in the foreground
-capd embedder ADDRESS      the embedder's own process, started by the daemon
+capd check [PATH]          what is wrong with taps and overlays
+capd eval ...              how good its decisions are, on data; no daemon takes part
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import structlog
 import trio
 
 from capd import __version__
-from capd.actors import curator_host, embedder, gateway, registry, supervisor
+from capd.actors import curator_host, embedder, gateway, registry, supervisor, tool_finder
 from capd.actors.control import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.starts import Starts, SupervisorSettings
@@ -29,7 +30,6 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
 from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
-from capd.adapters.model.minilm import MiniLM
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
@@ -37,7 +37,9 @@ from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.spool import Spool
 from capd.adapters.systemd import Notifier
+from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError, leaves
+from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.supervision import Child, supervise
@@ -47,7 +49,7 @@ from capd_protos.places import Places, places
 from capd_protos.registry import RegistryDescribed, ReloadCatalog
 from capd_protos.types import ActorName, Address, InstanceId
 
-USAGE = "usage: python -m capd daemon run"
+USAGE = "usage: python -m capd daemon run | eval ..."
 FAILED = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130
@@ -81,8 +83,15 @@ def main(arguments: Sequence[str]) -> int:
     match list(arguments):
         case ["daemon", "run"]:
             run = partial(_run_daemon, os.environ)
-        case ["embedder", address, idle]:
-            run = partial(_run_embedder, Address(address), float(idle))
+        case ["eval", *rest]:
+            # It brings numpy in, which no daemon needs before its first turn.
+            from capd.evaluation import command  # noqa: PLC0415
+
+            return command.main(rest)
+        case ["check", *rest]:
+            from capd import check  # noqa: PLC0415 - the daemon has no use for it
+
+            return check.main(rest, Path(places(os.environ, os.getuid()).config))
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE
@@ -213,7 +222,7 @@ class Daemon:
         log.info("login_path_taken", folders=len(self._environment["PATH"].split(os.pathsep)))
 
     def _addresses(self) -> dict[ActorName, Address]:
-        names = (registry.NAME, supervisor.NAME, curator_host.NAME)
+        names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME)
         addresses = {name: Address(f"inproc://{name}") for name in names}
         is_apart = self._configuration.embedder.placement == "process"
         socket = Path(self._where.run, "embedder.ipc")
@@ -229,6 +238,7 @@ class Daemon:
         environments = SessionEnvironments()
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
+        tool_lists = ToolLists(Path(where.cache, "tools"))
         settings = SupervisorSettings(
             linger=configuration.servers.linger,
             longest_call=configuration.servers.longest_call,
@@ -237,6 +247,7 @@ class Daemon:
             extra_path=uvx_folder(),
             version=__version__,
             spool=Spool(Path(where.cache)),
+            tool_lists=tool_lists,
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, environments, logins)
@@ -255,6 +266,12 @@ class Daemon:
                 supervisor.NAME,
                 lambda task_status: supervisor.Supervisor(
                     bus, instances, environments, settings, starts
+                ).run(task_status=task_status),
+            ),
+            Child(
+                tool_finder.NAME,
+                lambda task_status: tool_finder.ToolFinder(
+                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin")
                 ).run(task_status=task_status),
             ),
             Child(
@@ -334,30 +351,6 @@ class Daemon:
                 task_status=task_status
             ),
         )
-
-
-def load_model() -> MiniLM:
-    """Load the pinned model, and give back what loading it took."""
-    return MiniLM(after_load=platform.trim_memory)
-
-
-async def _run_embedder(address: Address, idle: float) -> None:
-    """Be the embedder at `address` until idle, or until the daemon is gone."""
-    async with (
-        Bus({embedder.NAME: address}, embedder.NAME) as bus,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
-        await embedder.Embedder(bus, load_model, idle=idle, on_idle="end").run()
-        nursery.cancel_scope.cancel()
-
-
-async def _end_with_stdin(scope: trio.CancelScope) -> None:
-    """End when the daemon, which holds the other end of our standard input, is gone."""
-    stdin = trio.lowlevel.FdStream(os.dup(0))
-    while await stdin.receive_some(1024):
-        pass
-    scope.cancel()
 
 
 def _raise_descriptor_limit() -> None:

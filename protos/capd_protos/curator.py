@@ -42,6 +42,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     ms: float
     problem: str = ""
     """Why the chosen capability could not be switched on."""
+    suggestion: str = ""
+    """What the model is told of capabilities that may be meant; empty where it knows already."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):

@@ -210,6 +210,20 @@ class DiscoverParams(msgspec.Struct, frozen=True):
     limit: int = 5
 
 
+class IndexParams(msgspec.Struct, frozen=True):
+    """Params of `index`: servers are started with the values of `session`, where it is given."""
+
+    session: str = ""
+    project: str = ""
+
+
+class SearchParams(msgspec.Struct, frozen=True):
+    """Params of `search`."""
+
+    query: str
+    limit: int = 5
+
+
 class EventParams(msgspec.Struct, frozen=True):
     """Params of `events`: topics by prefix, all where empty."""
 
@@ -239,6 +253,8 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "sessions": NoParams,
     "tools": SessionParams,
     "discover": DiscoverParams,
+    "index": IndexParams,
+    "search": SearchParams,
     "enable": CapabilityParams,
     "disable": CapabilityParams,
     "turn": TurnParams,

@@ -49,6 +49,8 @@ class ReleaseServer(msgspec.Struct, frozen=True, tag="supervisor.release"):
 
     session: SessionKey
     instance: InstanceId
+    at_once: bool = False
+    """Whether what nobody holds then is ended without its linger."""
 
 
 class ReleaseSession(msgspec.Struct, frozen=True, tag="supervisor.release_session"):
@@ -181,6 +183,13 @@ class ServerToolsChanged(msgspec.Struct, frozen=True, tag="server.tools_changed"
     instance: InstanceId
 
 
+class ToolListKept(msgspec.Struct, frozen=True, tag="server.listed"):
+    """What a server lists is on disk."""
+
+    name: ServerName
+    identity: ServerIdentity
+
+
 Request = (
     AcquireServer
     | ReleaseServer
@@ -203,4 +212,4 @@ Reply = (
     | LoggedIn
     | LoginFailed
 )
-Event = ServerStarted | ServerExited | ServerToolsChanged
+Event = ServerStarted | ServerExited | ServerToolsChanged | ToolListKept

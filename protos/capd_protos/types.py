@@ -93,6 +93,10 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Dependency scripts, `org/tool`."""
     wanted_keys: tuple[str, ...] = ()
     """Environment keys that its placeholders ask for."""
+    extra_triggers: tuple[str, ...] = ()
+    """Phrases that overlays add; `trigger_mean` is defined on its tap's own ones alone."""
+    extra_description: str = ""
+    """What an overlay says of it, beside what its tap says."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -107,7 +111,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True):
-    """How well one capability fits a message, as a cosine in [-1, 1]."""
+    """How well one capability fits a message: a cosine or a probability, as the scorer says."""
 
     id: CapabilityId
     score: float
@@ -117,9 +121,9 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What routing concluded for one message."""
 
     outcome: str
-    """`activate` or `abstain`."""
+    """`activate`, `suggest` or `abstain`."""
     reason: str = ""
-    """Why it abstained: one of `capd.core.routing.REASONS`."""
+    """Why it did not activate: one of `capd.core.routing.REASONS`."""
     id: CapabilityId | None = None
     """The winner, also where it is on already."""
     top: tuple[Score, ...] = ()
@@ -128,6 +132,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """First 16 hex digits of the message's SHA-256: the text itself is kept nowhere."""
     left_out: dict[str, int] = {}
     """Candidates that filters removed, counted by filter."""
+    suggested: tuple[CapabilityId, ...] = ()
+    """With `suggest`: up to three that may be meant, best first; none of them is on."""
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Routing and its vectors: there or not, nobody waits, and nothing of a user's words is kept."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -318,3 +319,34 @@ async def test_each_abstention_has_its_reason(
         decision = await routed(made, text, **members)
 
         assert (decision.outcome, decision.reason) == ("abstain", reason)
+
+
+async def test_what_may_be_meant_is_suggested_and_nothing_is_switched_on(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        # No message is between clear and hopeless for vectors that are alike or not at all.
+        made.registry._profile = replace(made.registry._profile, threshold=1.5)
+
+        decision = await routed(made, "alpha things please")
+
+        assert (decision.outcome, decision.reason) == ("suggest", "below_threshold")
+        assert decision.suggested[0] == ALPHA
+        assert decision.id is None
+
+
+async def test_a_suggestion_that_the_model_knows_is_not_made_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        made.registry._profile = replace(made.registry._profile, threshold=1.5)
+        client = await made.session("s")
+
+        told = [
+            (await client.result("capd/turn", text=text))["suggestion"]
+            for text in ("alpha things please", "alpha things again", "beta things please")
+        ]
+
+        assert "- alpha" in told[0]
+        assert told[1] == ""
+        assert "- beta" in told[2]

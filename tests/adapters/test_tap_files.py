@@ -55,6 +55,24 @@ def test_the_users_taps_come_first_in_their_order(tmp_path: Path) -> None:
     assert tap_places(listed) == [*expected, starter_place()]
 
 
+def test_a_provider_is_chosen_by_tap_and_name(tmp_path: Path, tap: Path) -> None:
+    capability(tap, "db", config=CONFIG, default=DEFAULT, mine=DEFAULT)
+    listed = tmp_path / "taps.toml"
+    listed.write_text(
+        f'[[taps]]\nname = "a/b"\npath = "{tap}"\n'
+        '[providers]\n"a/b/db" = "mine"\n"a/b/good" = "gone"\n"a/b/no" = "x"\n'
+        '"starter/x" = "y"\ngood = "z"\n'
+    )
+
+    read = read_tap(tap_places(listed)[0])
+
+    assert {c.id.name: c.provider for c in read.capabilities} == {"db": "mine"}
+    assert read.unroutable == {
+        "good": "no gone.toml: taps.toml asks for it, and tap a/b lacks it",
+        "no": "no config.toml",
+    }
+
+
 @pytest.mark.parametrize("data", [b"[[taps]\n", b"\xff", b"taps = 3\n", b'[[taps]]\nname = "a"\n'])
 def test_a_list_that_cannot_be_used_says_which_file(tmp_path: Path, data: bytes) -> None:
     listed = tmp_path / "taps.toml"

@@ -116,6 +116,18 @@ ANSWERS: dict[str, Any] = {
         "tools": [{"name": "git__git_log", "description": "Show the log.\nMore."}],
     },
     "discover": {"schema": 1, "hits": [{"tap": "t", "name": "git", "score": 0.5}]},
+    "search": {
+        "schema": 1,
+        "hits": [{"name": "git__log", "definition": {"description": "Show it.\nMore."}}],
+        "text": "By words.",
+    },
+    "index": {
+        "schema": 1,
+        "servers": [
+            {"name": "git", "tools": 2, "error": ""},
+            {"name": "db", "tools": 0, "error": "it broke"},
+        ],
+    },
     "turn": TURN,
     "enable": SWITCHED,
     "disable": SWITCHED,
@@ -163,6 +175,10 @@ def test_json_is_the_daemons_result_and_nothing_else(
             {"method": "discover", "params": {"intent": "git log", "limit": 2}},
         ),
         (
+            ("search", "the", "log", "--limit", "2"),
+            {"method": "search", "params": {"query": "the log", "limit": 2}},
+        ),
+        (
             ("enable", "git", "--session", "s"),
             {"method": "enable", "params": {"name": "git", "session": "s"}},
         ),
@@ -188,6 +204,46 @@ def test_a_command_asks_what_it_was_told(
     assert daemon.requests() == [request_sent]
     assert json.loads(result.stdout) == ANSWERS[request_sent["method"]]
     assert result.exit_code == 0
+
+
+def test_a_tool_search_is_a_line_a_tool_and_what_is_to_be_said(
+    start_daemon: Start, run: Run
+) -> None:
+    start_daemon(ANSWERS)
+
+    result = run("search", "log")
+
+    assert (result.stdout, result.exit_code) == ("git__log  Show it.\nBy words.\n", 0)
+
+
+def test_indexing_tells_each_server_and_those_that_did_not_answer(
+    start_daemon: Start, run: Run
+) -> None:
+    told = [
+        {"name": "git", "tools": 2, "error": "", "done": 1, "total": 2},
+        {"name": "db", "tools": 0, "error": "it broke", "done": 2, "total": 2},
+    ]
+    events = [{"topic": "index.server", "event": each} for each in told]
+    start_daemon({**ANSWERS, "events": {"then": events}})
+
+    result = run("index")
+
+    # The summary may overtake the progress: they come over two connections.
+    assert sorted(result.stdout.splitlines()) == [
+        "1/2 git: 2 tools",
+        "2 servers asked, 2 tools known",
+        "2/2 db: it broke",
+    ]
+    assert (result.stderr, result.exit_code) == ("capd: 1 of 2 servers did not answer: db\n", 1)
+
+
+def test_an_index_in_json_is_the_result_alone(start_daemon: Start, run: Run) -> None:
+    daemon = start_daemon(ANSWERS)
+
+    result = run("index", "--json")
+
+    assert (json.loads(result.stdout), result.exit_code) == (ANSWERS["index"], 1)
+    assert [request["method"] for request in daemon.requests()] == ["index"]
 
 
 def test_the_session_may_come_from_the_environment(start_daemon: Start, run: Run) -> None:

@@ -120,7 +120,7 @@ def test_a_folder_without_capabilities_is_no_tap(run: Run, home: Path, tmp_path:
 
     assert result.stderr == (
         f"capd: {tmp_path}/nothing is no tap: it has no folder `capabilities`\n"
-        "Name the folder that holds it, or clone the tap first.\n"
+        "Name the folder that holds it, or the address of a git repository.\n"
     )
     assert result.exit_code == 1
     assert not taps_file(home).exists()

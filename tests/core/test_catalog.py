@@ -79,6 +79,18 @@ def test_each_name_has_one_winner_and_keys_come_from_every_definition() -> None:
     )
 
 
+def test_a_name_bound_to_a_tap_that_lacks_the_provider_falls_through_to_no_other() -> None:
+    reason = "no npx.toml: taps.toml asks for it, and tap me lacks it"
+    bound = CapabilityRead(CapabilityName("git"), None, reason, (), is_binding=True)
+    mine = Tap(TapName("me"), "/taps/me", "0" * 12, (bound,), {})
+    catalog = Catalog([mine, STARTER])
+
+    got = (catalog.find("git"), [c.id.name for c in catalog.winners])
+
+    assert got == (Unknown(f"me has 'git', but with {reason}"), ["github"])
+    assert catalog.find("starter/git") == spec("starter", "git", "C")
+
+
 def test_a_capability_leads_back_to_its_tap() -> None:
     got = [CATALOG.tap_of(spec(name, "git").id) for name in ("starter", "other")]
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from capd.core.hook_context import context, hook_output
+from capd.adapters.model.minilm import load_tokenizer, token_ids
+from capd.core.hook_context import context, hook_output, suggestion
 from capd_protos.types import CapabilityName, WireName
 
 GIT = CapabilityName("git")
@@ -39,3 +40,23 @@ def test_the_output_is_what_claude_code_reads() -> None:
             "additionalContext": 'say "this"',
         }
     }
+
+
+def test_what_may_be_meant_is_named_in_one_line_each_with_the_way_to_enable_it() -> None:
+    got = suggestion([CapabilityName("git"), CapabilityName("web-page")])
+
+    assert got == (
+        "Installed, off; if wanted, call capability(action=enable, name=...):\n- git\n- web-page"
+    )
+
+
+def test_nothing_to_suggest_is_nothing_said() -> None:
+    assert suggestion([]) == ""
+
+
+def test_a_suggestion_takes_at_most_sixty_tokens_whatever_the_names_are() -> None:
+    tokenizer = load_tokenizer()
+
+    got = suggestion([CapabilityName(f"capability-with-a-long-name-{n}" * 9) for n in range(3)])
+
+    assert len(token_ids(tokenizer, got)) - 2 <= 60

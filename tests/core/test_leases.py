@@ -137,6 +137,15 @@ class LeaseMachine(RuleBasedStateMachine):
             assert self.leases.state(key) == expected
             assert self.leases.holders(key) == tuple(self.holders[key])
 
+    @rule(key=keys)
+    def linger_is_cut_short(self, key: str) -> None:
+        expected = [Stop(key)] if key in self.unheld_at else []
+
+        effects = self.leases.end_unheld(key)
+
+        assert effects == expected
+        self.carry_out(effects)
+
     @invariant()
     def the_next_due_time_is_the_earliest_linger_that_ends(self) -> None:
         ends = [at + self.linger for at in self.unheld_at.values()]

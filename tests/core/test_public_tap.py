@@ -7,7 +7,7 @@ import pytest
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.core.catalog import Tap
 from capd.core.identity import server_identity
-from capd_protos.types import CapabilitySpec, TapName
+from capd_protos.types import CapabilitySpec, Finding, TapName
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,11 @@ def test_of_72_folders_58_are_routable_and_14_have_no_config(tap: Tap) -> None:
     )
 
 
-def test_nothing_is_wrong_with_it_but_secrets_in_args(tap: Tap) -> None:
+def test_nothing_is_wrong_with_it_but_secrets_in_args_and_a_version(tap: Tap) -> None:
     odd = [f for f in tap.findings if f.severity != "warning" or "goes into args" not in f.reason]
 
-    assert odd == []
+    reason = "server 'svelte': @sveltejs/mcp has no exact version, so each start may run other code"
+    assert odd == [Finding("capabilities/svelte/svelte.toml", 18, reason, "warning")]
 
 
 def test_every_trigger_is_read(tap: Tap) -> None:

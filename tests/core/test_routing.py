@@ -1,6 +1,7 @@
 """Every gate with its reason, the score, and the comparisons at their edges."""
 
 import hashlib
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from capd.core.routing import (
     ProfileMismatchError,
     RoutingProfile,
     before_model,
+    compared_part,
     decide,
     eligible,
     fingerprint,
@@ -322,3 +324,116 @@ def test_a_profile_accepts_the_model_that_it_is_for() -> None:
     PROFILE.check("m", "q", "p")
 
     assert (MINILM_INT8.threshold, MINILM_INT8.margin, MINILM_INT8.top_k) == (0.45, 0.08, 3)
+
+
+SUGGESTING = RoutingProfile(
+    "m", "q", "p", threshold=0.5, margin=0.0, top_k=3, suggest_at=0.3, suggest_each=0.05
+)
+
+
+@pytest.mark.parametrize(
+    ("ranked", "active", "decision"),
+    [
+        pytest.param(
+            ranking(0.3, 0.1, 0.06, 0.05),
+            [],
+            Decision(
+                "suggest",
+                "below_threshold",
+                top=tuple(ranking(0.3, 0.1, 0.06, 0.05)),
+                suggested=(id_of("a"), id_of("b"), id_of("c")),
+            ),
+            id="at most three",
+        ),
+        pytest.param(
+            ranking(0.3, 0.04),
+            [],
+            Decision(
+                "suggest",
+                "below_threshold",
+                top=tuple(ranking(0.3, 0.04)),
+                suggested=(id_of("a"),),
+            ),
+            id="none that is hardly possible",
+        ),
+        pytest.param(
+            ranking(0.2, 0.09),
+            [],
+            Decision("abstain", "below_threshold", top=tuple(ranking(0.2, 0.09))),
+            id="none where nothing is wanted",
+        ),
+        pytest.param(
+            ranking(0.3, 0.1),
+            ["a"],
+            Decision(
+                "suggest",
+                "below_threshold",
+                top=tuple(ranking(0.3, 0.1)),
+                suggested=(id_of("b"),),
+            ),
+            id="none that is on",
+        ),
+        pytest.param(
+            ranking(0.3),
+            ["a"],
+            Decision("abstain", "below_threshold", top=tuple(ranking(0.3))),
+            id="all are on",
+        ),
+        pytest.param(
+            ranking(0.6, 0.3),
+            [],
+            Decision("activate", id=id_of("a"), top=tuple(ranking(0.6, 0.3))),
+            id="a clear winner needs no suggestion",
+        ),
+    ],
+)
+def test_where_nothing_is_clear_the_plausible_are_suggested(
+    ranked: list[Score], active: list[str], decision: Decision
+) -> None:
+    got = decide(ranked, [id_of(name) for name in active], SUGGESTING)
+
+    assert got == decision
+
+
+@given(
+    st.lists(st.floats(0, 1), max_size=9).map(lambda numbers: sorted(numbers, reverse=True)),
+    st.sets(st.sampled_from("abcdefgh")),
+)
+def test_what_is_suggested_is_off_among_the_best_and_at_most_three(
+    numbers: list[float], active: set[str]
+) -> None:
+    ranked = ranking(*numbers[:8])
+
+    got = decide(ranked, {id_of(name) for name in active}, SUGGESTING)
+
+    assert len(got.suggested) <= 3
+    assert {id_.name for id_ in got.suggested}.isdisjoint(active)
+    assert set(got.suggested) <= {score.id for score in ranked[:3]}
+    assert bool(got.suggested) is (got.outcome == "suggest")
+
+
+def test_a_profile_may_be_for_one_revision_of_a_model_alone() -> None:
+    bound = replace(PROFILE, revision="r1")
+
+    bound.check("m", "q", "p", "r1")
+    with pytest.raises(ProfileMismatchError):
+        bound.check("m", "q", "p", "r2")
+
+
+@pytest.mark.parametrize(
+    ("text", "compared"),
+    [
+        pytest.param("short", "short", id="as it is"),
+        pytest.param("a" * 320, "a" * 320, id="as long as may be"),
+        pytest.param(
+            "start " * 30 + "middle " * 90 + "end " * 45,
+            ("start " * 26).strip() + " " + ("end " * 39).strip() + " ",
+            id="its beginning and end, cut between words",
+        ),
+        pytest.param("x" * 900, "x" * 160 + " " + "x" * 160, id="without words to cut between"),
+    ],
+)
+def test_of_a_long_message_is_compared(text: str, compared: str) -> None:
+    got = compared_part(text)
+
+    assert got == compared

@@ -114,6 +114,14 @@ def test_an_override_takes_another_provider() -> None:
     assert got.capability == spec(GIT_SERVER, provider="uvx")
 
 
+def test_a_provider_that_the_tap_lacks_binds_the_name_and_names_the_tap() -> None:
+    got = read({"config.toml": CONFIG, "default.toml": SERVER}, provider="npx")
+
+    why = "npx.toml: taps.toml asks for it, and tap tap lacks it"
+    found = finding(0, f"no provider file {why}", "config.toml")
+    assert got == CapabilityRead(GIT, None, f"no {why}", (found,), is_binding=True)
+
+
 @pytest.mark.parametrize(
     ("texts", "provider", "reason", "findings"),
     [
@@ -124,13 +132,6 @@ def test_an_override_takes_another_provider() -> None:
             "no default.toml",
             (finding(0, "no provider file default.toml", "config.toml"),),
             id="no provider",
-        ),
-        pytest.param(
-            {"config.toml": CONFIG, "default.toml": SERVER},
-            "npx",
-            "no npx.toml",
-            (finding(0, "no provider file npx.toml", "config.toml"),),
-            id="no such override",
         ),
         pytest.param(
             {"config.toml": CONFIG, "default.toml": "default.toml"},
@@ -224,6 +225,19 @@ def test_a_blank_trigger_is_left_out_and_reported_with_its_line(entry: str, reas
     assert got.capability is not None
     assert got.capability.triggers == ("a", "b", "c")
     assert got.findings == (finding(5, reason, "config.toml"),)
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [('args = [\n"a-server"]\n', 6), ('args = ["--from",\n"a-server", "x"]\n', 6)],
+)
+def test_a_package_without_a_version_is_a_warning_at_its_line(args: str, line: int) -> None:
+    head = '# runs a-server\n[[mcp.servers]]\nname = "git"\ncommand = "uvx"\n'
+
+    got = read_default(head + args)
+
+    reason = "server 'git': a-server has no exact version, so each start may run other code"
+    assert got.findings == (finding(line, reason, severity="warning"),)
 
 
 def test_few_triggers_are_a_warning() -> None:

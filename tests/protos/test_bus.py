@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import capd_protos
-from capd_protos import curator, embedder, envelope, registry, socket, supervisor
+from capd_protos import curator, embedder, envelope, finder, registry, socket, supervisor
 from capd_protos import types as values
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope, Failure
@@ -37,17 +37,19 @@ from capd_protos.types import (
     TapName,
     ToolDefinition,
     ToolName,
+    WireName,
 )
 
 GOLDEN: dict[str, str] = json.loads(
     (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
 )
-MODULES: tuple[types.ModuleType, ...] = (embedder, registry, supervisor, curator)
+MODULES: tuple[types.ModuleType, ...] = (embedder, registry, supervisor, finder, curator)
 
 ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
 GIT, IDENTITY, INSTANCE = ServerName("git"), ServerIdentity("9c1e"), InstanceId("git-1")
 ID = CapabilityId(TapName("me/mine"), CapabilityName("git"))
 TOOL = ToolDefinition(ToolName("log"), b'{"name":"log"}')
+INDEXED = finder.ServerIndexed(GIT, IDENTITY, 1, 0.5, "why", 2, 3)
 FINDING = Finding("capabilities/git/default.toml", 3, "bad", "warning")
 DECISION = Decision("activate", "", ID, (Score(ID, 0.5),), "0123456789abcdef", {"domain": 2})
 SERVER = ServerSpec(
@@ -145,7 +147,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.CatalogChanged(["A"]),
     registry.MessageDecided(ONE, "abstain", "too_short", ""),
     supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT),
-    supervisor.ReleaseServer(ONE, INSTANCE),
+    supervisor.ReleaseServer(ONE, INSTANCE, at_once=True),
     supervisor.ReleaseSession(ONE),
     supervisor.ListServers(),
     supervisor.ListServerTools(INSTANCE),
@@ -183,6 +185,19 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerStarted(GIT, IDENTITY, INSTANCE, 42),
     supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
     supervisor.ServerToolsChanged(GIT, INSTANCE),
+    supervisor.ToolListKept(GIT, IDENTITY),
+    finder.FindTools("show it", 3, 9, {WireName("git__log"): finder.ToolBar("denied", "no")}),
+    finder.IndexServers(ONE, "/src/app"),
+    finder.ToolsFound(
+        [finder.ToolHit(WireName("git__log"), TOOL.name, GIT, IDENTITY, TOOL.json, 0.5)],
+        "that is all",
+        7,
+        "fused",
+    ),
+    finder.FinderRefused("the query is empty"),
+    finder.ServersIndexed([INDEXED]),
+    INDEXED,
+    finder.ToolsIndexed(7, 2, has_vectors=True),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it"),
     curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815),
@@ -192,7 +207,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.ListTools(ONE),
     curator.ListSessions(),
     curator.SessionOpened(ONE, "q1w2", resumed=True),
-    curator.TurnTaken(ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why"),
+    curator.TurnTaken(ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why", "words"),
     curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
     curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),
     curator.ToolsListed(ONE, [b'{"name":"a"}']),

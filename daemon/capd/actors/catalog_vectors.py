@@ -1,12 +1,14 @@
-"""The registry's vectors: every trigger's, and the embedder that makes them.
+"""The registry's vectors: of every text that messages are compared with, and who makes them.
 
     cold ──need──> loading ──> ready ──embedder gone, catalog changed──> cold or loading
                       └──────> unusable (asked again at the next need)
 
-Nobody waits here: what is asked while it is not ready is told so, and that is the need. Trigger
-vectors are kept on disk by model and text hash; a user's words are embedded and forgotten.
+Nobody waits here: what is asked while it is not ready is told so, and that is the need. A
+catalogue's vectors are kept on disk by model and text hash; a user's words are embedded and
+forgotten.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,16 +17,18 @@ import trio
 
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
+from capd.adapters.routing_files import background_messages
 from capd.core.catalog import Catalog
 from capd.core.errors import CapdError
-from capd.core.routing import Candidate, RoutingProfile
+from capd.core.routing import RoutingProfile
+from capd.core.scorers import Scorer, scorer, texts_of
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import embedder
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
-from capd_protos.types import ActorName, CapabilityId
+from capd_protos.types import ActorName
 
 if TYPE_CHECKING:
     from capd.core.routing import Vectors
@@ -63,14 +67,14 @@ class CatalogVectors:
         self._profile = profile
         self._cache: VectorCache | None = None
         self._catalog = Catalog()
-        self._candidates: dict[CapabilityId, Candidate] | None = None
+        self._scorer: Scorer | None = None
         self._need = trio.Event()
         self._attempt = trio.CancelScope()
 
     def catalog_changed(self, catalog: Catalog) -> None:
         """Compare with `catalog` from here on, once its triggers are embedded."""
         self._catalog = catalog
-        self._candidates = None
+        self._scorer = None
         if self.state == "ready":
             self.state = "cold"
             self._need.set()
@@ -86,14 +90,14 @@ class CatalogVectors:
         while True:
             await contained("prepare", self._prepare, log=log)
             self.state, self.reason = "unusable", "capd failed over the vectors; its log says where"
-            self._candidates = None
+            self._scorer = None
 
-    async def compared(self, text: str) -> "tuple[Vectors, dict[CapabilityId, Candidate]]":
-        """Return the vector of `text` and everything that it may be compared with."""
+    async def compared(self, text: str) -> "tuple[Vectors, Scorer]":
+        """Return the vector of `text` and the scorer of the catalogue."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        candidates = self._candidates
-        if self.state != "ready" or candidates is None:
+        scorer_ = self._scorer
+        if self.state != "ready" or scorer_ is None:
             self._need.set()
             raise NotReadyError
         try:
@@ -106,7 +110,7 @@ class CatalogVectors:
         if not isinstance(reply, embedder.TextsEmbedded):
             self._lost_embedder("it is loading")
             raise NotReadyError
-        return np.frombuffer(reply.vectors, dtype="<f4"), candidates
+        return np.frombuffer(reply.vectors, dtype="<f4"), scorer_
 
     def _lost_embedder(self, reason: str) -> None:
         log.info("embedder_lost", reason=reason)
@@ -129,20 +133,20 @@ class CatalogVectors:
                     self._attempt.cancel()
 
     async def _prepare(self) -> None:
-        """Bring the embedder up and every trigger's vector in, whenever there is need."""
+        """Bring the embedder up and every text's vector in, whenever there is need."""
         while True:
             await self._need.wait()
             self._need = trio.Event()
-            if self.state == "ready" and self._candidates is not None:
+            if self.state == "ready" and self._scorer is not None:
                 continue
             self.state = "loading"
             catalog = self._catalog
-            candidates: dict[CapabilityId, Candidate] | None = None
+            made: Scorer | None = None
             self._attempt = trio.CancelScope()
             try:
                 with self._attempt:
                     await self._warm_up()
-                    candidates = await self._embed_triggers(catalog)
+                    made = await self._embed_catalog(catalog)
             except _UNANSWERED as error:
                 if isinstance(error, AskTimeoutError):
                     self._bus.publish(embedder.EmbedderStuck())
@@ -155,12 +159,12 @@ class CatalogVectors:
                 self.state, self.reason = "unusable", str(error)
                 log.error("embedder_unusable", reason=self.reason)
             else:
-                if candidates is None or catalog is not self._catalog:
+                if made is None or catalog is not self._catalog:
                     self._need.set()
                     continue
-                self._candidates = candidates
+                self._scorer = made
                 self.state, self.reason = "ready", ""
-                log.info("routing_ready", capabilities=len(candidates))
+                log.info("routing_ready", capabilities=len(catalog.winners))
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
@@ -168,9 +172,9 @@ class CatalogVectors:
         if not isinstance(reply, embedder.EmbedderDescribed) or reply.state != "ready":
             reason = reply.reason if isinstance(reply, embedder.EmbedderDescribed) else str(reply)
             raise NotReadyError(reason)
-        self._profile.check(reply.model, reply.quantisation, reply.pooling)
+        self._profile.check(reply.model, reply.quantisation, reply.pooling, reply.revision)
 
-    async def _embed_triggers(self, catalog: Catalog) -> dict[CapabilityId, Candidate]:
+    async def _embed_catalog(self, catalog: Catalog) -> Scorer:
         cache = self._cache
         if cache is None:
             cache = self._cache = await trio.to_thread.run_sync(
@@ -178,12 +182,16 @@ class CatalogVectors:
             )
             if cache.reason:
                 log.warning("vector_cache_ignored", reason=cache.reason)
-        texts = list(dict.fromkeys(t for c in catalog.winners for t in c.triggers))
+        background = background_messages()
+        catalog_texts = [text for each in catalog.winners for text in texts_of(each)]
+        texts = list(dict.fromkeys([*catalog_texts, *background]))
         known = cache.get(texts)
         missing = [text for text in texts if text not in known]
         for at in range(0, len(missing), BATCH):
             await self._embed_batch(missing[at : at + BATCH], cache)
-        return await trio.to_thread.run_sync(_candidates, catalog, cache.get(texts))
+        return await trio.to_thread.run_sync(
+            _scorer, self._profile, catalog, cache.get(texts), background
+        )
 
     async def _embed_batch(self, texts: list[str], cache: VectorCache) -> None:
         import numpy as np  # noqa: PLC0415 - as above
@@ -195,12 +203,13 @@ class CatalogVectors:
         await trio.to_thread.run_sync(cache.put, dict(zip(texts, rows, strict=True)))
 
 
-def _candidates(catalog: Catalog, vectors: "dict[str, Vectors]") -> dict[CapabilityId, Candidate]:
+def _scorer(
+    profile: RoutingProfile,
+    catalog: Catalog,
+    vectors: "dict[str, Vectors]",
+    background: Sequence[str],
+) -> Scorer:
     import numpy as np  # noqa: PLC0415 - as above
 
-    return {
-        capability.id: Candidate(
-            capability.id, np.stack([vectors[trigger] for trigger in capability.triggers])
-        )
-        for capability in catalog.winners
-    }
+    stacked = np.stack([vectors[text] for text in background])
+    return scorer(profile, catalog.winners, vectors, stacked)

@@ -26,7 +26,7 @@ from capd.core import hook_context
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import curator, embedder, registry, supervisor
+from capd_protos import curator, embedder, finder, registry, supervisor
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
 from capd_protos.types import ActorName, SessionKey, WireName
@@ -35,11 +35,13 @@ REGISTRY = ActorName("registry")
 SUPERVISOR = ActorName("supervisor")
 CURATOR = ActorName("curator")
 EMBEDDER = ActorName("embedder")
+FINDER = ActorName("finder")
 
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
 EMBEDDER_REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
+FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 ANY_EVENT: MsgpackCodec[dict[str, Any]] = MsgpackCodec(dict[str, Any])
 
 ASK_TIMEOUT = 5.0
@@ -50,6 +52,7 @@ MOST_REQUESTS = 256
 CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
+INDEX_TIMEOUT = 3600.0
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -170,6 +173,9 @@ class Control:
                 return reports.sessions(await self._sessions())
             case "discover":
                 return await self._discover(params)
+            case "index" | "search":
+                act = self._index if method == "index" else self._search
+                return await act(params)
             case "reload":
                 described = await self._registry(
                     registry.ReloadCatalog(), registry.RegistryDescribed
@@ -228,7 +234,7 @@ class Control:
         chosen = taken.decision.id
         added = [WireName(name) for name in taken.added]
         context = hook_context.context(chosen.name, added) if chosen is not None else ""
-        return {**reports.turn(taken), "context": context}
+        return {**reports.turn(taken), "context": context or taken.suggestion}
 
     async def _call(self, session: SessionKey, params: frames.CallParams) -> dict[str, Any]:
         request = curator.CallTool(session, params.name, bytes(params.arguments))
@@ -255,6 +261,24 @@ class Control:
         assert isinstance(found, registry.CapabilitiesFound)
         sessions = await self._sessions()
         return reports.discovered(found, sessions.sessions, self._keys(sessions))
+
+    async def _index(self, params: frames.IndexParams) -> dict[str, Any]:
+        session = params.session
+        if not session:
+            live = (await self._sessions()).sessions
+            session = live[0].key if len(live) == 1 else ""
+        request = finder.IndexServers(SessionKey(session), params.project)
+        reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, INDEX_TIMEOUT)
+        assert isinstance(reply, finder.ServersIndexed)
+        return reports.indexed(reply)
+
+    async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
+        request = finder.FindTools(params.query, params.limit)
+        reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, ASK_TIMEOUT)
+        if isinstance(reply, finder.FinderRefused):
+            raise MethodError(frames.INVALID_PARAMS, reply.message)
+        assert isinstance(reply, finder.ToolsFound)
+        return reports.found_tools(reply)
 
     async def _status(self) -> dict[str, Any]:
         described = await self._registry(registry.DescribeRegistry(), registry.RegistryDescribed)

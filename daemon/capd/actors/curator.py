@@ -84,6 +84,7 @@ class Curator:
         self.linked_by = ""
         # Set once the client has listed the tools as they are; another one for each change.
         self._relisted = trio.Event()
+        self._suggested: tuple[CapabilityId, ...] = ()
         self._bus = bus
         self._environments = environments
         own = [] if is_bare else [(own_tools.CAPABILITY, own_tools.DEFINITION)]
@@ -235,7 +236,15 @@ class Curator:
             removed=list(outcome.removed),
             ms=round((time.monotonic() - started_at) * 1000, 3),
             problem="" if outcome.is_ok else outcome.text,
+            suggestion=self._suggestion(decision),
         )
+
+    def _suggestion(self, decision: Decision) -> str:
+        """Return the words for what is suggested, unless they were the last that were said."""
+        if not decision.suggested or decision.suggested == self._suggested:
+            return ""
+        self._suggested = decision.suggested
+        return hook_context.suggestion([id_.name for id_ in decision.suggested])
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
@@ -321,6 +330,7 @@ class Curator:
         chosen = taken.decision.id
         added = [WireName(name) for name in taken.added]
         text = hook_context.context(chosen.name, added) if chosen is not None else ""
+        text = text or taken.suggestion
         return text_result(hook_context.hook_output(text))
 
     # The tool `capability`

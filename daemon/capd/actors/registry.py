@@ -10,13 +10,17 @@ import time
 from collections import deque
 from pathlib import Path
 
+import msgspec
 import structlog
 import trio
 
 from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
+from capd.adapters.overlay_files import read_overlays
+from capd.adapters.routing_files import read_profile
 from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
 from capd.core import routing
 from capd.core.catalog import Catalog, Tap, Unknown
+from capd.core.overlays import overlaid
 from capd.core.own_tools import MODEL_NOT_READY
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
@@ -28,9 +32,6 @@ NAME = ActorName("registry")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 DECISIONS_KEPT = 100
-LOWEST_HIT = 0.2
-"""`discover` shows what scores above this (95-ancestors, "discover")."""
-
 log = structlog.get_logger(actor="registry")
 
 
@@ -42,7 +43,7 @@ class Registry:
         self._tap_list = tap_list
         self._catalog = Catalog()
         self._list_error = ""
-        self._profile = routing.MINILM_INT8
+        self._profile = read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
@@ -95,7 +96,11 @@ class Registry:
                 taps.append(
                     Tap(last.name, last.path, last.revision, last.reads, last.scripts, str(error))
                 )
-        self._catalog = Catalog(taps)
+        overlays = await trio.to_thread.run_sync(read_overlays, self._tap_list)
+        said_more = overlaid(taps, overlays)
+        for finding in said_more.findings:
+            log.warning("overlay_finding", path=finding.path, reason=finding.reason)
+        self._catalog = Catalog(said_more.taps)
         for tap in taps:
             log.info(
                 "tap_loaded",
@@ -172,36 +177,29 @@ class Registry:
         fingerprint = routing.fingerprint(request.text)
         # The one that the vectors are of: a reload may come while the embedder works.
         catalog = self._catalog
+        text = routing.compared_part(cleaned)
         try:
-            message, candidates = await self._vectors.compared(cleaned)
+            message, scorer = await self._vectors.compared(text)
         except NotReadyError:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
         kept = routing.eligible(catalog.winners, request.domain, request.keys)
-        ranked = routing.scores(
-            message, [candidates[c.id] for c in kept.capabilities], self._profile.top_k
-        )
+        ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
         decision = routing.decide(ranked, request.active, self._profile)
-        return Decision(
-            decision.outcome,
-            decision.reason,
-            decision.id,
-            decision.top,
-            fingerprint,
-            kept.left_out,
-        )
+        return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
     async def _discover(self, request: messages.DiscoverCapabilities) -> messages.Reply:
         intent = request.intent.strip()
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
         catalog = self._catalog
+        text = routing.compared_part(intent)
         try:
-            message, candidates = await self._vectors.compared(intent)
+            message, scorer = await self._vectors.compared(text)
         except NotReadyError:
             return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         specs = {capability.id: capability for capability in catalog.winners}
-        ranked = routing.scores(message, [candidates[id_] for id_ in specs], self._profile.top_k)
-        hits = [score for score in ranked if score.score > LOWEST_HIT]
+        ranked = scorer.ranked(text, message, frozenset(specs))
+        hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(
             [
                 messages.CapabilityHit(
@@ -242,7 +240,7 @@ class Registry:
             embedder_state=self._vectors.state,
             embedder_reason=self._vectors.reason,
             profile={
-                "scorer": "trigger_mean",
+                "scorer": profile.scorer,
                 "threshold": profile.threshold,
                 "margin": profile.margin,
                 "top_k": profile.top_k,

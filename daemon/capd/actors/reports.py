@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from capd_protos import curator, embedder, registry, supervisor
+from capd_protos import curator, embedder, finder, registry, supervisor
 
 SCHEMA = 1
 
@@ -136,6 +136,8 @@ def turn(taken: curator.TurnTaken) -> Document:
         "name": decision.id.name if decision.id else "",
         "reason": decision.reason,
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
+        "suggested": [id_.name for id_ in decision.suggested],
+        "suggestion": taken.suggestion,
         "changed": {"added": taken.added, "removed": taken.removed},
         "ms": taken.ms,
         "problem": taken.problem,
@@ -201,6 +203,44 @@ def _decision(entry: registry.DecisionEntry) -> Document:
         "reason": decision.reason,
         "fingerprint": decision.fingerprint,
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
+        "suggested": [id_.name for id_ in decision.suggested],
         "left_out": decision.left_out,
         "ms": round(entry.ms, 3),
+    }
+
+
+def indexed(reply: finder.ServersIndexed) -> Document:
+    """Return `index`: what each server of the catalog answered."""
+    return {
+        "schema": SCHEMA,
+        "servers": [
+            {
+                "name": each.name,
+                "identity": each.identity,
+                "tools": each.tools,
+                "seconds": each.seconds,
+                "error": each.error,
+            }
+            for each in reply.servers
+        ],
+    }
+
+
+def found_tools(reply: finder.ToolsFound) -> Document:
+    """Return `search`: the tools that fit, and what is to be said about them."""
+    return {
+        "schema": SCHEMA,
+        "mode": reply.mode,
+        "searched": reply.searched,
+        "text": reply.text,
+        "hits": [
+            {
+                "name": hit.wire_name,
+                "server": hit.server,
+                "identity": hit.identity,
+                "score": round(hit.score, 4),
+                "definition": msgspec.Raw(hit.definition),
+            }
+            for hit in reply.hits
+        ],
     }

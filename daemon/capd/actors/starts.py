@@ -17,6 +17,7 @@ from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
+from capd.adapters.tool_lists import ToolLists
 from capd.core.placeholders import Folders, resolved, wanted_keys
 from capd.core.redaction import redactor
 from capd_protos.types import ServerSpec, SessionKey
@@ -36,6 +37,8 @@ class SupervisorSettings:
     """The daemon's own, of which servers get the known families."""
     extra_path: str
     version: str
+    tool_lists: ToolLists | None = None
+    """Where what servers list is kept for the time when they do not run."""
     longest_call: float = 0.0
     """Seconds after which a call is given up whatever its progress; 0 for never."""
     spool: Spool | None = None

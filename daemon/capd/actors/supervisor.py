@@ -159,6 +159,8 @@ class Supervisor:
             return messages.HoldsReleased()
         instance.told.pop(session, None)
         self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
+        if request.at_once:
+            self._carry_out(self._leases.end_unheld(instance.key))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
 
     def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
@@ -229,6 +231,7 @@ class Supervisor:
             self._leases.ready(key)
             self._eras[key.identity] = link.lane.is_stateless
             instance.tell()
+            self._nursery.start_soon(self._keep_tools, instance, run, link)
             log.info(
                 "server_started",
                 server=key.name,
@@ -240,6 +243,9 @@ class Supervisor:
             self._bus.publish(messages.ServerStarted(key.name, key.identity, instance.id, run.pid))
 
         def on_tools() -> None:
+            link = self._running.get(instance.id)
+            if link is not None:
+                self._nursery.start_soon(self._keep_tools, instance, run, link)
             self._bus.publish(messages.ServerToolsChanged(key.name, instance.id))
 
         try:
@@ -251,6 +257,12 @@ class Supervisor:
         finally:
             self._running.take(instance.id)
             run.pid = 0
+
+    async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
+        lists, key = self._settings.tool_lists, instance.key
+        if lists is not None:
+            await lists.keep(key.identity, key.name, link.lane.server_version, run.tools)
+            self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _wants_stateless(self, instance: InstanceRecord) -> bool:
         """Tell which era is tried first: the client's own, but what was seen of the server."""

@@ -7,7 +7,8 @@ the network (10-catalog).
 import hashlib
 import os
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,8 @@ class TapPlace:
 
     name: TapName
     path: Path
+    providers: Mapping[CapabilityName, str] = field(default_factory=dict)
+    """Which provider a capability has in place of its default."""
 
 
 class _TapEntry(msgspec.Struct):
@@ -41,6 +44,8 @@ class _TapEntry(msgspec.Struct):
 
 class _TapList(msgspec.Struct):
     taps: list[_TapEntry] = []
+    providers: dict[str, str] = {}
+    """By `tap/name`: a bare name would mean another tap's capability once taps change places."""
 
 
 def starter_place() -> TapPlace:
@@ -68,10 +73,11 @@ def tap_places(list_file: Path) -> list[TapPlace]:
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise TapUnreadableError(f"{list_file}: {error}") from None
     places = [TapPlace(TapName(entry.name), Path(entry.path)) for entry in listed.taps]
-    names = [place.name for place in [*places, starter_place()]]
+    places.append(starter_place())
+    names = [place.name for place in places]
     if twice := [name for name in names if names.count(name) > 1]:
         raise TapUnreadableError(f"{list_file}: two taps are named {twice[0]!r}")
-    return [*places, starter_place()]
+    return [replace(place, providers=_chosen(listed.providers, place.name)) for place in places]
 
 
 def read_tap(place: TapPlace) -> Tap:
@@ -86,15 +92,21 @@ def read_tap(place: TapPlace) -> Tap:
     try:
         folders = sorted(folder for folder in root.iterdir() if folder.is_dir())
         for folder in folders:
-            capability = _printable(folder.name)
-            texts = {_printable(file.name): _text(file) for file in _provider_files(folder)}
-            for name, text in texts.items():
-                digest.update(f"{capability}/{name}\0{text}\0".encode())
+            capability = file_name(Path(folder.name))
+            texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
+            for file, text in texts.items():
+                digest.update(f"{capability}/{file}\0{text}\0".encode())
             shown = f"capabilities/{capability}"
-            files = CapabilityFiles(CapabilityName(capability), shown, texts)
-            reads.append(read_capability(place.name, files))
+            name = CapabilityName(capability)
+            files = CapabilityFiles(name, shown, texts)
+            reads.append(read_capability(place.name, files, place.providers.get(name, "")))
     except OSError as error:
         raise TapUnreadableError(f"tap {place.name}: {error}") from None
+    known = {read.name for read in reads}
+    for name, provider in place.providers.items():
+        if name not in known:
+            files = CapabilityFiles(name, f"capabilities/{name}", {})
+            reads.append(read_capability(place.name, files, provider))
     return Tap(
         name=place.name,
         path=str(place.path),
@@ -104,20 +116,29 @@ def read_tap(place: TapPlace) -> Tap:
     )
 
 
+def _chosen(providers: Mapping[str, str], tap: TapName) -> dict[CapabilityName, str]:
+    split = {key.rpartition("/"): provider for key, provider in providers.items()}
+    return {
+        CapabilityName(name): provider
+        for (of, slash, name), provider in split.items()
+        if slash and of == tap
+    }
+
+
 def _provider_files(folder: Path) -> list[Path]:
     # Neither a folder nor a pipe, which would be waited for without end.
     return sorted(f for f in folder.glob("*.toml") if f.is_symlink() or f.is_file())
 
 
-def _printable(name: str) -> str:
-    """Return a file's name as text that can be sent, whatever its bytes are."""
-    return os.fsencode(name).decode("utf-8", "replace")
+def file_name(path: Path) -> str:
+    """Return a path as text that can be sent, whatever its bytes are."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
-def _text(file: Path) -> str:
+def file_text(file: Path) -> str:
     """Return a file's text; a link reads as the name of the sibling that it points to."""
     if file.is_symlink():
-        return _printable(file.readlink().name)
+        return file_name(Path(file.readlink().name))
     with file.open("rb") as opened:
         data = opened.read(_LARGEST_FILE_BYTES)
     # What is not UTF-8 fails in the parser, with a line number.

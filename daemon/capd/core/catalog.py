@@ -56,10 +56,14 @@ class Catalog:
         self.taps = tuple(taps)
         self._by_id: dict[CapabilityId, CapabilitySpec] = {}
         self._winners: dict[CapabilityName, CapabilitySpec] = {}
+        barred: set[CapabilityName] = set()
         for tap in self.taps:
             for capability in tap.capabilities:
                 self._by_id[capability.id] = capability
-                self._winners.setdefault(capability.id.name, capability)
+                if capability.id.name not in barred:
+                    self._winners.setdefault(capability.id.name, capability)
+            # Another tap's would be what nobody asked for.
+            barred.update(read.name for read in tap.reads if read.is_binding)
 
     @property
     def winners(self) -> tuple[CapabilitySpec, ...]:

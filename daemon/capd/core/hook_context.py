@@ -1,8 +1,9 @@
 """What a client's prompt hook is answered: the few words that reach the model with the prompt.
 
 The user's message may have switched a capability on; the model is told so once, by name, in the
-same turn. Where nothing changed, nothing is said (45-clients; issue "in all the other editors":
-at most 120 tokens a turn).
+same turn. Or it may mean one of a few that are off; the model is told which exist and how one is
+switched on, never twice in a row the same (20-routing: at most 60 tokens). Where nothing changed,
+nothing is said (45-clients; issue "in all the other editors": at most 120 tokens a turn).
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ TURN = WireName("capd_turn")
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
 """Wire names in one message: with the sentence around them about 110 tokens."""
+
+_LONGEST_NAME = 24
+"""A longer one could take more than its share of the 60 tokens."""
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
@@ -35,6 +39,18 @@ def context(name: CapabilityName, added: Sequence[WireName]) -> str:
     shown = ", ".join(added[:_MOST_NAMES])
     more = f" and {len(added) - _MOST_NAMES} more" if len(added) > _MOST_NAMES else ""
     return f"capd switched on '{name}' for this message; its tools are listed now: {shown}{more}."
+
+
+def suggestion(names: Sequence[CapabilityName]) -> str:
+    """Return what the model is told of capabilities that are off and may be meant."""
+    if not names:
+        return ""
+    lines = "\n".join(f"- {_short(name)}" for name in names)
+    return f"Installed, off; if wanted, call capability(action=enable, name=...):\n{lines}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def hook_output(text: str) -> str:

@@ -94,6 +94,14 @@ class Leases(Generic[K]):
             return [Stop(key)]
         return []
 
+    def end_unheld(self, key: K) -> list[Effect[K]]:
+        """End `key` without the rest of its linger, unless somebody holds it."""
+        lease = self._leases.get(key)
+        if lease is None or lease.state is not State.LINGERING:
+            return []
+        lease.state = State.STOPPING
+        return [Stop(key)]
+
     def release_session(self, session: SessionKey, now: float) -> list[Effect[K]]:
         """Drop every hold of `session`."""
         held = [key for key, lease in self._leases.items() if session in lease.holders]

@@ -1,22 +1,22 @@
-"""From a cleaned message's vector to a decision: the published rule `trigger_mean`, with gates.
+"""From a message to a decision: the gates, and three outcomes.
 
 The gates come in a fixed order and each abstention carries its reason (20-routing):
 
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       nothing waits for a model
     no_candidates                         filters left nothing; each is counted
-    below_threshold, below_margin         no clear winner
+    below_threshold, below_margin         no clear winner: *suggest*, where some are plausible
     already_active                        the winner is on: it is touched, nothing else changes
 
-A capability's score is the mean of its best min(top_k, n) cosines. Active capabilities compete;
-a single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs
-the rounding of float32 sums.
+What scores a capability is the profile's scorer (`core.scorers`). Active capabilities compete; a
+single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
+rounding of float32 sums.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from capd.core import cleaning
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 EPSILON = 1e-6
 TOP_SHOWN = 5
+MOST_SUGGESTED = 3
+LONGEST_COMPARED = 320
+"""Characters of a message that are compared, about 64 tokens: 256 take 135 ms (20-routing)."""
 
 REASONS = (
     "disabled",
@@ -58,15 +61,29 @@ class RoutingProfile:
     threshold: float
     margin: float
     top_k: int
+    revision: str = ""
+    """Of the model; empty where the constants are not bound to one."""
+    scorer: str = "trigger_mean"
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """What each kind of evidence counts, for the scorer `evidence`."""
+    suggest_at: float = float("inf")
+    """Sum of all scores from which the best are suggested where none is clear."""
+    suggest_each: float = 0.0
+    """Score below which a capability is not among those suggested."""
+    lowest_hit: float = 0.2
+    """`discover` shows what scores above this (95-ancestors, "discover")."""
 
-    def check(self, model: str, quantisation: str, pooling: str) -> None:
+    def check(self, model: str, quantisation: str, pooling: str, revision: str = "") -> None:
         """Refuse a model that these constants were not made for.
 
         Raises:
-            ProfileMismatchError: id, quantisation or pooling differ.
+            ProfileMismatchError: id, quantisation, pooling or revision differ.
         """
-        mine = (self.model, self.quantisation, self.pooling)
-        theirs = (model, quantisation, pooling)
+        mine = [self.model, self.quantisation, self.pooling]
+        theirs = [model, quantisation, pooling]
+        if self.revision:
+            mine.append(self.revision)
+            theirs.append(revision)
         if mine != theirs:
             raise ProfileMismatchError(
                 f"the routing profile is for {'/'.join(mine)}, the loaded model is "
@@ -84,6 +101,9 @@ MINILM_INT8 = RoutingProfile(
     margin=0.08,
     top_k=3,
 )
+
+PUBLISHED = replace(MINILM_INT8, threshold=0.55)
+"""The constants that `trigger_mean` was first published with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +137,16 @@ def before_model(text: str, *, is_enabled: bool) -> Decision | str:
     if cleaning.is_too_short(cleaned):
         return Decision("abstain", "too_short", fingerprint=fingerprint(text))
     return cleaned
+
+
+def compared_part(cleaned: str) -> str:
+    """Return a message as it is compared: whole, or its beginning and end in even parts."""
+    if len(cleaned) <= LONGEST_COMPARED:
+        return cleaned
+    half = LONGEST_COMPARED // 2
+    head = cleaned[:half].rpartition(" ")[0] or cleaned[:half]
+    tail = cleaned[-half:].partition(" ")[2] or cleaned[-half:]
+    return f"{head} {tail}"
 
 
 def eligible(
@@ -170,9 +200,27 @@ def decide(
     best = ranked[0].score
     second = ranked[1].score if len(ranked) > 1 else 0.0
     if best < profile.threshold - EPSILON:
-        return Decision("abstain", "below_threshold", top=top)
+        return _unclear("below_threshold", ranked, active, profile)
     if best - second < profile.margin - EPSILON:
-        return Decision("abstain", "below_margin", top=top)
+        return _unclear("below_margin", ranked, active, profile)
     if ranked[0].id in active:
         return Decision("abstain", "already_active", id=ranked[0].id, top=top)
     return Decision("activate", id=ranked[0].id, top=top)
+
+
+def _unclear(
+    reason: str,
+    ranked: Sequence[Score],
+    active: Collection[CapabilityId],
+    profile: RoutingProfile,
+) -> Decision:
+    """Suggest the plausible ones, or abstain; what is on already needs no suggestion."""
+    top = tuple(ranked[:TOP_SHOWN])
+    is_plausible = sum(score.score for score in ranked) >= profile.suggest_at - EPSILON
+    suggested = tuple(
+        score.id
+        for score in ranked[:MOST_SUGGESTED]
+        if is_plausible and score.score >= profile.suggest_each and score.id not in active
+    )
+    outcome = "suggest" if suggested else "abstain"
+    return Decision(outcome, reason, top=top, suggested=suggested)

@@ -7,15 +7,16 @@ the rest stays usable (10-catalog).
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from capd.core.package_pins import unpinned_package
 from capd.core.placeholders import keys_in_args, wanted_keys
 from capd.core.scopes import default_scope
+from capd.core.toml_folder import TomlFolder
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -42,7 +43,6 @@ _NO_TOOL = ("",)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
-_AT_LINE = re.compile(r"at line (\d+)")
 _HEADER = re.compile(r"^#\s*(Title|Description):\s*(.+?)\s*$", re.MULTILINE)
 
 
@@ -83,50 +83,41 @@ class CapabilityRead:
     capability: CapabilitySpec | None
     reason: str
     findings: tuple[Finding, ...]
-
-
-@dataclass(slots=True)
-class _Report:
-    """Collects findings of one folder."""
-
-    files: CapabilityFiles
-    findings: list[Finding]
-
-    def add(self, file: str, reason: str, *, near: str = "", severity: str = "error") -> None:
-        line = _line_of(self.files.texts.get(file, ""), near) if near else 0
-        self.findings.append(Finding(f"{self.files.path}/{file}", line, reason, severity))
+    is_binding: bool = False
+    """Its name means this tap's, although there is none: somebody chose a provider here."""
 
 
 def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
     """Return what a capability folder defines, with `provider` in place of the default."""
-    report = _Report(files, [])
+    folder = TomlFolder(files.path, files.texts)
 
     def unusable(reason: str) -> CapabilityRead:
-        return CapabilityRead(files.name, None, reason, tuple(report.findings))
+        return CapabilityRead(files.name, None, reason, tuple(folder.findings), bool(provider))
 
     if "config.toml" not in files.texts:
         return unusable(NO_CONFIG)
-    config = _parsed("config.toml", report)
+    config = folder.parsed("config.toml")
     if config is None:
-        return unusable(report.findings[-1].reason)
-    triggers = _triggers(config, report)
+        return unusable(folder.findings[-1].reason)
+    triggers = _triggers(config, folder)
     if not triggers:
-        report.add("config.toml", "no triggers: 5 to 15 phrases in a user's words", near="triggers")
+        folder.add("config.toml", "no triggers: 5 to 15 phrases in a user's words", near="triggers")
         return unusable("no triggers")
-    domains = _strings(config.get("domains", []), "config.toml", "domains", report)
-    _report_unknown(config, _CONFIG_KEYS, "config.toml", "", report)
+    domains = folder.strings(config.get("domains", []), "config.toml", "domains")
+    _report_unknown(config, _CONFIG_KEYS, "config.toml", "", folder)
 
     file = _provider_file(files, provider)
     if file is None:
         wanted = f"{provider}.toml" if provider else "default.toml"
-        report.add("config.toml", f"no provider file {wanted}")
-        return unusable(f"no {wanted}")
-    body = _parsed(file, report)
+        where = f": taps.toml asks for it, and tap {tap} lacks it" if provider else ""
+        folder.add("config.toml", f"no provider file {wanted}{where}")
+        return unusable(f"no {wanted}{where}")
+    body = folder.parsed(file)
     if body is None:
-        return unusable(report.findings[-1].reason)
+        return unusable(folder.findings[-1].reason)
     for path, known in _PROVIDER_KEYS.items():
-        _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", report)
-    servers = _servers(tap, body, file, report)
+        _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", folder)
+    servers = _servers(tap, body, file, folder)
     headers = dict(_HEADER.findall(files.texts[file]))
     capability = CapabilitySpec(
         id=CapabilityId(tap, files.name),
@@ -136,25 +127,11 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
         triggers=triggers,
         domains=domains,
         servers=servers,
-        allowed_tools=_allowed_tools(body, file, report),
-        requires=_requires(body, file, report),
+        allowed_tools=_allowed_tools(body, file, folder),
+        requires=_requires(body, file, folder),
         wanted_keys=tuple(dict.fromkeys(key for s in servers for key in wanted_keys(s))),
     )
-    return CapabilityRead(files.name, capability, "", tuple(report.findings))
-
-
-def _parsed(file: str, report: _Report) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(report.files.texts[file])
-    # tomllib lets out more than its own error: a plain ValueError for an integer of 5000
-    # digits, and a RecursionError for 5000 brackets.
-    except (ValueError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        at = _AT_LINE.search(what)
-        reason = f"{file}: {what}"
-        line = int(at[1]) if at else 0
-        report.findings.append(Finding(f"{report.files.path}/{file}", line, reason))
-        return None
+    return CapabilityRead(files.name, capability, "", tuple(folder.findings))
 
 
 def _provider_file(files: CapabilityFiles, provider: str) -> str | None:
@@ -169,58 +146,48 @@ def _provider_file(files: CapabilityFiles, provider: str) -> str | None:
     return None
 
 
-def _triggers(config: Mapping[str, Any], report: _Report) -> tuple[str, ...]:
-    raw = config.get("triggers", [])
-    if not isinstance(raw, list):
-        report.add("config.toml", "`triggers` is not a list", near="triggers")
-        return ()
-    kept: dict[str, None] = {}
-    for entry in raw:
-        if isinstance(entry, str) and entry.strip():
-            kept.setdefault(entry.strip())
-        else:
-            reason = f"trigger {entry!r} is blank or not text: left out"
-            report.add("config.toml", reason, near=f"{entry!r}".replace("'", '"'))
+def _triggers(config: Mapping[str, Any], folder: TomlFolder) -> tuple[str, ...]:
+    kept = folder.phrases(config, "config.toml")
     if 0 < len(kept) < FEWEST_TRIGGERS:
-        report.add(
+        folder.add(
             "config.toml",
             f"only {len(kept)} triggers: fewer than {FEWEST_TRIGGERS} route badly",
             near="triggers",
             severity="warning",
         )
-    return tuple(kept)
+    return kept
 
 
 def _servers(
-    tap: TapName, body: Mapping[str, Any], file: str, report: _Report
+    tap: TapName, body: Mapping[str, Any], file: str, folder: TomlFolder
 ) -> tuple[ServerSpec, ...]:
     blocks = _table(body, "mcp").get("servers", [])
     if not isinstance(blocks, list):
-        report.add(file, "`mcp.servers` is not a list of tables", near="servers")
+        folder.add(file, "`mcp.servers` is not a list of tables", near="servers")
         blocks = []
     found: dict[str, ServerSpec] = {}
     for block in blocks:
-        server = _server(tap, block, file, report)
+        server = _server(tap, block, file, folder)
         if server is not None and found.setdefault(server.name, server) is not server:
-            report.add(file, f"server {server.name!r} is defined twice; the first one counts")
+            folder.add(file, f"server {server.name!r} is defined twice; the first one counts")
     refs = _table(body, "roles.mcp").get("server_refs")
     if refs is None:
         return tuple(found.values())
-    wanted = _strings(refs, file, "server_refs", report)
+    wanted = folder.strings(refs, file, "server_refs")
     for ref in wanted:
         if ref not in found:
-            report.add(file, f"server_refs names {ref!r}, which no usable block defines", near=ref)
+            folder.add(file, f"server_refs names {ref!r}, which no usable block defines", near=ref)
     return tuple(found[ref] for ref in wanted if ref in found)
 
 
-def _server(tap: TapName, block: Any, file: str, report: _Report) -> ServerSpec | None:
+def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSpec | None:
     name = block.get("name", "?") if isinstance(block, dict) else "?"
 
     def dropped(why: str) -> None:
         # `server_refs` may name it on an earlier line.
         names = (f'name = "{name}"', f'"{name}"')
-        near = next((text for text in names if text in report.files.texts[file]), "")
-        report.add(file, f"server {name!r} left out: {why}", near=near)
+        near = next((text for text in names if text in folder.texts[file]), "")
+        folder.add(file, f"server {name!r} left out: {why}", near=near)
 
     try:
         parsed = msgspec.convert(block, _ServerBlock)
@@ -232,7 +199,7 @@ def _server(tap: TapName, block: Any, file: str, report: _Report) -> ServerSpec 
     if why or transport is None:
         dropped(why)
         return None
-    _report_unknown(block, frozenset(_ServerBlock.__struct_fields__), file, f"{name}: ", report)
+    _report_unknown(block, frozenset(_ServerBlock.__struct_fields__), file, f"{name}: ", folder)
     server = ServerSpec(
         name=ServerName(parsed.name),
         transport=transport,
@@ -250,7 +217,13 @@ def _server(tap: TapName, block: Any, file: str, report: _Report) -> ServerSpec 
     )
     for key in keys_in_args(server):
         why = f"server {name!r}: the value of {key} goes into args, which the process list shows"
-        report.add(file, why, near=key, severity="warning")
+        folder.add(file, why, near=key, severity="warning")
+    if package := unpinned_package(server):
+        why = f"server {name!r}: {package} has no exact version, so each start may run other code"
+        # A comment may name it on an earlier line.
+        quoted = f'"{package}"'
+        near = quoted if quoted in folder.texts[file] else package
+        folder.add(file, why, near=near, severity="warning")
     return server
 
 
@@ -278,42 +251,31 @@ def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _allowed_tools(body: Mapping[str, Any], file: str, report: _Report) -> tuple[str, ...] | None:
+def _allowed_tools(
+    body: Mapping[str, Any], file: str, folder: TomlFolder
+) -> tuple[str, ...] | None:
     allowed = _table(body, "roles.mcp").get("allowed_tools")
     if allowed is None:
         return None
-    patterns = _strings(allowed, file, "allowed_tools", report)
+    patterns = folder.strings(allowed, file, "allowed_tools")
     # A filter that cannot be read keeps nothing, while no pattern at all would keep everything.
     return patterns if patterns or allowed == [] else _NO_TOOL
 
 
-def _requires(body: Mapping[str, Any], file: str, report: _Report) -> tuple[str, ...]:
-    scripts = _strings(_table(body, "deps").get("require", []), file, "require", report)
+def _requires(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[str, ...]:
+    scripts = folder.strings(_table(body, "deps").get("require", []), file, "require")
     for script in scripts:
         if not _SCRIPT_NAME.fullmatch(script):
-            report.add(file, f"dependency {script!r} is not `org/tool`: left out", near=script)
+            folder.add(file, f"dependency {script!r} is not `org/tool`: left out", near=script)
     return tuple(script for script in scripts if _SCRIPT_NAME.fullmatch(script))
 
 
-def _strings(value: Any, file: str, key: str, report: _Report) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        report.add(file, f"`{key}` is not a list of texts", near=key)
-        return ()
-    if not all(isinstance(entry, str) for entry in value):
-        report.add(file, f"`{key}` holds what is not text: that is left out", near=key)
-    return tuple(entry for entry in value if isinstance(entry, str))
-
-
 def _report_unknown(
-    table: Mapping[str, Any], known: frozenset[str], file: str, where: str, report: _Report
+    table: Mapping[str, Any], known: frozenset[str], file: str, where: str, folder: TomlFolder
 ) -> None:
     for key in _unknown(table, known):
-        report.add(file, f"{where}unknown key `{key}` is kept", near=key, severity="warning")
+        folder.add(file, f"{where}unknown key `{key}` is kept", near=key, severity="warning")
 
 
 def _unknown(table: Mapping[str, Any], known: frozenset[str]) -> Iterable[str]:
     return (key for key in table if key not in known)
-
-
-def _line_of(text: str, needle: str) -> int:
-    return next((n for n, line in enumerate(text.splitlines(), 1) if needle in line), 0)

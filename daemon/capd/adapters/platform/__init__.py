@@ -8,6 +8,7 @@ import sys
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
         become_subreaper,
+        keep_large_blocks_apart,
         parent_pid,
         peer_credentials,
         process_start_time,
@@ -18,6 +19,7 @@ if sys.platform == "linux":
 else:
     from capd.adapters.platform.portable import (
         become_subreaper,
+        keep_large_blocks_apart,
         parent_pid,
         peer_credentials,
         process_start_time,
@@ -32,6 +34,7 @@ __all__ = [
     "PeerCredentials",
     "become_subreaper",
     "descendants",
+    "keep_large_blocks_apart",
     "parent_pid",
     "peer_credentials",
     "process_start_time",

@@ -11,6 +11,8 @@ from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_M_MMAP_THRESHOLD = -3
+_LARGE_BLOCK_BYTES = 128 * 1024
 _UCRED = struct.Struct("3i")
 _SO_PEERCRED = 17  # socket.SO_PEERCRED, which type checkers know on Linux only
 
@@ -52,6 +54,17 @@ def trim_memory() -> None:
     trim = getattr(_libc(), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
+
+
+def keep_large_blocks_apart() -> None:
+    """Give each large block back at once when it is freed, where the C library can.
+
+    glibc raises the size from which it does so with each block that is freed; a model's
+    temporary arrays then stay in the heap for ever (226 MB against 169 after a batch).
+    """
+    mallopt = getattr(_libc(), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def set_dumpable(is_dumpable: bool, /) -> None:

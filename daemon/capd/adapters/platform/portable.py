@@ -45,6 +45,10 @@ def trim_memory() -> None:
     """Do nothing: only glibc keeps freed memory in a way worth trimming."""
 
 
+def keep_large_blocks_apart() -> None:
+    """Do nothing: as above."""
+
+
 def set_dumpable(is_dumpable: bool, /) -> None:
     """Do nothing: the systems at hand do not let processes of a user read each other's memory."""
 

@@ -85,6 +85,8 @@ class Lane:
         self.name = name
         self.counts: Counter[str] = Counter()
         self.protocol_version = ""
+        self.server_version = ""
+        """The server's own, as it gives it in its handshake."""
         self.is_stateless = False
         """Whether it is spoken to in the stateless era."""
         self.capabilities: dict[str, msgspec.Raw] = {}

@@ -14,7 +14,12 @@ import msgspec
 import trio
 
 from capd.adapters.servers.lane import Lane
-from capd.adapters.servers.server_lines import DISCOVERED, INITIALIZED
+from capd.adapters.servers.server_lines import (
+    DISCOVERED,
+    INITIALIZED,
+    discovered_version,
+    handshake_version,
+)
 from capd.core.eras import (
     HANDSHAKE_VERSIONS,
     NEWEST_HANDSHAKE,
@@ -45,6 +50,7 @@ class _Met:
     is_stateless: bool
     capabilities: dict[str, msgspec.Raw]
     instructions: str
+    server_version: str
 
 
 async def negotiate(
@@ -62,6 +68,7 @@ async def negotiate(
         met = await _in_turn(lane, client, timeout)
     lane.is_stateless, lane.protocol_version = met.is_stateless, met.version
     lane.capabilities, lane.instructions = met.capabilities, met.instructions
+    lane.server_version = met.server_version
     if not met.is_stateless:
         try:
             await lane.notify("notifications/initialized")
@@ -119,7 +126,13 @@ async def _discover(lane: Lane, timeout: float) -> _Met:
         raise HandshakeError(f"{lane.name} answered server/discover with {error}") from None
     if not any(version in found.supportedVersions for version in STATELESS_VERSIONS):
         raise HandshakeError(f"{lane.name} knows server/discover, but no version of its era")
-    return _Met(NEWEST_STATELESS, True, found.capabilities, found.instructions)
+    return _Met(
+        NEWEST_STATELESS,
+        True,
+        found.capabilities,
+        found.instructions,
+        discovered_version(found),
+    )
 
 
 async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
@@ -137,7 +150,13 @@ async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
             f"{lane.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
             f"{', '.join(HANDSHAKE_VERSIONS)}"
         )
-    return _Met(found.protocolVersion, False, found.capabilities, found.instructions)
+    return _Met(
+        found.protocolVersion,
+        False,
+        found.capabilities,
+        found.instructions,
+        handshake_version(found),
+    )
 
 
 async def _asked(

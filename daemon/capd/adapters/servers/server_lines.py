@@ -3,7 +3,7 @@
 import msgspec
 
 from capd.core.eras import SUBSCRIPTION_ID
-from capd_protos.codec import JsonCodec
+from capd_protos.codec import JsonCodec, MalformedError
 
 _NOTHING = msgspec.Raw(b"")
 
@@ -60,6 +60,7 @@ class Initialized(msgspec.Struct):
     protocolVersion: str  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
     instructions: str = ""
+    serverInfo: msgspec.Raw = _NOTHING  # noqa: N815 - the protocol's name
 
 
 class Discovered(msgspec.Struct):
@@ -68,6 +69,21 @@ class Discovered(msgspec.Struct):
     supportedVersions: list[str]  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
     instructions: str = ""
+    meta: msgspec.Raw = msgspec.field(name="_meta", default=_NOTHING)
+
+
+class ServerInfo(msgspec.Struct):
+    """What a server says of itself, as far as it is kept."""
+
+    version: str = ""
+
+
+class DiscoveredMeta(msgspec.Struct):
+    """Where a server of the stateless era says it."""
+
+    info: ServerInfo = msgspec.field(
+        name="io.modelcontextprotocol/serverInfo", default_factory=ServerInfo
+    )
 
 
 class Page(msgspec.Struct, rename="camel"):
@@ -94,5 +110,25 @@ UPDATED: JsonCodec[Updated] = JsonCodec(Updated)
 LOGGED: JsonCodec[Logged] = JsonCodec(Logged)
 INITIALIZED: JsonCodec[Initialized] = JsonCodec(Initialized)
 DISCOVERED: JsonCodec[Discovered] = JsonCodec(Discovered)
+SERVER_INFO: JsonCodec[ServerInfo] = JsonCodec(ServerInfo)
+DISCOVERED_META: JsonCodec[DiscoveredMeta] = JsonCodec(DiscoveredMeta)
 PAGE: JsonCodec[Page] = JsonCodec(Page)
 ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
+
+_LONGEST_VERSION = 100
+
+
+def handshake_version(found: Initialized) -> str:
+    """Return the server's own version, empty where it does not say."""
+    try:
+        return SERVER_INFO.decode(found.serverInfo).version[:_LONGEST_VERSION]
+    except MalformedError:
+        return ""
+
+
+def discovered_version(found: Discovered) -> str:
+    """Return the server's own version, empty where it does not say."""
+    try:
+        return DISCOVERED_META.decode(found.meta).info.version[:_LONGEST_VERSION]
+    except MalformedError:
+        return ""

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Every routing measurement of docs/routing.md: bench/routing.sh DATA VECTORS [PYTHON].
+# DATA is the folder of shared data, VECTORS a file that keeps vectors between runs.
+set -euo pipefail
+data=$1 vectors=$2 python=${3:-python}
+routing=$data/routing
+here=$(dirname "$0")
+
+measure() {
+    local name=$1
+    shift
+    for scorer in published trigger_mean evidence; do
+        echo "== $name, $scorer"
+        "$python" -m capd eval route --vectors "$vectors" --no-latency --scorer "$scorer" "$@"
+    done
+}
+
+tap=(--tap "$data/octomind-tap")
+overlays=(--overlays "$here/../taps/overlays/octomind")
+names=(--catalogue "$routing/octomind_catalogue.jsonl" --skip-unknown-labels)
+clinc=$routing/clinc150.dev.jsonl
+metatool=$routing/metatool_queries.dev.jsonl
+fixtures=(--catalogue "$routing/octomind_fixture_caps.jsonl" --data "$routing/octomind_fixtures.jsonl")
+
+measure "fixtures v2" "${fixtures[@]}" --catalogue-set fixtures --set fixtures_v2
+measure "diversity" "${fixtures[@]}" --catalogue-set diversity --set diversity
+measure "blind (tuned on)" "${tap[@]}" --data "$routing/blind_routing.tune.jsonl"
+measure "blind, overlays (tuned on)" "${tap[@]}" "${overlays[@]}" --data "$routing/blind_routing.tune.jsonl"
+measure "blind, overlays without near copies" "${tap[@]}" "${overlays[@]}" --data "$routing/blind_routing.tune.jsonl" \
+    --skip-near-copies 0.85
+measure "eval 904" "${names[@]}" --data "$routing/octomind_eval_real_904.jsonl"
+measure "eval 904, tap" "${tap[@]}" --skip-unknown-labels --data "$routing/octomind_eval_real_904.jsonl"
+measure "eval 904, source trigger removed" "${names[@]}" --data "$routing/octomind_eval_real_904.jsonl" --drop-src-trigger
+measure "clinc150" --triggers-from "$clinc" --data "$clinc" --split tune --part test
+measure "metatool" --catalogue "$routing/metatool_tools.jsonl" --triggers-from "$metatool" \
+    --data "$metatool" --data "$routing/metatool_negatives.tune.jsonl" --split tune --part test
+
+# The same sets with weights fitted to their own tune parts alone.
+for set in clinc150 metatool; do
+    profile=$(mktemp)
+    "$python" -m capd eval --tune --sets "$here/routing-tuning-$set.toml" --root "$data" \
+        --out "$profile" --vectors "$vectors" >/dev/null
+    echo "== $set, evidence, calibrated on its own tune part"
+    case $set in
+        clinc150) rows=(--triggers-from "$clinc" --data "$clinc") ;;
+        metatool) rows=(--catalogue "$routing/metatool_tools.jsonl" --triggers-from "$metatool"
+            --data "$metatool" --data "$routing/metatool_negatives.tune.jsonl") ;;
+    esac
+    "$python" -m capd eval route --vectors "$vectors" --no-latency --profile "$profile" \
+        "${rows[@]}" --split tune --part test
+    rm -f "$profile"
+done

@@ -1,0 +1,105 @@
+"""Taps that are git repositories: cloned once, updated when a person asks, and at no other time.
+
+git is run by argv, with its own progress on the terminal. A clone takes its place whole: until
+git is through and the folder proves to be a tap, it has another name.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from capd_client.taps import TapError
+
+_URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
+# A repository's own hooks and submodules are not what was asked for; `ext::` runs commands.
+_SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never")
+
+
+def is_url(text: str) -> bool:
+    """Tell whether `text` names a repository elsewhere, and not a folder here."""
+    return _URL.fullmatch(text) is not None
+
+
+def name_of(url: str) -> str:
+    """Return the name that a repository gives its clone."""
+    return re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
+
+
+def clone(url: str, folder: Path) -> None:
+    """Clone the tap at `url` into `folder`.
+
+    Raises:
+        TapError: git could not, or what came is no tap; `folder` is as it was.
+    """
+    if folder.exists():
+        raise TapError(
+            f"{folder} is there already\nAdd it by its path, or choose another name with --name."
+        )
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".clone.") as temporary:
+        fresh = Path(temporary, "tap")
+        progress = ["--progress"] if sys.stderr.isatty() else ["--quiet"]
+        done = _git("clone", *progress, "--no-recurse-submodules", "--", url, str(fresh))
+        if done.returncode:
+            raise TapError(f"git could not clone {url}\nIts own words are above.")
+        if not (fresh / "capabilities").is_dir():
+            raise TapError(
+                f"{url} is no tap: it has no folder `capabilities`\nNothing of it was kept."
+            )
+        fresh.rename(folder)
+
+
+def update(folder: Path) -> tuple[str, str] | None:
+    """Bring a checkout up to date; return its revisions before and after, None without git.
+
+    Raises:
+        TapError: git could not; the checkout is as it was.
+    """
+    if not (folder / ".git").exists():
+        return None
+    before = _revision(folder)
+    progress = ["--progress"] if sys.stderr.isatty() else ["--quiet"]
+    pull = ("pull", *progress, "--ff-only", "--no-recurse-submodules")
+    if _git("-C", str(folder), *pull).returncode:
+        raise TapError(
+            f"git could not update {folder}\nIts own words are above; `git -C {folder} status`"
+            " says whether it was changed by hand."
+        )
+    return before, _revision(folder)
+
+
+def _revision(folder: Path) -> str:
+    done = subprocess.run(
+        [_program(), "-C", str(folder), "rev-parse", "--short", "HEAD"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "nothing"
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    environment = dict(os.environ)
+    if not sys.stdin.isatty():
+        # Nobody is there to type a password: fail instead of waiting for one.
+        environment["GIT_TERMINAL_PROMPT"] = "0"
+    return subprocess.run(
+        [_program(), *_SAFE, *arguments],
+        env=environment,
+        stdin=None if sys.stdin.isatty() else subprocess.DEVNULL,
+        # What git says is progress and complaint; standard output is capd's.
+        stdout=2,
+        check=False,
+    )
+
+
+def _program() -> str:
+    program = shutil.which("git")
+    if program is None:
+        raise TapError("git is not on the PATH\nInstall it, or add a tap by its path.")
+    return program

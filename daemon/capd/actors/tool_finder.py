@@ -1,0 +1,235 @@
+"""The finder: every tool that is known, found by words and by meaning, with no server running.
+
+    lists kept, catalog changed ──> index by words (at once) ──> vectors, in the background
+    a query before the vectors are there, or without the model, is answered by words alone
+
+It reads the tool lists that the supervisor keeps, for the servers that the catalog names, and
+embeds what it has not embedded before. A query's text is embedded and forgotten.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from capd.actors.tool_indexing import distinct, index_servers, index_session
+from capd.actors.tool_vectors import ToolVectors
+from capd.adapters import platform
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.tool_lists import ToolList, ToolLists
+from capd.core import search_answers
+from capd.core.identity import server_identity
+from capd.core.names import wire_name
+from capd.core.tool_filter import kept_tools
+from capd.core.tool_question import BadQuestionError, Selection, question
+from capd.core.tool_search import Bar, ToolIndex
+from capd.core.tool_text import Tool, tool
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.serving import serve
+from capd_protos import finder as messages
+from capd_protos import registry
+from capd_protos.codec import MsgpackCodec
+from capd_protos.supervisor import ToolListKept
+from capd_protos.types import (
+    ActorName,
+    CapabilitySpec,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    ToolDefinition,
+    WireName,
+)
+
+if TYPE_CHECKING:
+    from capd.core.tool_search import Vectors
+
+NAME = ActorName("finder")
+REGISTRY = ActorName("registry")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+HINTS: MsgpackCodec[ToolListKept | registry.CatalogChanged] = MsgpackCodec(
+    ToolListKept | registry.CatalogChanged
+)
+
+CATALOG_TIMEOUT = 10.0
+SETTLE = 0.2
+"""Seconds for which further changes are awaited: a start-up brings many lists at once."""
+
+log = structlog.get_logger(actor="finder")
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+
+class ToolFinder:
+    """Message in, tools out."""
+
+    def __init__(
+        self, bus: Bus, lists: ToolLists, environments: SessionEnvironments, cache_file: Path
+    ) -> None:
+        self._bus = bus
+        self._lists = lists
+        self._environments = environments
+        self._vectors = ToolVectors(bus, cache_file)
+        self._index = ToolIndex()
+        self._sources: dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]] = {}
+        self._unlisted: list[ServerName] = []
+        self._changed = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        self._changed.set()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            nursery.start_soon(self._follow)
+            nursery.start_soon(self._vectors.follow)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.FindTools():
+                return await self._find(request)
+            case messages.IndexServers():
+                return await self._index_servers(request)
+
+    # Search
+
+    async def _find(self, request: messages.FindTools) -> messages.Reply:
+        try:
+            asked = question(request.query, request.max_results)
+        except BadQuestionError as error:
+            return messages.FinderRefused(str(error))
+        barred = {name: Bar(bar.code, bar.reason) for name, bar in request.barred.items()}
+        if isinstance(asked, Selection):
+            selected = self._index.selected(asked.names, request.cap, barred)
+            hits = [self._hit(each) for each in selected.tools]
+            text = search_answers.unresolved(selected, self._searched())
+            return messages.ToolsFound(hits, text, len(self._index.tools), "selected")
+        vector: Vectors | None = None
+        if self._index.tools:
+            vector = await self._vectors.of_query(asked.words)
+        index = self._index
+        found = index.ranked(asked.words, asked.limit, vector, barred)
+        text = search_answers.withheld(found.withheld)
+        if not found.hits:
+            text = search_answers.missed(asked.words, found, self._searched())
+        elif found.is_lexical:
+            text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
+        return messages.ToolsFound(
+            [self._hit(hit.tool, hit.score) for hit in found.hits],
+            text,
+            len(index.tools),
+            "lexical" if found.is_lexical else "fused",
+        )
+
+    def _searched(self) -> search_answers.Searched:
+        return search_answers.searched(self._index, self._unlisted)
+
+    def _hit(self, found: Tool, score: float = 0.0) -> messages.ToolHit:
+        server, identity, definition = self._sources[found.wire_name]
+        return messages.ToolHit(
+            found.wire_name, found.name, server, identity, definition.json, score
+        )
+
+    # What there is
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(HINTS, "server.listed", "registry.changed") as hints:
+            async for _ in hints:
+                self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            await trio.sleep(SETTLE)
+            self._changed = trio.Event()
+            await contained("refresh", self._refresh, log=log)
+
+    async def _refresh(self) -> None:
+        """Index what the catalog's servers listed last."""
+        started_at = trio.current_time()
+        try:
+            capabilities = await self._capabilities()
+        except _UNANSWERED as error:
+            log.warning("catalog_not_read", reason=str(error))
+            self._changed.set()
+            return
+        servers = distinct(server for c in capabilities for server in c.servers)
+        lists = await self._lists.load_all(list(servers))
+        tools, self._sources = catalogued(capabilities, lists)
+        self._unlisted = sorted({s.name for i, s in servers.items() if i not in lists})
+        index = await trio.to_thread.run_sync(ToolIndex, tools)
+        platform.trim_memory()
+        self._index = index
+        self._bus.publish(messages.ToolsIndexed(len(index.tools), index.servers))
+        self._vectors.wanted(index)
+        log.info(
+            "tools_indexed",
+            tools=len(index.tools),
+            servers=len(lists),
+            unlisted=len(self._unlisted),
+            seconds=round(trio.current_time() - started_at, 3),
+        )
+
+    async def _capabilities(self) -> list[CapabilitySpec]:
+        listed = await self._bus.ask(
+            REGISTRY, registry.ListCapabilities(), REGISTRY_REPLIES, CATALOG_TIMEOUT
+        )
+        assert isinstance(listed, registry.CapabilitiesListed)
+        found: list[CapabilitySpec] = []
+        for entry in listed.capabilities:
+            if not entry.is_routable:
+                continue
+            request = registry.ResolveCapability(f"{entry.tap}/{entry.name}")
+            reply = await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, CATALOG_TIMEOUT)
+            if isinstance(reply, registry.CapabilityResolved):
+                found.append(reply.capability)
+        return found
+
+    # capd index
+
+    async def _index_servers(self, request: messages.IndexServers) -> messages.ServersIndexed:
+        capabilities = await self._capabilities()
+        servers = distinct(server for c in capabilities for server in c.servers)
+        session = index_session()
+        self._environments.put(session, self._environments.values(request.session))
+        try:
+            indexed = await index_servers(self._bus, servers, session, request.project)
+        finally:
+            self._environments.drop(session)
+        return messages.ServersIndexed(indexed)
+
+
+def catalogued(
+    capabilities: Sequence[CapabilitySpec], lists: dict[ServerIdentity, ToolList]
+) -> tuple[list[Tool], dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]]]:
+    """Return every tool that a capability can grant, once, and where each is from."""
+    granting: dict[tuple[ServerIdentity, str], list[str]] = {}
+    found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}
+    for capability in capabilities:
+        for server, definition in _offered(capability, lists):
+            key = (server_identity(server), definition.name)
+            found.setdefault(key, (server, definition))
+            granting.setdefault(key, []).append(capability.id.name)
+    tools: list[Tool] = []
+    sources: dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]] = {}
+    for (identity, name), (server, definition) in found.items():
+        wire = wire_name(server.name, identity, definition.name, sources)
+        sources[wire] = (server.name, identity, definition)
+        tools.append(tool(definition, server.name, wire, granting[identity, name]))
+    return tools, sources
+
+
+def _offered(
+    capability: CapabilitySpec, lists: dict[ServerIdentity, ToolList]
+) -> Iterable[tuple[ServerSpec, ToolDefinition]]:
+    for server in capability.servers:
+        listed = lists.get(server_identity(server))
+        if listed is None:
+            continue
+        names = [definition.name for definition in listed.tools]
+        kept = set(kept_tools(server.name, names, server.tools, capability.allowed_tools))
+        yield from ((server, each) for each in listed.tools if each.name in kept)

@@ -1,0 +1,99 @@
+"""Asks every server of the catalog once for its tools: what `capd index` does.
+
+A few at a time, each within a deadline, and each is ended as soon as it has answered, unless
+somebody else holds it. One's trouble is its own line in the result. The lists themselves are kept
+by the supervisor, as after any other start.
+"""
+
+from collections.abc import Iterable
+from itertools import count
+
+import trio
+
+from capd.core.identity import server_identity
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import supervisor
+from capd_protos.codec import MsgpackCodec
+from capd_protos.finder import ServerIndexed
+from capd_protos.types import ActorName, ServerIdentity, ServerSpec, SessionKey
+
+SUPERVISOR = ActorName("supervisor")
+REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
+
+AT_ONCE = 4
+START_TIMEOUT = 75.0
+"""A server has 60 s to be ready; a package runner may fetch it first."""
+RELEASE_TIMEOUT = 5.0
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+_RUNS = count(1)
+
+
+def index_session() -> SessionKey:
+    """Return a key for one run, which no client can have."""
+    return SessionKey(f"capd/index/{next(_RUNS)}")
+
+
+def distinct(servers: Iterable[ServerSpec]) -> dict[ServerIdentity, ServerSpec]:
+    """Return each server once that a list can be asked of."""
+    asked: dict[ServerIdentity, ServerSpec] = {}
+    for server in servers:
+        if server.transport != "builtin":
+            asked.setdefault(server_identity(server), server)
+    return asked
+
+
+async def index_servers(
+    bus: Bus, servers: dict[ServerIdentity, ServerSpec], session: SessionKey, project: str
+) -> list[ServerIndexed]:
+    """Ask each of `servers` as `session`, which holds none of them afterwards."""
+    limiter = trio.CapacityLimiter(AT_ONCE)
+    results: list[ServerIndexed] = []
+
+    async def one(identity: ServerIdentity, server: ServerSpec) -> None:
+        async with limiter:
+            started_at = trio.current_time()
+            tools, error = await _listed(bus, server, session, project)
+            seconds = round(trio.current_time() - started_at, 3)
+            done = len(results) + 1
+            result = ServerIndexed(server.name, identity, tools, seconds, error, done, len(servers))
+            results.append(result)
+            bus.publish(result)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for identity, server in servers.items():
+                nursery.start_soon(one, identity, server)
+    finally:
+        # Whatever ended this: what was started for it must not stay.
+        with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
+            await _told(bus, supervisor.ReleaseSession(session))
+    return sorted(results, key=lambda result: (result.name, result.identity))
+
+
+async def _listed(
+    bus: Bus, server: ServerSpec, session: SessionKey, project: str
+) -> tuple[int, str]:
+    """Return how many tools a server lists, or why it lists none."""
+    request = supervisor.AcquireServer(session, server, project)
+    try:
+        reply = await bus.ask(SUPERVISOR, request, REPLIES, START_TIMEOUT)
+    except AskTimeoutError:
+        return 0, f"it was not ready within {START_TIMEOUT:g} s"
+    except (PeerUnreachableError, AskFailedError) as error:
+        return 0, str(error)
+    if isinstance(reply, supervisor.ServerReady):
+        await _told(bus, supervisor.ReleaseServer(session, reply.instance, at_once=True))
+        return len(reply.tools), ""
+    assert isinstance(reply, supervisor.ServerRefused)
+    said = f" (last on stderr: {reply.stderr[-1]})" if reply.stderr else ""
+    return 0, f"{reply.message}{said}"
+
+
+async def _told(bus: Bus, request: supervisor.ReleaseServer | supervisor.ReleaseSession) -> None:
+    try:
+        await bus.ask(SUPERVISOR, request, REPLIES, RELEASE_TIMEOUT)
+    except _UNANSWERED:
+        # The supervisor is restarting, and its instances are gone with it.
+        return

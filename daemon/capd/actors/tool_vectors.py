@@ -1,0 +1,150 @@
+"""The finder's vectors: every tool's, made in the background, and a query's, if it can be had.
+
+Batches are small, because a user's message waits behind the one that is in the model. Vectors are
+kept on disk by text hash, so that a restart embeds nothing again.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from capd.adapters.model.minilm import MODEL
+from capd.adapters.model.vector_cache import VectorCache
+from capd.core.errors import CapdError
+from capd.core.tool_search import ToolIndex
+from capd.core.tool_text import texts
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import embedder
+from capd_protos.codec import MsgpackCodec
+from capd_protos.finder import ToolsIndexed
+from capd_protos.types import ActorName
+
+if TYPE_CHECKING:
+    from capd.core.tool_search import Vectors
+
+EMBEDDER = ActorName("embedder")
+REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
+
+QUERY_TIMEOUT = 0.5
+WARM_UP_TIMEOUT = 20.0
+BATCH = 4
+BATCH_TIMEOUT = 60.0
+SAVED_TOGETHER = 512
+"""The file is written whole: 15 MB for ten thousand tools."""
+TRY_AGAIN = 5.0
+
+log = structlog.get_logger(actor="finder")
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+
+class NoVectorsError(CapdError):
+    """The model cannot be had."""
+
+
+class ToolVectors:
+    """Vectors for one index at a time: the last that was wanted."""
+
+    def __init__(self, bus: Bus, cache_file: Path) -> None:
+        self._bus = bus
+        self._cache_file = cache_file
+        self._cache: VectorCache | None = None
+        self._index = ToolIndex()
+        self._need = trio.Event()
+        self._is_asked = False
+        """Whether a query came that the model could not be had for."""
+
+    def wanted(self, index: ToolIndex) -> None:
+        """Bring the vectors of `index` in."""
+        self._index = index
+        if index.tools:
+            self._need.set()
+
+    async def of_query(self, text: str) -> "Vectors | None":
+        """Return the unit vector of a query; None where the model has none at once."""
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
+
+        request = embedder.EmbedTexts([text])
+        try:
+            reply = await self._bus.ask(EMBEDDER, request, REPLIES, QUERY_TIMEOUT)
+        except _UNANSWERED:
+            reply = None
+        if isinstance(reply, embedder.TextsEmbedded):
+            return np.frombuffer(reply.vectors, dtype="<f4")
+        # It may be gone because it was idle: a later query finds it.
+        self._is_asked = True
+        self._need.set()
+        return None
+
+    async def follow(self) -> None:
+        """Bring vectors in whenever an index wants them, until cancelled."""
+        while True:
+            await self._need.wait()
+            self._need = trio.Event()
+            await contained("tool vectors", self._bring_in, log=log)
+
+    async def _bring_in(self) -> None:
+        index = self._index
+        is_asked, self._is_asked = self._is_asked, False
+        try:
+            if is_asked:
+                await self._warm_up()
+            if not index.has_vectors:
+                await self._embed(index)
+        except (*_UNANSWERED, NoVectorsError) as error:
+            log.info("tool_vectors_not_ready", reason=str(error))
+            await trio.sleep(TRY_AGAIN)
+            if index is self._index and not isinstance(error, NoVectorsError):
+                self._need.set()
+
+    async def _warm_up(self) -> None:
+        self._bus.publish(embedder.EmbedderNeeded())
+        reply = await self._bus.ask(EMBEDDER, embedder.WarmUp(), REPLIES, WARM_UP_TIMEOUT)
+        if not isinstance(reply, embedder.EmbedderDescribed) or reply.state != "ready":
+            raise NoVectorsError(getattr(reply, "reason", "") or "the model is not ready")
+
+    async def _embed(self, index: ToolIndex) -> None:
+        cache = self._cache
+        if cache is None:
+            cache = self._cache = await trio.to_thread.run_sync(
+                VectorCache, self._cache_file, MODEL.key, MODEL.dimensions
+            )
+        wanted = texts(index.tools)
+        known = cache.get(wanted)
+        missing = list(dict.fromkeys(text for text in wanted if text not in known))
+        if missing:
+            # Otherwise nobody needs the model before the first query.
+            await self._warm_up()
+        for at in range(0, len(missing), SAVED_TOGETHER):
+            fresh: dict[str, Vectors] = {}
+            together = missing[at : at + SAVED_TOGETHER]
+            for within in range(0, len(together), BATCH):
+                if index is not self._index:
+                    break
+                fresh.update(await self._batch(together[within : within + BATCH]))
+            await trio.to_thread.run_sync(cache.put, fresh)
+            if index is not self._index:
+                return
+        index.take_vectors(await trio.to_thread.run_sync(_stacked, wanted, cache))
+        self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
+        log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
+
+    async def _batch(self, batch: list[str]) -> "dict[str, Vectors]":
+        import numpy as np  # noqa: PLC0415 - as above
+
+        reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts(batch), REPLIES, BATCH_TIMEOUT)
+        if not isinstance(reply, embedder.TextsEmbedded):
+            raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
+        rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(batch), reply.dimensions)
+        return dict(zip(batch, rows, strict=True))
+
+
+def _stacked(wanted: list[str], cache: VectorCache) -> "Vectors":
+    import numpy as np  # noqa: PLC0415 - as above
+
+    known = cache.get(wanted)
+    return np.stack([known[text] for text in wanted])

@@ -1,0 +1,76 @@
+"""Overlays on disk: where they are, and their texts. Nothing here is a rule.
+
+The user's come first, those of taps.toml before the folder `overlays` beside it; the shipped
+ones follow. What cannot be read is a finding: an overlay is never a reason to be without taps.
+"""
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+import capd
+from capd.adapters.tap_files import file_name, file_text
+from capd.core.overlays import OVERLAY_FILE, Overlay, read_overlay
+from capd_protos.types import Finding
+
+
+class _OverlayEntry(msgspec.Struct):
+    path: str
+
+
+class _OverlayList(msgspec.Struct):
+    overlays: list[_OverlayEntry] = []
+    shipped_overlays: bool = True
+
+
+def shipped_overlays() -> Path:
+    """Return the folder of overlays that come with capd, in the wheel or in the checkout."""
+    package = Path(capd.__file__).parent
+    installed = package / "overlays"
+    return installed if installed.is_dir() else package.parents[1] / "taps/overlays"
+
+
+def read_overlays(list_file: Path) -> list[Overlay]:
+    """Return all overlays, in the order in which their descriptions count."""
+    try:
+        listed = msgspec.convert(tomllib.loads(list_file.read_text(encoding="utf-8")), _OverlayList)
+        wrong = ""
+    except FileNotFoundError:
+        listed, wrong = _OverlayList(), ""
+    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
+        listed, wrong = _OverlayList(), str(error)
+    # A path in a list is beside the list.
+    folders = [list_file.parent / Path(entry.path).expanduser() for entry in listed.overlays]
+    folders += _folders_in(list_file.parent / "overlays")
+    if listed.shipped_overlays:
+        folders += _folders_in(shipped_overlays())
+    overlays = [read_overlay_folder(folder) for folder in folders]
+    if wrong:
+        overlays.insert(0, _unusable(str(list_file), f"its overlays are not used: {wrong}"))
+    return overlays
+
+
+def _folders_in(root: Path) -> list[Path]:
+    try:
+        return sorted(folder for folder in root.iterdir() if folder.is_dir())
+    except OSError:
+        return []
+
+
+def read_overlay_folder(folder: Path) -> Overlay:
+    """Return the overlay in `folder`, or one that only says why there is none."""
+    texts: dict[str, str] = {}
+    try:
+        for file in [folder / OVERLAY_FILE, *sorted((folder / "capabilities").glob("*.toml"))]:
+            # Neither a folder nor a pipe, which would be waited for without end.
+            if file.is_file():
+                texts[file_name(file.relative_to(folder))] = file_text(file)
+    except OSError as error:
+        return _unusable(str(folder), str(error))
+    return read_overlay(file_name(folder), texts)
+
+
+def _unusable(path: str, reason: str) -> Overlay:
+    return Overlay(path, None, 0, (), (Finding(path, 0, reason),))

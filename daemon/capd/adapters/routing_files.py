@@ -1,0 +1,45 @@
+"""The two files of routing that come with capd: its profile, and messages that want nothing.
+
+`capd eval --tune` writes the profile; the messages are the background that evidence is told
+against (`core.evidence`). Both are read once, whole, and never written by the daemon.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from capd.core.errors import CapdError
+from capd.core.routing import RoutingProfile
+
+_MODEL_FOLDER = Path(__file__).with_name("model")
+PROFILE_FILE = _MODEL_FOLDER / "routing_profile.json"
+BACKGROUND_FILE = _MODEL_FOLDER / "background_messages.txt"
+
+
+class ProfileUnreadableError(CapdError):
+    """A profile cannot be read; the text says which and why."""
+
+
+def read_profile(file: Path = PROFILE_FILE) -> RoutingProfile:
+    """Return the profile in `file`.
+
+    Raises:
+        ProfileUnreadableError: it is not there or not a profile.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=RoutingProfile)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ProfileUnreadableError(f"routing profile {file}: {error}") from None
+
+
+def profile_text(profile: RoutingProfile) -> bytes:
+    """Return a profile as its file holds it."""
+    return msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n"
+
+
+@cache
+def background_messages() -> tuple[str, ...]:
+    """Return messages of which no capability is wanted, one a line of the file."""
+    lines = BACKGROUND_FILE.read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if line.strip())

@@ -1,0 +1,58 @@
+"""Whether a package runner is told one version: without one, each start may run other code."""
+
+import re
+import shlex
+
+from capd_protos.types import ServerSpec
+
+_RUNNERS = frozenset({"npx", "bunx", "uvx"})
+_SHELLS = frozenset({"sh", "bash"})
+_NPM_PACKAGE = frozenset({"-p", "--package"})
+_PYPI_PACKAGE = frozenset({"--from"})
+_PYPI_VALUES = frozenset({"--with", "--with-requirements", "--python", "-p", "--index", "-i"})
+_NPM_PINNED = re.compile(r".+@v?\d+\.\d+\.\d+[\w.+-]*")
+_PYPI_PINNED = re.compile(r"[^=<>~!@]+(==\d[\w.!+-]*|@\d[\w.!+-]*)")
+_PLAIN = re.compile(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
+
+
+def unpinned_package(server: ServerSpec) -> str | None:
+    """Return the package that `server` runs in whatever version there is, if it does."""
+    words = _runner_words(server)
+    if not words:
+        return None
+    runner, *rest = words
+    package = _package(rest, is_npm=runner != "uvx")
+    # A path, an address or a placeholder is not a name that a registry could answer anew.
+    if package is None or not _PLAIN.fullmatch(package) or "://" in package:
+        return None
+    pinned = _PYPI_PINNED if runner == "uvx" else _NPM_PINNED
+    return None if pinned.fullmatch(package) else package
+
+
+def _runner_words(server: ServerSpec) -> list[str]:
+    words = [server.command, *server.args]
+    if server.command in _SHELLS and server.args[:1] == ("-c",) and len(server.args) > 1:
+        try:
+            words = shlex.split(server.args[1], comments=True)
+        except ValueError:
+            return []
+    at = next((n for n, word in enumerate(words) if word.rpartition("/")[2] in _RUNNERS), None)
+    is_first = server.command not in _SHELLS
+    if at is None or (is_first and at > 0):
+        return []
+    return [words[at].rpartition("/")[2], *words[at + 1 :]]
+
+
+def _package(words: list[str], *, is_npm: bool) -> str | None:
+    named = _NPM_PACKAGE if is_npm else _PYPI_PACKAGE
+    skipped = frozenset[str]() if is_npm else _PYPI_VALUES
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option in named:
+            return value if equals else next(rest, None)
+        if word in skipped:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word
+    return None

@@ -1,0 +1,70 @@
+"""The TOML texts of one folder, and what is found wrong in them.
+
+Whoever reads a folder keeps what is good; each thing left out becomes a finding with its file,
+its line where that can be told, and the reason (10-catalog).
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from capd_protos.types import Finding
+
+_AT_LINE = re.compile(r"at line (\d+)")
+
+
+class TomlFolder:
+    """Texts by file name, read one by one, with findings along the way."""
+
+    def __init__(self, path: str, texts: Mapping[str, str]) -> None:
+        """Take the texts of the folder that a person knows as `path`."""
+        self.path = path
+        self.texts = texts
+        self.findings: list[Finding] = []
+
+    def add(self, file: str, reason: str, *, near: str = "", severity: str = "error") -> None:
+        """Report `reason` at the first line of `file` that holds `near`."""
+        line = _line_of(self.texts.get(file, ""), near) if near else 0
+        self.findings.append(Finding(f"{self.path}/{file}", line, reason, severity))
+
+    def parsed(self, file: str) -> dict[str, Any] | None:
+        """Return the tables of `file`, or None with a finding."""
+        try:
+            return tomllib.loads(self.texts[file])
+        # tomllib lets out more than its own error: a plain ValueError for an integer of 5000
+        # digits, and a RecursionError for 5000 brackets.
+        except (ValueError, RecursionError) as error:
+            what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            at = _AT_LINE.search(what)
+            line = int(at[1]) if at else 0
+            self.findings.append(Finding(f"{self.path}/{file}", line, f"{file}: {what}"))
+            return None
+
+    def phrases(self, body: Mapping[str, Any], file: str) -> tuple[str, ...]:
+        """Return the usable ones of `triggers`, each once."""
+        raw = body.get("triggers", [])
+        if not isinstance(raw, list):
+            self.add(file, "`triggers` is not a list", near="triggers")
+            return ()
+        kept: dict[str, None] = {}
+        for entry in raw:
+            if isinstance(entry, str) and entry.strip():
+                kept.setdefault(entry.strip())
+            else:
+                reason = f"trigger {entry!r} is blank or not text: left out"
+                self.add(file, reason, near=f"{entry!r}".replace("'", '"'))
+        return tuple(kept)
+
+    def strings(self, value: Any, file: str, key: str) -> tuple[str, ...]:
+        """Return the texts of a list, without what is not text."""
+        if not isinstance(value, list):
+            self.add(file, f"`{key}` is not a list of texts", near=key)
+            return ()
+        if not all(isinstance(entry, str) for entry in value):
+            self.add(file, f"`{key}` holds what is not text: that is left out", near=key)
+        return tuple(entry for entry in value if isinstance(entry, str))
+
+
+def _line_of(text: str, needle: str) -> int:
+    return next((n for n, line in enumerate(text.splitlines(), 1) if needle in line), 0)

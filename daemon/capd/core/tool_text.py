@@ -1,0 +1,118 @@
+"""What a tool says of itself, as text that can be searched.
+
+A definition is a server's own words: it may be long, odd or hostile. So every part is cut to a
+bound, a part of another type than MCP's is left out, and a name is only ever words among words.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from capd_protos.types import ServerName, ToolDefinition, ToolName, WireName
+
+MOST_CHARACTERS = 2000
+"""Of a description; the model reads 256 tokens, which are about 1,200 characters of prose."""
+MOST_ARGUMENTS = 64
+
+_BOUNDARY = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_FOLDED = str.maketrans("", "", "-_")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool, as search knows it."""
+
+    wire_name: WireName
+    name: ToolName
+    server: ServerName | str
+    title: str = ""
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    """Names of the capabilities that grant it."""
+
+    @property
+    def text(self) -> str:
+        """Return the sentence that stands for it among the vectors."""
+        named = " ".join(part for part in (spelled(self.server), spelled(self.name)) if part)
+        title = "" if folded(self.title) == folded(named.replace(" ", "")) else self.title.strip()
+        head = f"{named} ({title})" if title else named
+        return f"{head}: {self.description}" if self.description else head
+
+    @property
+    def words(self) -> str:
+        """Return all that its words are looked up in; each name counts once."""
+        return " ".join(
+            (
+                self.server,
+                self.name,
+                self.title,
+                self.description,
+                *self.arguments,
+                *self.capabilities,
+            )
+        )
+
+
+def tool(
+    definition: ToolDefinition,
+    server: ServerName,
+    wire_name: WireName,
+    capabilities: Iterable[str] = (),
+) -> Tool:
+    """Return what can be searched of a definition, its name alone where the rest is unreadable."""
+    try:
+        read = msgspec.json.decode(definition.json)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        read = {}
+    return described(read, definition.name, server, wire_name, capabilities)
+
+
+def described(
+    read: Any, name: ToolName, server: str, wire_name: WireName, capabilities: Iterable[str] = ()
+) -> Tool:
+    """Return what can be searched of a definition that was read already."""
+    fields = read if isinstance(read, dict) else {}
+    annotations = fields.get("annotations")
+    title = _text(fields.get("title"))
+    if not title and isinstance(annotations, dict):
+        title = _text(annotations.get("title"))
+    schema = fields.get("inputSchema", fields.get("parameters"))
+    return Tool(
+        wire_name,
+        name,
+        server,
+        title,
+        _text(fields.get("description")),
+        _argument_names(schema),
+        tuple(capabilities),
+    )
+
+
+def spelled(name: str) -> str:
+    """Return a name as a person would write it: `getHTTPStatus` is `get http status`."""
+    return " ".join(_BOUNDARY.sub(" ", name).lower().split())
+
+
+def folded(name: str) -> str:
+    """Return a name without what people get wrong in it: case, hyphens and underscores."""
+    return unicodedata.normalize("NFKC", name).casefold().translate(_FOLDED)
+
+
+def texts(tools: Sequence[Tool]) -> list[str]:
+    """Return what is embedded, one text a tool, in their order."""
+    return [tool.text for tool in tools]
+
+
+def _text(value: Any) -> str:
+    return " ".join(value[:MOST_CHARACTERS].split()) if isinstance(value, str) else ""
+
+
+def _argument_names(schema: Any) -> tuple[str, ...]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    names = properties if isinstance(properties, dict) else {}
+    return tuple(_text(name) for name in list(names)[:MOST_ARGUMENTS])

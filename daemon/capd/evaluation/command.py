@@ -1,0 +1,151 @@
+"""`python -m capd eval ...`: which data, which scorer, and how the figures are shown."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from capd.adapters.routing_files import profile_text, read_profile
+from capd.core import routing
+from capd.core.errors import CapdError
+from capd.core.routing import RoutingProfile
+from capd.core.scorers import SCORERS
+from capd.evaluation import datasets, route, search, tune
+from capd.evaluation.datasets import PARTS, BadDataError, Selection
+from capd.evaluation.vectors import Vectorizer
+from capd_protos.types import CapabilitySpec
+
+FAILED = 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one evaluation and return the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.what is None and not options.tune:
+        _parser().error("say route, search or --tune")
+    try:
+        if options.tune:
+            text = _tuned(options)
+        elif options.what == "search":
+            text = _searched(options)
+        else:
+            text = _routed(options)
+    except CapdError as error:
+        sys.stderr.write(f"capd: {error}\n")
+        return FAILED
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="capd eval", description=__doc__)
+    parser.add_argument("--tune", action="store_true", help="fit a routing profile and write it")
+    parser.add_argument("--sets", type=Path, help="with --tune: the list of sets (TOML)")
+    parser.add_argument("--root", type=Path, help="with --tune: what its paths are relative to")
+    parser.add_argument("--out", type=Path, help="with --tune: the profile's file")
+    _common(parser)
+    kinds = parser.add_subparsers(dest="what")
+    one = kinds.add_parser("route", help="how well messages are routed")
+    one.add_argument("--tap", type=Path, help="the folder of a tap")
+    one.add_argument("--overlays", type=Path, action="append", default=[], help="of the tap")
+    one.add_argument("--catalogue", type=Path, help="{name, triggers, description} lines instead")
+    one.add_argument("--triggers-from", type=Path, action="append", default=[])
+    one.add_argument("--catalogue-set", default="", help="only lines of this `set`")
+    one.add_argument("--data", type=Path, action="append", required=True)
+    one.add_argument("--set", default="", help="only rows of this `set`")
+    one.add_argument("--split", default="", help="only rows of this `split`")
+    one.add_argument("--part", choices=PARTS, default="all", help="side of the development split")
+    one.add_argument("--drop-src-trigger", action="store_true")
+    one.add_argument("--skip-unknown-labels", action="store_true")
+    one.add_argument(
+        "--skip-near-copies",
+        type=float,
+        metavar="COSINE",
+        help="leave out rows that are this close to a trigger of the catalogue",
+    )
+    one.add_argument("--scorer", choices=(*SCORERS, "published"), default="")
+    one.add_argument("--profile", type=Path, help="in place of the one that comes with capd")
+    one.add_argument("--no-latency", action="store_true", help="leave out the timing")
+    _common(one)
+    two = kinds.add_parser("search", help="how well tools are found")
+    two.add_argument("--tools", type=Path, required=True)
+    two.add_argument("--queries", type=Path, required=True)
+    two.add_argument("--split", default="")
+    two.add_argument("--part", choices=PARTS, default="all")
+    two.add_argument("--skip-unknown-labels", action="store_true")
+    two.add_argument("--lexical", action="store_true", help="without the model")
+    _common(two)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    parser.add_argument("--vectors", type=Path, help="a file that keeps vectors between runs")
+
+
+def _routed(options: argparse.Namespace) -> str:
+    capabilities = _capabilities(options)
+    rows = Selection(options.split, options.set, options.part).rows(options.data)
+    kept = route.known_rows(rows, capabilities, skip_unknown=options.skip_unknown_labels)
+    if not kept:
+        raise BadDataError("no row is left to be judged")
+    profile = _profile(options)
+    vectorizer = Vectorizer(options.vectors)
+    vectorizer.of(routing.compared_part(row.text) for row in kept)
+    if options.skip_near_copies is not None:
+        kept = route.without_near_copies(kept, capabilities, vectorizer, options.skip_near_copies)
+    router = route.Router(capabilities, profile, vectorizer)
+    judged = [
+        route.Judged(row, router.decided(row, drop_src_trigger=options.drop_src_trigger))
+        for row in kept
+    ]
+    latency = None if options.no_latency else router.timed(kept[: route.TIMED])
+    result = route.report(judged, profile.scorer, len(capabilities), len(rows) - len(kept), latency)
+    if options.as_json:
+        return msgspec.json.encode(result).decode()
+    return route.table(result)
+
+
+def _capabilities(options: argparse.Namespace) -> tuple[CapabilitySpec, ...]:
+    if (options.tap is None) == (options.catalogue is None and not options.triggers_from):
+        raise BadDataError("say either --tap, or --catalogue and --triggers-from")
+    if options.tap is not None:
+        return datasets.tap(options.tap, options.overlays)
+    return datasets.catalogue(options.catalogue, options.triggers_from, options.catalogue_set)
+
+
+def _profile(options: argparse.Namespace) -> RoutingProfile:
+    if options.scorer == "published":
+        return routing.PUBLISHED
+    if options.scorer == "trigger_mean":
+        return routing.MINILM_INT8
+    return read_profile(options.profile) if options.profile else read_profile()
+
+
+def _searched(options: argparse.Namespace) -> str:
+    vectorizer = Vectorizer(options.vectors)
+    result = search.evaluate(
+        search.read_tools(options.tools),
+        search.read_queries(options.queries, options.part, options.split),
+        None if options.lexical else vectorizer.stacked,
+        skip_unknown_labels=options.skip_unknown_labels,
+    )
+    return msgspec.json.encode(result).decode() if options.as_json else search.table(result)
+
+
+def _tuned(options: argparse.Namespace) -> str:
+    if options.sets is None or options.root is None or options.out is None:
+        raise BadDataError("--tune needs --sets, --root and --out")
+    vectorizer = Vectorizer(options.vectors)
+    sets = [
+        tune.prepared(spec, options.root, options.sets.parent, vectorizer)
+        for spec in tune.read_list(options.sets)
+    ]
+    result = tune.tuned(sets)
+    try:
+        options.out.write_bytes(profile_text(result.profile))
+    except OSError as error:
+        raise BadDataError(f"{options.out}: {error.strerror}") from None
+    return msgspec.json.encode(result).decode() if options.as_json else tune.table(result)

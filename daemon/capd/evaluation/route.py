@@ -1,0 +1,261 @@
+"""How well messages are routed: `capd eval route`, by the code that the daemon decides with.
+
+    correct            of messages that want something: a right capability is activated
+    wrong              of those: another one is
+    abstention         of those: nothing is, suggestions included
+    found              of those: a right one is activated or among the suggested
+    recall@1, 3, 5     of those: a right one is among the best k
+    false_activation   of messages that want nothing: something is activated
+    false_suggestion   of those: something is suggested
+
+Intervals are 95 %, from resampled rows with a fixed seed: equal data give equal figures.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from capd.adapters.routing_files import background_messages
+from capd.core import routing
+from capd.core.routing import RoutingProfile
+from capd.core.scorers import Scorer, scorer, texts_of
+from capd.evaluation.datasets import BadDataError, Row
+from capd.evaluation.vectors import Vectorizer
+from capd_protos.types import CapabilitySpec, Decision
+
+if TYPE_CHECKING:
+    from capd.evaluation.vectors import Vectors
+
+SEED = 5
+RESAMPLES = 1000
+RECALLS = (1, 3, 5)
+TIMED = 300
+
+WANTED = ("correct", "wrong", "abstention", "found", *(f"recall@{k}" for k in RECALLS))
+UNWANTED = ("false_activation", "false_suggestion")
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """A share of rows, and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Milliseconds from message to decision, embedding included."""
+
+    p50: float
+    p99: float
+    messages: int
+
+
+class RouteReport(msgspec.Struct, frozen=True):
+    """What one evaluation came to."""
+
+    scorer: str
+    capabilities: int
+    wanted: int
+    unwanted: int
+    skipped: int
+    """Rows whose label is not in the catalogue."""
+    measures: dict[str, Measure]
+    kinds: dict[str, dict[str, float]]
+    latency: Latency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One row with the decision on it."""
+
+    row: Row
+    decision: Decision
+
+    def values(self) -> dict[str, bool]:
+        """Return which measures the row counts for; their names depend on what is wanted."""
+        right, decision = self.row.right, self.decision
+        is_on = decision.outcome == "activate"
+        if not right:
+            return {
+                "false_activation": is_on,
+                "false_suggestion": decision.outcome == "suggest",
+            }
+        is_right = is_on and decision.id is not None and decision.id.name in right
+        best = [score.id.name for score in decision.top]
+        return {
+            "correct": is_right,
+            "wrong": is_on and not is_right,
+            "abstention": not is_on,
+            "found": is_right or any(id_.name in right for id_ in decision.suggested),
+            **{f"recall@{k}": any(name in right for name in best[:k]) for k in RECALLS},
+        }
+
+
+class Router:
+    """The daemon's decision over one catalogue, without the daemon."""
+
+    def __init__(
+        self,
+        capabilities: Sequence[CapabilitySpec],
+        profile: RoutingProfile,
+        vectorizer: Vectorizer,
+    ) -> None:
+        self._capabilities = capabilities
+        self._profile = profile
+        self._vectorizer = vectorizer
+        self._scorer = self._scorer_of(capabilities)
+        self._among = frozenset(each.id for each in capabilities)
+        self._without: dict[tuple[str, str], Scorer] = {}
+
+    def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
+        """Return the decision on a row, without the trigger that it was made from if so asked."""
+        cleaned = routing.before_model(row.text, is_enabled=True)
+        if isinstance(cleaned, Decision):
+            return cleaned
+        text = routing.compared_part(cleaned)
+        vector = self._vectorizer.of([text])[text]
+        chosen = self._scorer
+        if drop_src_trigger and row.label is not None and row.src_trigger is not None:
+            chosen = self._without_trigger(row.label, row.src_trigger)
+        return self._decision(chosen, text, vector)
+
+    def timed(self, rows: Sequence[Row]) -> Latency | None:
+        """Return how long decisions on `rows` take, embedding each text afresh."""
+        model, taken = self._vectorizer.model, []
+        for row in rows:
+            started = time.perf_counter()
+            cleaned = routing.before_model(row.text, is_enabled=True)
+            if not isinstance(cleaned, Decision):
+                text = routing.compared_part(cleaned)
+                self._decision(self._scorer, text, model.embed([text])[0])
+            taken.append((time.perf_counter() - started) * 1000)
+        if not taken:
+            return None
+        p50, p99 = np.percentile(taken, [50, 99])
+        return Latency(round(float(p50), 2), round(float(p99), 2), len(taken))
+
+    def _decision(self, chosen: Scorer, text: str, vector: "Vectors") -> Decision:
+        return routing.decide(chosen.ranked(text, vector, self._among), (), self._profile)
+
+    def _scorer_of(self, capabilities: Sequence[CapabilitySpec]) -> Scorer:
+        background = background_messages()
+        texts = [text for each in capabilities for text in texts_of(each)]
+        vectors = self._vectorizer.of([*texts, *background])
+        stacked = np.stack([vectors[text] for text in background])
+        return scorer(self._profile, capabilities, vectors, stacked)
+
+    def _without_trigger(self, label: str, trigger: str) -> Scorer:
+        key = (label, trigger)
+        if key not in self._without:
+            self._without[key] = self._scorer_of(
+                [
+                    msgspec.structs.replace(
+                        each,
+                        triggers=tuple(t for t in each.triggers if t != trigger),
+                        extra_triggers=tuple(t for t in each.extra_triggers if t != trigger),
+                    )
+                    if each.id.name == label
+                    else each
+                    for each in self._capabilities
+                ]
+            )
+        return self._without[key]
+
+
+def known_rows(
+    rows: Sequence[Row], capabilities: Iterable[CapabilitySpec], *, skip_unknown: bool
+) -> list[Row]:
+    """Return the rows whose label the catalogue has.
+
+    Raises:
+        BadDataError: a label is unknown, and is not to be skipped.
+    """
+    names = {each.id.name for each in capabilities}
+    kept = [row for row in rows if not row.right or row.right & names]
+    if len(kept) < len(rows) and not skip_unknown:
+        unknown = next(row.label for row in rows if row.right and not row.right & names)
+        raise BadDataError(
+            f"{len(rows) - len(kept)} rows have a label that the catalogue does not, such as "
+            f"{unknown!r}; --skip-unknown-labels leaves them out"
+        )
+    return kept
+
+
+def without_near_copies(
+    rows: Sequence[Row],
+    capabilities: Iterable[CapabilitySpec],
+    vectorizer: Vectorizer,
+    cosine: float,
+) -> list[Row]:
+    """Return the rows that no trigger comes as near as `cosine`: others show memory, not reach."""
+    phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
+    texts = [routing.compared_part(row.text) for row in rows]
+    vectors = vectorizer.of([*phrases, *texts])
+    triggers = np.stack([vectors[phrase] for phrase in phrases])
+    nearest = (np.stack([vectors[text] for text in texts]) @ triggers.T).max(axis=1)
+    return [row for row, near in zip(rows, nearest, strict=True) if near < cosine]
+
+
+def report(
+    judged: Sequence[Judged], name: str, capabilities: int, skipped: int, latency: Latency | None
+) -> RouteReport:
+    """Return the measures over all rows and per kind."""
+    values = [each.values() for each in judged]
+    wanted = sum(1 for each in judged if each.row.right)
+    kinds: dict[str, list[dict[str, bool]]] = {}
+    for each, value in zip(judged, values, strict=True):
+        if each.row.kind:
+            kinds.setdefault(each.row.kind, []).append(value)
+    return RouteReport(
+        scorer=name,
+        capabilities=capabilities,
+        wanted=wanted,
+        unwanted=len(judged) - wanted,
+        skipped=skipped,
+        measures={
+            measure: _measured([value[measure] for value in values if measure in value])
+            for measure in (*WANTED, *UNWANTED)
+            if any(measure in value for value in values)
+        },
+        kinds={kind: _means(rows) for kind, rows in sorted(kinds.items())},
+        latency=latency,
+    )
+
+
+def _means(rows: Sequence[Mapping[str, bool]]) -> dict[str, float]:
+    means = {
+        name: round(sum(row[name] for row in rows) / len(rows), 4)
+        for name in (*WANTED, *UNWANTED)
+        if name in rows[0]
+    }
+    return {"messages": float(len(rows)), **means}
+
+
+def _measured(values: Sequence[bool]) -> Measure:
+    numbers = np.array(values, np.float64)
+    picks = np.random.default_rng(SEED).integers(0, len(numbers), (RESAMPLES, len(numbers)))
+    low, high = np.percentile(numbers[picks].mean(axis=1), [2.5, 97.5])
+    return Measure(*(round(float(number), 4) for number in (numbers.mean(), low, high)))
+
+
+def table(result: RouteReport) -> str:
+    """Return a report as a person reads it."""
+    head = (
+        f"{result.scorer} over {result.capabilities} capabilities: {result.wanted} messages that "
+        f"want something, {result.unwanted} that do not, {result.skipped} skipped"
+    )
+    lines = [head]
+    for name, measure in result.measures.items():
+        lines.append(f"  {name:17} {measure.mean:.3f}  [{measure.low:.3f}, {measure.high:.3f}]")
+    for kind, values in result.kinds.items():
+        shown = "  ".join(f"{n} {v:.2f}" for n, v in values.items() if n != "messages")
+        lines.append(f"  {kind} ({values['messages']:.0f}): {shown}")
+    if result.latency is not None:
+        late = result.latency
+        lines.append(f"  decision p50 {late.p50} ms, p99 {late.p99} ms ({late.messages} messages)")
+    return "\n".join(lines)

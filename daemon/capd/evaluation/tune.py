@@ -1,0 +1,275 @@
+"""From labelled sets to a routing profile: `capd eval --tune`.
+
+A list of sets (TOML, `[[sets]]`) names catalogues and rows. Weights are fitted to all of them
+together; the thresholds are chosen on predictions for rows that the fit did not see. A row's fold
+is that of its label, so a capability is never tuned on what it is judged by, and of its text
+where nothing is wanted. Nothing here is random.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from capd.adapters.model.minilm import MODEL
+from capd.adapters.routing_files import background_messages
+from capd.core import routing
+from capd.core.calibration import PENALTY, TuningSet, fitted, named, probabilities
+from capd.core.evidence import EvidenceIndex
+from capd.core.routing import RoutingProfile
+from capd.core.scorers import described_all, texts_of
+from capd.evaluation import datasets
+from capd.evaluation.datasets import BadDataError, Part, Row, Selection
+from capd.evaluation.route import known_rows, without_near_copies
+from capd.evaluation.vectors import Vectorizer
+from capd_protos.types import CapabilitySpec, Decision
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Flags = npt.NDArray[np.bool_]
+    Numbers = npt.NDArray[np.float64]
+
+FOLDS = 5
+MOST_FALSE = 0.05
+"""Mean false activation over the sets that the threshold may cost."""
+MOST_LOST = 0.02
+"""Of messages for which a right one could be shown, what the bar of suggestions may cost."""
+SUGGEST_EACH = 0.02
+LOWEST_HIT = 0.01
+_GRID = tuple(round(0.2 + 0.01 * step, 2) for step in range(76))
+_SUGGEST_GRID = tuple(round(0.01 * step, 2) for step in range(60, 0, -1))
+
+
+class SetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One set of the list; paths are relative to its root, overlays to the list itself."""
+
+    name: str
+    data: tuple[str, ...]
+    tap: str = ""
+    overlays: tuple[str, ...] = ()
+    catalogue: str = ""
+    triggers_from: tuple[str, ...] = ()
+    split: str = ""
+    part: Part = "all"
+    importance: float = 1.0
+    skip_near_copies: float = float("inf")
+    """Cosine with a trigger from which a row says nothing of rows to come."""
+
+
+class _SetList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sets: tuple[SetSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A set with its evidence, and the fold of each row."""
+
+    spec: SetSpec
+    tuning: TuningSet
+    folds: "npt.NDArray[np.intp]"
+
+
+class TunedSet(msgspec.Struct, frozen=True):
+    """What the profile comes to on rows that the fit did not see."""
+
+    name: str
+    wanted: int
+    unwanted: int
+    measures: dict[str, float]
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """The profile, and how it was arrived at."""
+
+    profile: RoutingProfile
+    sets: tuple[TunedSet, ...]
+
+
+def read_list(file: Path) -> tuple[SetSpec, ...]:
+    """Return the sets of a list.
+
+    Raises:
+        BadDataError: it cannot be read.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), _SetList).sets
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise BadDataError(f"{file}: {error}") from None
+
+
+def prepared(spec: SetSpec, root: Path, beside: Path, vectorizer: Vectorizer) -> Prepared:
+    """Return a set with the evidence of each of its rows.
+
+    Raises:
+        BadDataError: a file cannot be read.
+    """
+    if spec.tap:
+        capabilities = datasets.tap(root / spec.tap, [beside / each for each in spec.overlays])
+    else:
+        capabilities = datasets.catalogue(
+            root / spec.catalogue if spec.catalogue else None,
+            [root / each for each in spec.triggers_from],
+        )
+    rows = Selection(split=spec.split, part=spec.part).rows(root / each for each in spec.data)
+    rows = [row for row in known_rows(rows, capabilities, skip_unknown=True) if _text(row)]
+    rows = without_near_copies(rows, capabilities, vectorizer, spec.skip_near_copies)
+    return Prepared(spec, tuning_set(capabilities, rows, vectorizer, spec.importance), _folds(rows))
+
+
+def tuning_set(
+    capabilities: Sequence[CapabilitySpec],
+    rows: Sequence[Row],
+    vectorizer: Vectorizer,
+    importance: float = 1.0,
+) -> TuningSet:
+    """Return the evidence of each row."""
+    background = background_messages()
+    texts = [text for each in capabilities for text in texts_of(each)]
+    messages = [_text(row) for row in rows]
+    vectors = vectorizer.of([*texts, *background, *messages])
+    stacked = np.stack([vectors[text] for text in background])
+    index = EvidenceIndex(described_all(capabilities, vectors), stacked)
+    found = [index.found(text, vectors[text]) for text in messages]
+    names = [id_.name for id_ in index.ids]
+    accepted = np.array([[*(name in row.right for name in names), not row.right] for row in rows])
+    return TuningSet(
+        np.stack([each.capabilities for each in found]),
+        np.stack([each.none for each in found]),
+        accepted,
+        importance,
+    )
+
+
+def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
+    """Return the profile that fits `sets` best."""
+    unseen = [np.zeros(one.tuning.accepted.shape) for one in sets]
+    for fold in range(FOLDS):
+        weights = fitted([one.tuning.only(one.folds != fold) for one in sets], penalty)
+        for one, into in zip(sets, unseen, strict=True):
+            held_out = one.folds == fold
+            if held_out.any():
+                into[held_out] = probabilities(one.tuning.only(held_out), weights)
+    threshold = _threshold(sets, unseen)
+    profile = replace(
+        routing.MINILM_INT8,
+        revision=MODEL.revision,
+        scorer="evidence",
+        threshold=threshold,
+        margin=0.0,
+        weights=named(fitted([one.tuning for one in sets], penalty)),
+        suggest_at=_suggest_at(sets, unseen, threshold),
+        suggest_each=SUGGEST_EACH,
+        lowest_hit=LOWEST_HIT,
+    )
+    return Tuned(
+        profile,
+        tuple(
+            TunedSet(
+                one.spec.name,
+                int((~one.tuning.accepted[:, -1]).sum()),
+                int(one.tuning.accepted[:, -1].sum()),
+                measures(one.tuning, found, profile),
+            )
+            for one, found in zip(sets, unseen, strict=True)
+        ),
+    )
+
+
+def measures(one: TuningSet, found: "Numbers", profile: RoutingProfile) -> dict[str, float]:
+    """Return what a profile's thresholds make of probabilities."""
+    wanted: Flags = ~one.accepted[:, -1]
+    best = found[:, :-1].argmax(axis=1)
+    is_on: Flags = found[:, :-1].max(axis=1) >= profile.threshold
+    is_right: Flags = one.accepted[np.arange(len(best)), best]
+    is_plausible: Flags = 1 - found[:, -1] >= profile.suggest_at
+    ranks = np.argsort(-found[:, :-1], axis=1, kind="stable")
+    shown = np.take_along_axis(one.accepted, ranks[:, :3], axis=1) & (
+        np.take_along_axis(found, ranks[:, :3], axis=1) >= profile.suggest_each
+    )
+    suggested: Flags = ~is_on & is_plausible
+    right: Flags = np.logical_and(is_on, is_right)
+    told: Flags = np.logical_and(suggested, shown.any(axis=1))
+    values: dict[str, Flags] = {
+        "correct": right[wanted],
+        "wrong": np.logical_and(is_on, ~is_right)[wanted],
+        "found": np.logical_or(right, told)[wanted],
+        "false_activation": is_on[~wanted],
+        "false_suggestion": suggested[~wanted],
+    }
+    for k in (1, 3, 5):
+        hits = np.take_along_axis(one.accepted, ranks[:, :k], axis=1)
+        values[f"recall@{k}"] = np.any(hits, axis=1)[wanted]
+    return {name: round(float(each.mean()), 4) for name, each in values.items() if len(each)}
+
+
+def table(result: Tuned) -> str:
+    """Return a tuning as a person reads it."""
+    lines = [
+        f"threshold {result.profile.threshold}, suggest_at {result.profile.suggest_at}",
+        *(f"  {name:20} {weight:8.3f}" for name, weight in result.profile.weights.items()),
+        "cross-validated:",
+    ]
+    for one in result.sets:
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in one.measures.items())
+        lines.append(f"  {one.name} ({one.wanted} + {one.unwanted}): {shown}")
+    return "\n".join(lines)
+
+
+def _threshold(sets: Sequence[Prepared], unseen: "Sequence[Numbers]") -> float:
+    """Return where a right activation less a wrong one is most frequent, within the bound."""
+    best, gain = _GRID[-1], float("-inf")
+    for threshold in _GRID:
+        reached = _mean(sets, unseen, threshold, "correct") - _mean(
+            sets, unseen, threshold, "wrong"
+        )
+        if reached > gain and _mean(sets, unseen, threshold, "false_activation") <= MOST_FALSE:
+            best, gain = threshold, reached
+    return best
+
+
+def _suggest_at(sets: Sequence[Prepared], unseen: "Sequence[Numbers]", threshold: float) -> float:
+    """Return the highest bar for suggestions that hardly costs a right one."""
+    most = _mean(sets, unseen, threshold, "found", suggest_at=0.0)
+    for bar in _SUGGEST_GRID:
+        if _mean(sets, unseen, threshold, "found", suggest_at=bar) >= most - MOST_LOST:
+            return bar
+    return _SUGGEST_GRID[-1]
+
+
+def _mean(
+    sets: Sequence[Prepared],
+    unseen: "Sequence[Numbers]",
+    threshold: float,
+    measure: str,
+    suggest_at: float = 1.0,
+) -> float:
+    profile = replace(
+        routing.MINILM_INT8,
+        threshold=threshold,
+        suggest_at=suggest_at,
+        suggest_each=SUGGEST_EACH,
+    )
+    values: Mapping[str, float]
+    total = weight = 0.0
+    for one, found in zip(sets, unseen, strict=True):
+        values = measures(one.tuning, found, profile)
+        if measure in values:
+            total += one.spec.importance * values[measure]
+            weight += one.spec.importance
+    return total / weight if weight else 0.0
+
+
+def _text(row: Row) -> str:
+    cleaned = routing.before_model(row.text, is_enabled=True)
+    return "" if isinstance(cleaned, Decision) else routing.compared_part(cleaned)
+
+
+def _folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":
+    keys = (row.label if row.label is not None else f"none {row.text}" for row in rows)
+    return np.array([int(hashlib.sha256(key.encode()).hexdigest(), 16) % FOLDS for key in keys])

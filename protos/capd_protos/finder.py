@@ -1,0 +1,89 @@
+"""Messages of the finder: which tools there are, and which of them fit."""
+
+import msgspec
+
+from capd_protos.types import ServerIdentity, ServerName, SessionKey, ToolName, WireName
+
+
+class ToolBar(msgspec.Struct, frozen=True):
+    """Why a session may not use a tool."""
+
+    code: str
+    """`denied`, `missing_secrets` or another word that names the rule."""
+    reason: str
+
+
+class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
+    """Rank tools for a query, or take those that `select:a,b` names; changes nothing."""
+
+    query: str
+    max_results: int = 5
+    cap: int = 24
+    """Most tools that a selection may take."""
+    barred: dict[WireName, ToolBar] = {}
+
+
+class ToolHit(msgspec.Struct, frozen=True):
+    """One tool that fits."""
+
+    wire_name: WireName
+    name: ToolName
+    server: ServerName
+    identity: ServerIdentity
+    definition: bytes
+    """As its server wrote it."""
+    score: float = 0.0
+
+
+class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
+    """The hits, best first or as selected; `text` says what is missing and why."""
+
+    hits: list[ToolHit]
+    text: str
+    searched: int
+    mode: str
+    """`fused`, `lexical` where the model is not ready, or `selected`."""
+
+
+class FinderRefused(msgspec.Struct, frozen=True, tag="finder.refused"):
+    """The query leads to no search."""
+
+    message: str
+
+
+class IndexServers(msgspec.Struct, frozen=True, tag="finder.index"):
+    """Ask each server of the catalog once for its tools, with the values of a session."""
+
+    session: SessionKey
+    project: str = ""
+
+
+class ServerIndexed(msgspec.Struct, frozen=True, tag="index.server"):
+    """One server was asked; the event of progress, and its line in the result."""
+
+    name: ServerName
+    identity: ServerIdentity
+    tools: int
+    seconds: float
+    error: str = ""
+    done: int = 0
+    total: int = 0
+
+
+class ServersIndexed(msgspec.Struct, frozen=True, tag="finder.indexed"):
+    """Every server was asked."""
+
+    servers: list[ServerIndexed]
+
+
+class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
+    """What can be found has changed, or can be found by meaning as well."""
+
+    tools: int
+    servers: int
+    has_vectors: bool = False
+
+
+Request = FindTools | IndexServers
+Reply = ToolsFound | FinderRefused | ServersIndexed
+Event = ServerIndexed | ToolsIndexed

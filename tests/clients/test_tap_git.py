@@ -1,0 +1,181 @@
+"""Taps from git repositories: cloned whole or not at all, updated when asked."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from capd_client import commands, tap_git
+from capd_client.taps import TapList
+
+from .conftest import FakeDaemon
+
+Run = Callable[..., Result]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    argv = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commit(folder: Path, file: str, text: str) -> str:
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "x")
+    return git(folder, "rev-parse", "--short", "HEAD")
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Path:
+    folder = tmp_path / "upstream" / "a-tap.git"
+    folder.mkdir(parents=True)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commit(folder, "capabilities/x/config.toml", "triggers = []\n")
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
+    monkeypatch.delenv("CAPD_SOCKET", raising=False)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(commands.cli, ["tap", *arguments], env=base_env)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://example.com/org/tap.git", True),
+        ("ssh://git@example.com/org/tap", True),
+        ("git@example.com:org/tap.git", True),
+        ("file:///srv/tap", True),
+        ("/srv/tap", False),
+        ("./tap", False),
+        ("org/tap", False),
+        ("ext::sh -c id", False),
+        ("-uhttps://example.com", False),
+    ],
+)
+def test_an_address_is_told_from_a_folder(text: str, expected: bool) -> None:
+    got = tap_git.is_url(text)
+
+    assert got is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://example.com/org/tap.git", "tap"),
+        ("https://example.com/org/tap/", "tap"),
+        ("git@example.com:tap.git", "tap"),
+    ],
+)
+def test_a_clone_is_named_after_its_repository(url: str, name: str) -> None:
+    got = tap_git.name_of(url)
+
+    assert got == name
+
+
+def test_a_repository_is_cloned_and_listed(run: Run, home: Path, upstream: Path) -> None:
+    result = run("add", upstream.as_uri())
+
+    folder = home / "data" / "taps" / "a-tap"
+    assert result.stdout == "a-tap: will be loaded when the daemon starts\n"
+    assert TapList(str(home / "config")).read() == [{"name": "a-tap", "path": str(folder)}]
+    assert [each.name for each in folder.parent.iterdir()] == ["a-tap"]
+    assert (folder / "capabilities" / "x" / "config.toml").is_file()
+
+
+def test_a_repository_that_is_no_tap_leaves_nothing(run: Run, home: Path, upstream: Path) -> None:
+    git(upstream, "rm", "-r", "--quiet", "capabilities")
+    commit(upstream, "readme", "x")
+
+    result = run("add", upstream.as_uri())
+
+    assert result.exit_code == 1
+    assert result.stderr.endswith(
+        f"capd: {upstream.as_uri()} is no tap: it has no folder `capabilities`\n"
+        "Nothing of it was kept.\n"
+    )
+    assert list((home / "data" / "taps").iterdir()) == []
+    assert TapList(str(home / "config")).read() == []
+
+
+def test_a_repository_that_is_not_there_leaves_nothing(
+    run: Run, home: Path, tmp_path: Path
+) -> None:
+    url = (tmp_path / "gone").as_uri()
+
+    result = run("add", url)
+
+    assert result.exit_code == 1
+    assert f"capd: git could not clone {url}\n" in result.stderr
+    assert list((home / "data" / "taps").iterdir()) == []
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_fetched(
+    run: Run, home: Path, upstream: Path
+) -> None:
+    run("add", upstream.as_uri())
+
+    result = run("add", (upstream.parent / "gone" / "a-tap").as_uri())
+
+    assert result.stderr.startswith("capd: a tap named a-tap is there already, at ")
+    assert result.exit_code == 1
+
+
+def test_an_update_says_what_changed_and_has_it_loaded(
+    run: Run, home: Path, upstream: Path, tmp_path: Path, start_daemon: Callable[..., FakeDaemon]
+) -> None:
+    plain = tmp_path / "plain"
+    (plain / "capabilities").mkdir(parents=True)
+    run("add", str(plain))
+    run("add", upstream.as_uri())
+    before = git(upstream, "rev-parse", "--short", "HEAD")
+    after = commit(upstream, "capabilities/y/config.toml", "triggers = []\n")
+    daemon = start_daemon({"reload": {"schema": 1, "taps": []}})
+
+    result = run("update")
+
+    assert result.stdout == (f"plain: no git checkout, left as it is\na-tap: {before} -> {after}\n")
+    assert (home / "data/taps/a-tap/capabilities/y/config.toml").is_file()
+    assert daemon.requests() == [{"method": "reload", "params": {}}]
+
+
+def test_an_update_of_one_that_is_current_says_so(run: Run, upstream: Path) -> None:
+    run("add", upstream.as_uri())
+
+    result = run("update", "a-tap")
+
+    revision = git(upstream, "rev-parse", "--short", "HEAD")
+    assert result.stdout == f"a-tap: up to date at {revision}\n"
+    assert result.exit_code == 0
+
+
+def test_a_checkout_changed_by_hand_is_left_alone_and_told(
+    run: Run, home: Path, upstream: Path
+) -> None:
+    run("add", upstream.as_uri())
+    mine = commit(home / "data/taps/a-tap", "capabilities/x/config.toml", "mine = 1\n")
+    commit(upstream, "capabilities/x/config.toml", "theirs = 1\n")
+
+    result = run("update")
+
+    assert result.exit_code == 1
+    assert result.stderr.endswith("capd: not updated: a-tap\n")
+    assert git(home / "data/taps/a-tap", "rev-parse", "--short", "HEAD") == mine
+
+
+def test_an_unknown_name_is_refused(run: Run, upstream: Path) -> None:
+    run("add", upstream.as_uri())
+
+    result = run("update", "tap")
+
+    assert result.stderr == "capd: no tap named tap: there are a-tap\n"
+    assert result.exit_code == 1
