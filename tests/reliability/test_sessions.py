@@ -231,7 +231,8 @@ def test_a_session_that_floods_a_server_lets_a_polite_one_through(world: World) 
     # How many of the hog's calls the server took between two of the polite one's.
     numbers = [int(text_of(answer).split()[2]) for answer in answers]
     between = [b - a - 1 for a, b in pairwise(numbers)]
-    assert statistics.median(between) <= 40
+    # 32 of one session run at once: that many are before it, and as many while it is under way.
+    assert statistics.median(between) <= 64
 
 
 def test_every_call_of_a_session_over_its_limits_is_answered_once(world: World) -> None:
