@@ -95,10 +95,16 @@ def _play(env: dict[str, str], control: Control) -> None:
         6, f"Both editors leave; a server that nobody needs is ended after {LINGER} s (--linger)."
     )
     _wait("the server's end", lambda: not _alive(server["pid"]) or None, PATIENCE)
-    left = [entry for entry in control.call("servers")["servers"] if entry["pid"]]
-    _show(f"pid {server['pid']} is gone; servers running: {len(left)}")
+    # The process is gone a moment before the daemon has reaped it and says so.
+    _wait("the daemon's word on it", lambda: not _running(control) or None, PATIENCE)
+    _show(f"pid {server['pid']} is gone; servers running: {len(_running(control))}")
     _say("\nConnect your editor, for example Claude Code:")
     _say(f"    claude mcp add capd -- {_command()} mcp")
+
+
+def _running(control: Control) -> list[str]:
+    """Return the names of the servers that the daemon says have a process."""
+    return [entry["name"] for entry in control.call("servers")["servers"] if entry["pid"]]
 
 
 def _environment() -> dict[str, str]:
