@@ -22,8 +22,8 @@ import numpy as np  # noqa: E402 - the threads are set before it is loaded
 
 from capd.adapters import platform  # noqa: E402
 from capd.core.lexical import words  # noqa: E402
-from capd.core.tool_search import ToolIndex  # noqa: E402
-from capd.core.tool_text import Tool  # noqa: E402
+from capd.core.tools.tool_search import ToolIndex  # noqa: E402
+from capd.core.tools.tool_text import Tool  # noqa: E402
 from capd_protos.types import ToolName, WireName  # noqa: E402
 
 VERBS = ("get", "list", "create", "update", "delete", "search", "send", "open", "close", "merge")

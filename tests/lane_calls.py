@@ -4,7 +4,7 @@ import msgspec
 
 from capd.adapters.servers.callers import Caller, CallHooks
 from capd.adapters.servers.lane import Lane
-from capd.core.eras import Members, raw
+from capd.core.protocol.eras import Members, raw
 
 
 async def call_tool(

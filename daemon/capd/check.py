@@ -17,9 +17,9 @@ from capd.adapters.tap_files import (
     starter_place,
     tap_places,
 )
-from capd.core.catalog import Tap
-from capd.core.overlays import OVERLAY_FILE, overlaid
-from capd.core.required_scripts import missing_scripts
+from capd.core.taps.catalog import Tap
+from capd.core.taps.overlays import OVERLAY_FILE, overlaid
+from capd.core.taps.required_scripts import missing_scripts
 from capd_protos.types import Finding, TapName
 
 USAGE = "usage: capd check [PATH]"

@@ -123,7 +123,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str
     """`activate`, `suggest` or `abstain`."""
     reason: str = ""
-    """Why it did not activate: one of `capd.core.routing.REASONS`."""
+    """Why it did not activate: one of `capd.core.routing.gates.REASONS`."""
     id: CapabilityId | None = None
     """The winner, also where it is on already."""
     top: tuple[Score, ...] = ()

@@ -21,7 +21,7 @@ from capd.adapters.servers.processes import (
     ProcessSpec,
     SpawnFailedError,
 )
-from capd.core.session_record import SessionRecord
+from capd.core.sessions.session_record import SessionRecord
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (

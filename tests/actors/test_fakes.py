@@ -22,7 +22,7 @@ from capd.adapters.servers.processes import (
     running,
 )
 from capd.adapters.servers.server_run import ServerEnd
-from capd.core.outcomes import OutcomeUnknownError
+from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd_protos.types import ClientFacts, ServerName
 from lane_calls import call_tool
 

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from capd.adapters.tool_lists import ToolList, ToolLists
-from capd.core.identity import server_identity
+from capd.core.servers.identity import server_identity
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import SessionKey, ToolDefinition, ToolName

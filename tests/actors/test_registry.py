@@ -8,7 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.core.routing import fingerprint
+from capd.core.routing.gates import fingerprint
 from capd_protos import embedder, registry
 from capd_protos.curator import SessionStarted
 from capd_protos.types import CapabilityId, CapabilityName, Decision, SessionKey, TapName

@@ -14,9 +14,9 @@ from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.http.logins import Logins
-from capd.core.identity import InstanceKey
-from capd.core.leases import Leases
-from capd.core.outcomes import OutcomeUnknownError
+from capd.core.protocol.outcomes import OutcomeUnknownError
+from capd.core.servers.identity import InstanceKey
+from capd.core.servers.leases import Leases
 from capd.runtime.handover import Handover
 from capd.runtime.peer import AskFailedError
 from capd_protos import supervisor as messages

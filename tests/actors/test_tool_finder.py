@@ -15,8 +15,8 @@ from capd.actors.tool_finder import NAME, ToolFinder
 from capd.actors.tool_indexing import AT_ONCE
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolLists
-from capd.core.identity import server_identity
-from capd.core.search_answers import WORDS_ALONE
+from capd.core.servers.identity import server_identity
+from capd.core.tools.search_answers import WORDS_ALONE
 from capd.runtime.serving import serve
 from capd_protos import embedder, finder, registry, supervisor
 from capd_protos.codec import MsgpackCodec

@@ -13,8 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from capd.adapters.clients.conversation import Request
 from capd.adapters.servers.listings import KINDS, list_tools
 from capd.adapters.servers.negotiation import negotiate
-from capd.core.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
-from capd.core.outcomes import NotSentError
+from capd.core.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
+from capd.core.protocol.outcomes import NotSentError
 from capd_protos.types import ClientFacts
 from client_stage import Stage, staged
 from line_server import EVERYTHING, INFO, Editor, Json, LineServer, serving

@@ -7,7 +7,7 @@ import pytest
 
 from capd.adapters.overlay_files import read_overlays, shipped_overlays
 from capd.adapters.tap_files import TapPlace, read_tap, starter_place
-from capd.core.overlays import Overlay, folded, overlaid
+from capd.core.taps.overlays import Overlay, folded, overlaid
 from capd_protos.types import Finding, TapName
 
 SHIPPED = ["octomind", "starter"]

@@ -11,7 +11,7 @@ from capd.adapters.routing_files import (
     profile_text,
     read_profile,
 )
-from capd.core.evidence import CAPABILITY_EVIDENCE, NONE_EVIDENCE
+from capd.core.routing.evidence import CAPABILITY_EVIDENCE, NONE_EVIDENCE
 
 
 def test_the_profile_is_for_the_model_that_comes_with_it_and_weighs_all_evidence() -> None:

@@ -7,7 +7,12 @@ import msgspec
 import pytest
 
 from capd.adapters.session_files import SessionFiles
-from capd.core.session_record import RETENTION, SavedActivation, SessionRecord, token_digest
+from capd.core.sessions.session_record import (
+    RETENTION,
+    SavedActivation,
+    SessionRecord,
+    token_digest,
+)
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, SessionKey, TapName
 
 KEY = SessionKey("claude:1/../../x")

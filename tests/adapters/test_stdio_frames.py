@@ -28,7 +28,7 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
-from capd.core.large_results import LargeResult
+from capd.core.results.large_results import LargeResult
 
 PATIENCE = 30.0
 

@@ -8,7 +8,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.core.restarts import RestartIntensity
+from capd.core.servers.restarts import RestartIntensity
 from capd.runtime.supervision import Child, SupervisionGaveUpError, supervise
 
 Status = trio.TaskStatus[None]

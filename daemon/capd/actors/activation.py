@@ -19,12 +19,12 @@ import trio
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
-from capd.core import own_tools
-from capd.core.catalog import Unknown
 from capd.core.errors import CapdError
-from capd.core.identity import server_identity
-from capd.core.outcomes import NotSentError
-from capd.core.session import NO_INSTANCE, Held, SessionState, Step
+from capd.core.protocol.outcomes import NotSentError
+from capd.core.servers.identity import server_identity
+from capd.core.sessions import own_tools
+from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
+from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError

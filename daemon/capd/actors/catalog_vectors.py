@@ -18,10 +18,10 @@ import trio
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.routing_files import background_messages
-from capd.core.catalog import Catalog
 from capd.core.errors import CapdError
-from capd.core.routing import RoutingProfile
-from capd.core.scorers import Scorer, scorer, texts_of
+from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.scorers import Scorer, scorer, texts_of
+from capd.core.taps.catalog import Catalog
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -31,7 +31,7 @@ from capd_protos.curator import SessionStarted
 from capd_protos.types import ActorName
 
 if TYPE_CHECKING:
-    from capd.core.routing import Vectors
+    from capd.core.routing.gates import Vectors
 
 EMBEDDER = ActorName("embedder")
 REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)

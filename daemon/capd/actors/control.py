@@ -22,7 +22,7 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
-from capd.core import hook_context
+from capd.core.sessions import hook_context
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError

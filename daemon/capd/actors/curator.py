@@ -15,15 +15,15 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
-from capd.core import hook_context, own_tools
-from capd.core.active_set import ActiveSet
-from capd.core.eras import joined
-from capd.core.large_results import Result
-from capd.core.names import near_names
-from capd.core.outcomes import RefusedError, text_result
-from capd.core.session import SessionState, Step
-from capd.core.session_record import SessionRecord, recorded, restore
-from capd.core.surface import Surface
+from capd.core.protocol.eras import joined
+from capd.core.protocol.outcomes import RefusedError, text_result
+from capd.core.results.large_results import Result
+from capd.core.sessions import hook_context, own_tools
+from capd.core.sessions.active_set import ActiveSet
+from capd.core.sessions.session import SessionState, Step
+from capd.core.sessions.session_record import SessionRecord, recorded, restore
+from capd.core.sessions.surface import Surface
+from capd.core.tools.names import near_names
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd_protos import curator as messages

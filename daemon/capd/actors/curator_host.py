@@ -27,12 +27,12 @@ from capd.adapters.clients.upstream import Upstream
 from capd.adapters.large_frames import held
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
-from capd.core.eras import raw
-from capd.core.linking import Candidate, Hook, link
-from capd.core.names import near_names
-from capd.core.outcomes import CallFailedError, ServerError
-from capd.core.session_keys import fresh_key, is_key
-from capd.core.session_record import SessionRecord, may_resume
+from capd.core.protocol.eras import raw
+from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.sessions.linking import Candidate, Hook, link
+from capd.core.sessions.session_keys import fresh_key, is_key
+from capd.core.sessions.session_record import SessionRecord, may_resume
+from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover

@@ -14,7 +14,7 @@ from random import random
 import structlog
 import trio
 
-from capd.core.restarts import Backoff
+from capd.core.servers.restarts import Backoff
 from capd.runtime.bus import Bus
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec

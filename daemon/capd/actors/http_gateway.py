@@ -16,7 +16,7 @@ from capd.adapters.clients.http_front.admission import ADDRESS, Admission
 from capd.adapters.clients.http_front.endpoint import Endpoint, NoSessionError, Opener
 from capd.adapters.clients.http_front.http_connection import HttpConnection
 from capd.adapters.clients.http_front.http_session import HttpSession
-from capd.core.session_keys import fresh_key
+from capd.core.sessions.session_keys import fresh_key
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import trio
 
 from capd.adapters.servers.server_run import ServerRun
-from capd.core.attempts import Attempts
-from capd.core.identity import InstanceKey
-from capd.core.leases import State
+from capd.core.servers.attempts import Attempts
+from capd.core.servers.identity import InstanceKey
+from capd.core.servers.leases import State
 from capd_protos import supervisor as messages
 from capd_protos.types import ClientFacts, InstanceId, ServerSpec, SessionKey, ToolDefinition
 

@@ -18,10 +18,10 @@ from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
 from capd.adapters.overlay_files import read_overlays
 from capd.adapters.routing_files import read_profile
 from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
-from capd.core import routing
-from capd.core.catalog import Catalog, Tap, Unknown
-from capd.core.overlays import overlaid
-from capd.core.own_tools import MODEL_NOT_READY
+from capd.core.routing import gates
+from capd.core.sessions.own_tools import MODEL_NOT_READY
+from capd.core.taps.catalog import Catalog, Tap, Unknown
+from capd.core.taps.overlays import overlaid
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
@@ -150,7 +150,7 @@ class Registry:
 
     async def _route(self, request: messages.RouteMessage) -> Decision:
         started_at = trio.current_time()
-        cleaned = routing.before_model(request.text, is_enabled=request.is_enabled)
+        cleaned = gates.before_model(request.text, is_enabled=request.is_enabled)
         if isinstance(cleaned, Decision):
             decision = cleaned
         else:
@@ -174,17 +174,17 @@ class Registry:
         return decision
 
     async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
-        fingerprint = routing.fingerprint(request.text)
+        fingerprint = gates.fingerprint(request.text)
         # The one that the vectors are of: a reload may come while the embedder works.
         catalog = self._catalog
-        text = routing.compared_part(cleaned)
+        text = gates.compared_part(cleaned)
         try:
             message, scorer = await self._vectors.compared(text)
         except NotReadyError:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
-        kept = routing.eligible(catalog.winners, request.domain, request.keys)
+        kept = gates.eligible(catalog.winners, request.domain, request.keys)
         ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
-        decision = routing.decide(ranked, request.active, self._profile)
+        decision = gates.decide(ranked, request.active, self._profile)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
     async def _discover(self, request: messages.DiscoverCapabilities) -> messages.Reply:
@@ -192,7 +192,7 @@ class Registry:
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
         catalog = self._catalog
-        text = routing.compared_part(intent)
+        text = gates.compared_part(intent)
         try:
             message, scorer = await self._vectors.compared(text)
         except NotReadyError:

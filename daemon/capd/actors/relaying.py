@@ -18,14 +18,14 @@ from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
-from capd.core.active_set import Grant
-from capd.core.calls import is_success
-from capd.core.eras import Members, is_stateless, joined, members_of, raw
-from capd.core.large_results import Result
-from capd.core.outcomes import CallFailedError, NotSentError, ServerError
-from capd.core.resource_uris import owners
-from capd.core.session import SessionState
-from capd.core.surface import PROMPT, Shown, renamed
+from capd.core.protocol.calls import is_success
+from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
+from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
+from capd.core.protocol.resource_uris import owners
+from capd.core.results.large_results import Result
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.session import SessionState
+from capd.core.sessions.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerIdentity, ToolName, WireName
 

@@ -18,8 +18,8 @@ from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
-from capd.core.placeholders import Folders, resolved, wanted_keys
 from capd.core.redaction import redactor
+from capd.core.servers.placeholders import Folders, resolved, wanted_keys
 from capd_protos.types import ServerSpec, SessionKey
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]

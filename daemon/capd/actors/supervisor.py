@@ -20,11 +20,11 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.installers import InstallFailedError, ensure_installed
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
-from capd.core.eras import is_stateless
 from capd.core.errors import CapdError, leaves
-from capd.core.identity import InstanceKey, instance_key
-from capd.core.leases import Effect, Leases, Start, State
-from capd.core.placeholders import MissingValueError
+from capd.core.protocol.eras import is_stateless
+from capd.core.servers.identity import InstanceKey, instance_key
+from capd.core.servers.leases import Effect, Leases, Start, State
+from capd.core.servers.placeholders import MissingValueError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover

@@ -19,13 +19,13 @@ from capd.actors.tool_vectors import ToolVectors
 from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolList, ToolLists
-from capd.core import search_answers
-from capd.core.identity import server_identity
-from capd.core.names import wire_name
-from capd.core.tool_filter import kept_tools
-from capd.core.tool_question import BadQuestionError, Selection, question
-from capd.core.tool_search import Bar, ToolIndex
-from capd.core.tool_text import Tool, tool
+from capd.core.servers.identity import server_identity
+from capd.core.tools import search_answers
+from capd.core.tools.names import wire_name
+from capd.core.tools.tool_filter import kept_tools
+from capd.core.tools.tool_question import BadQuestionError, Selection, question
+from capd.core.tools.tool_search import Bar, ToolIndex
+from capd.core.tools.tool_text import Tool, tool
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -45,7 +45,7 @@ from capd_protos.types import (
 )
 
 if TYPE_CHECKING:
-    from capd.core.tool_search import Vectors
+    from capd.core.tools.tool_search import Vectors
 
 NAME = ActorName("finder")
 REGISTRY = ActorName("registry")

@@ -10,7 +10,7 @@ from itertools import count
 
 import trio
 
-from capd.core.identity import server_identity
+from capd.core.servers.identity import server_identity
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import supervisor

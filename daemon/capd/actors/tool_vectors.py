@@ -13,8 +13,8 @@ import trio
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.core.errors import CapdError
-from capd.core.tool_search import ToolIndex
-from capd.core.tool_text import texts
+from capd.core.tools.tool_search import ToolIndex
+from capd.core.tools.tool_text import texts
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -24,7 +24,7 @@ from capd_protos.finder import ToolsIndexed
 from capd_protos.types import ActorName
 
 if TYPE_CHECKING:
-    from capd.core.tool_search import Vectors
+    from capd.core.tools.tool_search import Vectors
 
 EMBEDDER = ActorName("embedder")
 REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)

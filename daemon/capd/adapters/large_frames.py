@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator
 
-from capd.core.large_results import LargeResult, Result
-from capd.core.outcomes import OutcomeUnknownError
+from capd.core.protocol.outcomes import OutcomeUnknownError
+from capd.core.results.large_results import LargeResult, Result
 
 PIECE_BYTES = 256 * 1024
 READABLE_BYTES = 32 * 1024 * 1024

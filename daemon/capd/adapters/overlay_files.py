@@ -11,7 +11,7 @@ import msgspec
 
 import capd
 from capd.adapters.tap_files import file_name, file_text
-from capd.core.overlays import OVERLAY_FILE, Overlay, read_overlay
+from capd.core.taps.overlays import OVERLAY_FILE, Overlay, read_overlay
 from capd_protos.types import Finding
 
 

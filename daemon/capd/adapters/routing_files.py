@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from capd.core.errors import CapdError
-from capd.core.routing import RoutingProfile
+from capd.core.routing.gates import RoutingProfile
 
 _MODEL_FOLDER = Path(__file__).with_name("model")
 PROFILE_FILE = _MODEL_FOLDER / "routing_profile.json"

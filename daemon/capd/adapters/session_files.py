@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from capd.core.session_record import SessionRecord, is_kept
+from capd.core.sessions.session_record import SessionRecord, is_kept
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 

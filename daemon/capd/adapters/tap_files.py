@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 import capd
-from capd.core.catalog import Tap
 from capd.core.errors import CapdError
-from capd.core.tap_format import CapabilityFiles, read_capability
+from capd.core.taps.catalog import Tap
+from capd.core.taps.tap_format import CapabilityFiles, read_capability
 from capd_protos.types import CapabilityName, TapName
 
 STARTER = TapName("starter")

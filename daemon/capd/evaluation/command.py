@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from capd.adapters.routing_files import profile_text, read_profile
-from capd.core import routing
 from capd.core.errors import CapdError
-from capd.core.routing import RoutingProfile
-from capd.core.scorers import SCORERS
+from capd.core.routing import gates
+from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.scorers import SCORERS
 from capd.evaluation import datasets, route, search, tune
 from capd.evaluation.datasets import PARTS, BadDataError, Selection
 from capd.evaluation.vectors import Vectorizer
@@ -93,7 +93,7 @@ def _routed(options: argparse.Namespace) -> str:
         raise BadDataError("no row is left to be judged")
     profile = _profile(options)
     vectorizer = Vectorizer(options.vectors)
-    vectorizer.of(routing.compared_part(row.text) for row in kept)
+    vectorizer.of(gates.compared_part(row.text) for row in kept)
     if options.skip_near_copies is not None:
         kept = route.without_near_copies(kept, capabilities, vectorizer, options.skip_near_copies)
     router = route.Router(capabilities, profile, vectorizer)
@@ -118,9 +118,9 @@ def _capabilities(options: argparse.Namespace) -> tuple[CapabilitySpec, ...]:
 
 def _profile(options: argparse.Namespace) -> RoutingProfile:
     if options.scorer == "published":
-        return routing.PUBLISHED
+        return gates.PUBLISHED
     if options.scorer == "trigger_mean":
-        return routing.MINILM_INT8
+        return gates.MINILM_INT8
     return read_profile(options.profile) if options.profile else read_profile()
 
 

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from capd.adapters.routing_files import background_messages
-from capd.core import routing
-from capd.core.routing import RoutingProfile
-from capd.core.scorers import Scorer, scorer, texts_of
+from capd.core.routing import gates
+from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.scorers import Scorer, scorer, texts_of
 from capd.evaluation.datasets import BadDataError, Row
 from capd.evaluation.vectors import Vectorizer
 from capd_protos.types import CapabilitySpec, Decision
@@ -114,10 +114,10 @@ class Router:
 
     def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
         """Return the decision on a row, without the trigger that it was made from if so asked."""
-        cleaned = routing.before_model(row.text, is_enabled=True)
+        cleaned = gates.before_model(row.text, is_enabled=True)
         if isinstance(cleaned, Decision):
             return cleaned
-        text = routing.compared_part(cleaned)
+        text = gates.compared_part(cleaned)
         vector = self._vectorizer.of([text])[text]
         chosen = self._scorer
         if drop_src_trigger and row.label is not None and row.src_trigger is not None:
@@ -129,9 +129,9 @@ class Router:
         model, taken = self._vectorizer.model, []
         for row in rows:
             started = time.perf_counter()
-            cleaned = routing.before_model(row.text, is_enabled=True)
+            cleaned = gates.before_model(row.text, is_enabled=True)
             if not isinstance(cleaned, Decision):
-                text = routing.compared_part(cleaned)
+                text = gates.compared_part(cleaned)
                 self._decision(self._scorer, text, model.embed([text])[0])
             taken.append((time.perf_counter() - started) * 1000)
         if not taken:
@@ -140,7 +140,7 @@ class Router:
         return Latency(round(float(p50), 2), round(float(p99), 2), len(taken))
 
     def _decision(self, chosen: Scorer, text: str, vector: "Vectors") -> Decision:
-        return routing.decide(chosen.ranked(text, vector, self._among), (), self._profile)
+        return gates.decide(chosen.ranked(text, vector, self._among), (), self._profile)
 
     def _scorer_of(self, capabilities: Sequence[CapabilitySpec]) -> Scorer:
         background = background_messages()
@@ -194,7 +194,7 @@ def without_near_copies(
 ) -> list[Row]:
     """Return the rows that no trigger comes as near as `cosine`: others show memory, not reach."""
     phrases = [t for each in capabilities for t in (*each.triggers, *each.extra_triggers)]
-    texts = [routing.compared_part(row.text) for row in rows]
+    texts = [gates.compared_part(row.text) for row in rows]
     vectors = vectorizer.of([*phrases, *texts])
     triggers = np.stack([vectors[phrase] for phrase in phrases])
     nearest = (np.stack([vectors[text] for text in texts]) @ triggers.T).max(axis=1)

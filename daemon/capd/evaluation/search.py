@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from capd.core.errors import CapdError
-from capd.core.tool_search import ToolIndex
-from capd.core.tool_text import Tool, described, texts
+from capd.core.tools.tool_search import ToolIndex
+from capd.core.tools.tool_text import Tool, described, texts
 from capd_protos.types import ToolName, WireName
 
 if TYPE_CHECKING:

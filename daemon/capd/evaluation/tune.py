@@ -18,11 +18,11 @@ import numpy as np
 
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.routing_files import background_messages
-from capd.core import routing
-from capd.core.calibration import PENALTY, TuningSet, fitted, named, probabilities
-from capd.core.evidence import EvidenceIndex
-from capd.core.routing import RoutingProfile
-from capd.core.scorers import described_all, texts_of
+from capd.core.routing import gates
+from capd.core.routing.calibration import PENALTY, TuningSet, fitted, named, probabilities
+from capd.core.routing.evidence import EvidenceIndex
+from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.scorers import described_all, texts_of
 from capd.evaluation import datasets
 from capd.evaluation.datasets import BadDataError, Part, Row, Selection
 from capd.evaluation.route import known_rows, without_near_copies
@@ -157,7 +157,7 @@ def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
                 into[held_out] = probabilities(one.tuning.only(held_out), weights)
     threshold = _threshold(sets, unseen)
     profile = replace(
-        routing.MINILM_INT8,
+        gates.MINILM_INT8,
         revision=MODEL.revision,
         scorer="evidence",
         threshold=threshold,
@@ -250,7 +250,7 @@ def _mean(
     suggest_at: float = 1.0,
 ) -> float:
     profile = replace(
-        routing.MINILM_INT8,
+        gates.MINILM_INT8,
         threshold=threshold,
         suggest_at=suggest_at,
         suggest_each=SUGGEST_EACH,
@@ -266,8 +266,8 @@ def _mean(
 
 
 def _text(row: Row) -> str:
-    cleaned = routing.before_model(row.text, is_enabled=True)
-    return "" if isinstance(cleaned, Decision) else routing.compared_part(cleaned)
+    cleaned = gates.before_model(row.text, is_enabled=True)
+    return "" if isinstance(cleaned, Decision) else gates.compared_part(cleaned)
 
 
 def _folds(rows: Sequence[Row]) -> "npt.NDArray[np.intp]":

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from capd.core.errors import CapdError
-from capd.core.restarts import RestartIntensity
+from capd.core.servers.restarts import RestartIntensity
 from capd.runtime.boundary import described
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.clients.questions import LONGEST_WAIT, Questions
-from capd.core.outcomes import RefusedError, ServerError
+from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd_protos.codec import MalformedError
 
 Json = dict[str, Any]

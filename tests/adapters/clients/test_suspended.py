@@ -19,8 +19,13 @@ from capd.adapters.clients.suspended import (
     SuspendedCalls,
 )
 from capd.adapters.servers.callers import Caller
-from capd.core.eras import EnvelopeError, Members, members_of
-from capd.core.outcomes import CallFailedError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.protocol.eras import EnvelopeError, Members, members_of
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    OutcomeUnknownError,
+    RefusedError,
+    ServerError,
+)
 from capd_protos.codec import MalformedError
 from line_server import Editor
 

@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.clients import socket_sink
 from capd.adapters.clients.conversation import Request, UnknownNameError
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd_protos.types import ClientFacts
 from client_stage import Json, Stage, staged
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from capd.adapters.servers.input_rounds import MOST_ROUNDS, settled
-from capd.core.eras import Members, members_of
-from capd.core.outcomes import OutcomeUnknownError, RefusedError, ServerError
+from capd.core.protocol.eras import Members, members_of
+from capd.core.protocol.outcomes import OutcomeUnknownError, RefusedError, ServerError
 from line_server import Editor, Json
 
 REQUEST = members_of(b'{"name":"t","arguments":{ "a":1.0 },"_meta":{}}')

@@ -17,7 +17,7 @@ from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.lane import Lane, LaneBrokenError
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
-from capd.core.outcomes import CallFailedError, NotSentError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
 from capd_protos.types import ClientFacts, ServerName
 from lane_calls import call_tool
 

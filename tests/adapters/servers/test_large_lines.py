@@ -18,9 +18,9 @@ from capd.adapters.servers import lane as lanes
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.lane import Lane
 from capd.adapters.spool import Spool
-from capd.core.eras import raw
-from capd.core.large_results import LargeResult, Result
-from capd.core.outcomes import CallFailedError, OutcomeUnknownError
+from capd.core.protocol.eras import raw
+from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError
+from capd.core.results.large_results import LargeResult, Result
 from capd_protos.types import ServerName
 
 HELD_BYTES = 200

@@ -20,7 +20,7 @@ from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.processes import ExitStatus, ProcessSpec, running
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.core.errors import CapdError, leaves
-from capd.core.outcomes import CallFailedError
+from capd.core.protocol.outcomes import CallFailedError
 from capd_protos.types import ClientFacts, ServerName
 from lane_calls import call_tool
 

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.servers.subscriptions import ACKNOWLEDGE_PATIENCE, LISTEN_AGAIN
-from capd.core.outcomes import ServerError
+from capd.core.protocol.outcomes import ServerError
 from line_server import Editor, Json, LineServer, serving
 
 URI = "note://a"

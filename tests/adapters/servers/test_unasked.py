@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.servers.unasked import MOST_QUESTIONS
-from capd.core.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from line_server import EVERYTHING, Editor, Json, LineServer, serving
 
 TIMEOUT = 60.0

@@ -7,8 +7,8 @@ import msgspec
 from capd.adapters.clients.conversation import Conversation
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
-from capd.core import eras
-from capd.core.outcomes import RefusedError
+from capd.core.protocol import eras
+from capd.core.protocol.outcomes import RefusedError
 from capd_protos import socket as frames
 from capd_protos.types import ClientFacts, SessionKey
 

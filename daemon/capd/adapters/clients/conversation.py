@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from capd.adapters.servers.callers import Caller
-from capd.core.eras import Members
-from capd.core.large_results import Result
+from capd.core.protocol.eras import Members
+from capd.core.results.large_results import Result
 from capd_protos.types import ClientFacts
 
 RELAYED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})

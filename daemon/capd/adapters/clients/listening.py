@@ -13,9 +13,9 @@ import trio
 from capd.adapters.clients.client_lines import LISTEN, Filter
 from capd.adapters.clients.conversation import Conversation, UnknownNameError
 from capd.adapters.clients.line_sinks import RequestId
-from capd.core import eras
-from capd.core.outcomes import CallFailedError, RefusedError, ServerError
-from capd.core.resource_uris import is_within
+from capd.core.protocol import eras
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.resource_uris import is_within
 from capd_protos.codec import MalformedError
 
 MOST_STREAMS = 32

@@ -20,7 +20,7 @@ import trio
 
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.servers.callers import Caller, OnProgress
-from capd.core.eras import (
+from capd.core.protocol.eras import (
     INVALID_PARAMS,
     EnvelopeError,
     InputRequest,
@@ -30,8 +30,8 @@ from capd.core.eras import (
     members_of,
     text_of,
 )
-from capd.core.large_results import Result
-from capd.core.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.results.large_results import Result
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey
 

@@ -49,11 +49,11 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
-from capd.core import eras
-from capd.core.handshake import agreed_version, discover_result, initialize_result
-from capd.core.large_results import Result
-from capd.core.outcomes import CallFailedError, RefusedError, ServerError, failed_result
-from capd.core.resource_uris import is_within
+from capd.core.protocol import eras
+from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError, failed_result
+from capd.core.protocol.resource_uris import is_within
+from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey

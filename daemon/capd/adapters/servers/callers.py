@@ -10,7 +10,7 @@ from typing import Protocol
 
 import trio
 
-from capd.core.outcomes import RefusedError
+from capd.core.protocol.outcomes import RefusedError
 from capd_protos.types import ClientFacts, SessionKey
 
 NOBODY = SessionKey("")

@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from capd.adapters.servers.callers import Caller
-from capd.core.eras import (
+from capd.core.protocol.eras import (
     InputRequest,
     InputRequired,
     Members,
@@ -20,8 +20,8 @@ from capd.core.eras import (
     offers,
     question_for_handshake,
 )
-from capd.core.large_results import Result
-from capd.core.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
+from capd.core.results.large_results import Result
 from capd_protos.codec import MalformedError
 
 MOST_ROUNDS = 20

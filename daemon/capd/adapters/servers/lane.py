@@ -31,11 +31,11 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
-from capd.core.eras import Members, joined, members_of, meta_for_server
 from capd.core.errors import CapdError
-from capd.core.large_results import Result
-from capd.core.line_ends import line_ends
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.protocol.eras import Members, joined, members_of, meta_for_server
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.results.large_results import Result
+from capd.core.results.line_ends import line_ends
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, ServerName, SessionKey

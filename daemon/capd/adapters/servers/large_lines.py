@@ -4,9 +4,9 @@ import trio
 
 from capd.adapters.large_frames import PIECE_BYTES
 from capd.adapters.stdio_frames import Oversized
-from capd.core.json_container import ContainerCheck
-from capd.core.large_results import LargeResult
-from capd.core.line_ends import LineEnds
+from capd.core.results.json_container import ContainerCheck
+from capd.core.results.large_results import LargeResult
+from capd.core.results.line_ends import LineEnds
 from capd_protos.codec import MalformedError
 
 HELD_BYTES = 16 * 1024 * 1024

@@ -8,10 +8,10 @@ import trio
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.negotiation import HandshakeError
 from capd.adapters.servers.server_lines import ERROR_CODE, PAGE
-from capd.core.eras import Members, raw
 from capd.core.errors import CapdError
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
-from capd.core.tool_intake import MOST_PAGES, Intake
+from capd.core.protocol.eras import Members, raw
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.tools.tool_intake import MOST_PAGES, Intake
 from capd_protos.codec import MalformedError
 from capd_protos.types import ToolDefinition
 

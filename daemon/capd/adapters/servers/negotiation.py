@@ -20,7 +20,8 @@ from capd.adapters.servers.server_lines import (
     discovered_version,
     handshake_version,
 )
-from capd.core.eras import (
+from capd.core.errors import CapdError
+from capd.core.protocol.eras import (
     HANDSHAKE_VERSIONS,
     NEWEST_HANDSHAKE,
     NEWEST_STATELESS,
@@ -28,8 +29,7 @@ from capd.core.eras import (
     Members,
     raw,
 )
-from capd.core.errors import CapdError
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import trio
 
 from capd.adapters.servers.callers import Caller
-from capd.core.large_results import Result
+from capd.core.results.large_results import Result
 
 
 @dataclass(slots=True, eq=False)

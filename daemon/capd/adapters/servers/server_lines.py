@@ -2,7 +2,7 @@
 
 import msgspec
 
-from capd.core.eras import SUBSCRIPTION_ID
+from capd.core.protocol.eras import SUBSCRIPTION_ID
 from capd_protos.codec import JsonCodec, MalformedError
 
 _NOTHING = msgspec.Raw(b"")

@@ -13,9 +13,9 @@ import trio
 
 from capd.adapters.servers.callers import NOBODY, OnProgress, Peer
 from capd.adapters.servers.lane import Lane
-from capd.core.asking import lowest_level
-from capd.core.eras import members_or_none, raw
-from capd.core.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.protocol.asking import lowest_level
+from capd.core.protocol.eras import members_or_none, raw
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd_protos.types import ClientFacts, SessionKey
 
 ASK_TIMEOUT = 30.0

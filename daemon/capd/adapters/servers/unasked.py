@@ -21,10 +21,10 @@ from capd.adapters.servers.server_lines import (
     UPDATED,
     Incoming,
 )
-from capd.core.asking import is_shown, refusal, session_meant
-from capd.core.eras import INVALID_PARAMS, offers, without_subscription
-from capd.core.outcomes import RefusedError, ServerError
-from capd.core.resource_uris import is_within
+from capd.core.protocol.asking import is_shown, refusal, session_meant
+from capd.core.protocol.eras import INVALID_PARAMS, offers, without_subscription
+from capd.core.protocol.outcomes import RefusedError, ServerError
+from capd.core.protocol.resource_uris import is_within
 from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, SessionKey
 

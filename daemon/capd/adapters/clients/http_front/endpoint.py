@@ -41,14 +41,14 @@ from capd.adapters.clients.http_front.posted_message import (
     has_version,
     message_of,
 )
-from capd.core.eras import (
+from capd.core.errors import CapdError
+from capd.core.protocol.eras import (
     CLIENT_INFO,
     HANDSHAKE_VERSIONS,
     STATELESS_VERSIONS,
     EnvelopeError,
     Members,
 )
-from capd.core.errors import CapdError
 from capd_protos import socket as frames
 
 PATH = "/mcp"

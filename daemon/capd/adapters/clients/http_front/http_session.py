@@ -15,7 +15,7 @@ import trio
 from capd.adapters.clients.http_front.outbox import MOST_BYTES, Outbox
 from capd.adapters.clients.http_front.posted_message import Message
 from capd.adapters.stdio_frames import Frame, Oversized
-from capd.core.eras import SUBSCRIPTION_ID
+from capd.core.protocol.eras import SUBSCRIPTION_ID
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import SessionKey

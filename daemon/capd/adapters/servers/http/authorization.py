@@ -35,8 +35,8 @@ from capd.adapters.servers.http.guarded_client import (
 from capd.adapters.servers.http.logins import LoginFailedError, LoginNeededError, Record
 from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
 from capd.adapters.servers.http.remote_spec import RemoteSpec
-from capd.core.eras import NEWEST_HANDSHAKE
-from capd.core.outcomes import CallFailedError, NotSentError, OutcomeUnknownError
+from capd.core.protocol.eras import NEWEST_HANDSHAKE
+from capd.core.protocol.outcomes import CallFailedError, NotSentError, OutcomeUnknownError
 
 ANSWER_CAP_BYTES = 1 << 20
 ANSWER_TIMEOUT = 30.0

@@ -19,7 +19,12 @@ from typing import Protocol
 import httpx2
 import trio
 
-from capd.core.outcomes import CallFailedError, NotSentError, OutcomeUnknownError, RefusedError
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    NotSentError,
+    OutcomeUnknownError,
+    RefusedError,
+)
 
 CONNECT_TIMEOUT = 20.0
 WRITE_TIMEOUT = 120.0

@@ -21,7 +21,7 @@ import trio
 
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.errors import CapdError
-from capd.core.outcomes import NotSentError
+from capd.core.protocol.outcomes import NotSentError
 from capd_protos.codec import JsonCodec, MalformedError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from capd.adapters.servers.http.wire_messages import failure_reply
 from capd.adapters.servers.processes import SpawnFailedError
 from capd.adapters.servers.server_lines import INCOMING, Incoming
 from capd.adapters.stdio_frames import Frame, FrameReader
-from capd.core.outcomes import CallFailedError, NotSentError
+from capd.core.protocol.outcomes import CallFailedError, NotSentError
 from capd_protos.codec import MalformedError
 
 if TYPE_CHECKING:

@@ -34,7 +34,12 @@ from capd.adapters.servers.http.wire_messages import (
     status_reply,
 )
 from capd.adapters.servers.server_lines import INCOMING, Incoming
-from capd.core.outcomes import CallFailedError, NotSentError, OutcomeUnknownError, RefusedError
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    NotSentError,
+    OutcomeUnknownError,
+    RefusedError,
+)
 from capd_protos.codec import JsonCodec, MalformedError
 
 NOTICE_TIMEOUT = 20.0

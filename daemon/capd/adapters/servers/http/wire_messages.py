@@ -3,7 +3,7 @@
 import msgspec
 
 from capd.adapters.servers.server_lines import INCOMING, Incoming
-from capd.core.outcomes import CallFailedError, OutcomeUnknownError
+from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.socket import INVALID_REQUEST, METHOD_NOT_FOUND
 

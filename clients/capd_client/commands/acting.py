@@ -1,0 +1,150 @@
+"""Commands that change what a session or the daemon has."""
+
+import json
+import sys
+
+import click
+
+from capd_client import tables
+from capd_client.commands.shared import (
+    ask,
+    fail,
+    json_option,
+    print_json,
+    session_option,
+    text_of,
+    this_places,
+)
+
+
+@click.command()
+@session_option
+@json_option
+def index(*, session: str, as_json: bool) -> None:
+    """Ask every server of the catalog once for its tools."""
+    from capd_client.indexing import indexed  # noqa: PLC0415
+
+    result = indexed(this_places().socket, session, show_progress=not as_json)
+    servers = result.get("servers") or []
+    failed = [str(each.get("name")) for each in servers if each.get("error")]
+    if as_json:
+        print_json(result)
+    else:
+        tools = sum(int(each.get("tools", 0)) for each in servers)
+        click.echo(f"{len(servers)} servers asked, {tools} tools known")
+    if failed:
+        fail(f"{len(failed)} of {len(servers)} servers did not answer: {', '.join(failed)}")
+
+
+@click.command()
+@click.argument("name")
+@session_option
+@json_option
+def enable(*, name: str, session: str, as_json: bool) -> None:
+    """Switch the capability NAME on."""
+    _switch("enable", name, session, as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@session_option
+@json_option
+def disable(*, name: str, session: str, as_json: bool) -> None:
+    """Switch the capability NAME off."""
+    _switch("disable", name, session, as_json=as_json)
+
+
+def _switch(method: str, name: str, session: str, *, as_json: bool) -> None:
+    result = ask(method, name=name, session=session)
+    is_ok = bool(result.get("ok"))
+    if as_json:
+        print_json(result)
+    elif is_ok:
+        tables.say(result.get("text", ""), keep_lines=True)
+        tables.print_changes(result.get("changed") or {})
+    if not is_ok:
+        fail(f"{name} was not {method}d: {result.get('text') or 'no reason given'}")
+
+
+@click.command()
+@click.argument("text", nargs=-1, required=True)
+@session_option
+@json_option
+def turn(*, text: tuple[str, ...], session: str, as_json: bool) -> None:
+    """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
+    result = ask("turn", text=text_of(text), session=session)
+    if as_json:
+        print_json(result)
+    elif not result.get("problem"):
+        tables.print_turn(result)
+    if result.get("problem"):
+        fail(f"{result.get('name')} could not be switched on: {result['problem']}")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("arguments", metavar="[JSON]", default="{}")
+@session_option
+@json_option
+def call(*, name: str, arguments: str, session: str, as_json: bool) -> None:
+    """Call the tool NAME with the arguments JSON; `-` reads them from standard input."""
+    if arguments == "-":
+        arguments = sys.stdin.read()
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"the arguments are not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise click.UsageError('the arguments are a JSON object, such as {"path": "/src"}')
+    result = ask("call", name=name, arguments=value, session=session)
+    outcome = result.get("outcome")
+    answer = result.get("result") or {}
+    if as_json:
+        print_json(result)
+    else:
+        tables.print_result(answer)
+    if outcome != "result":
+        fail(f"{name}: {outcome}: {result.get('message') or 'no reason given'}")
+    if answer.get("isError"):
+        fail(f"{name} answered with an error")
+
+
+@click.command()
+@json_option
+def reload(*, as_json: bool) -> None:
+    """Read the taps again."""
+    result = ask("reload")
+    taps = result.get("taps") or []
+    if as_json:
+        print_json(result)
+    else:
+        for each in taps:
+            click.echo(tables.tap_line(each))
+    broken = [str(each.get("name")) for each in taps if each.get("error")]
+    if broken:
+        fail(f"not reloaded, the last good state is in use: {', '.join(broken)}")
+
+
+@click.command()
+@click.argument("server")
+@click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
+def login(*, server: str, no_browser: bool) -> None:
+    """Log in at a server that is reached by URL."""
+    opened = ask("login", name=server)
+    address = str(opened["open"])
+    click.echo(f"Open this address to log in at {server}:\n\n  {tables.printable(address)}\n")
+    if not no_browser:
+        click.launch(address)
+    ask("login_wait", ticket=opened["ticket"])
+    click.echo(f"Logged in at {server}.")
+
+
+COMMANDS = {
+    "call": call,
+    "disable": disable,
+    "enable": enable,
+    "index": index,
+    "login": login,
+    "reload": reload,
+    "turn": turn,
+}

@@ -1,0 +1,129 @@
+"""Commands on what is installed: taps, what is wrong with them, and how well they are found."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from capd_client import tables
+from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
+from capd_client.control import DaemonDownError
+from capd_client.taps import TapError, TapList
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def check(*, path: Path | None) -> None:
+    """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
+    import subprocess  # noqa: PLC0415 - as in `tap add`
+
+    command = [sys.executable, "-m", "capd", "check", *([str(path)] if path else [])]
+    # The rules are the daemon's, and no daemon need run for them.
+    done = subprocess.run(command, check=False)
+    click.get_current_context().exit(done.returncode)
+
+
+@click.group()
+def tap() -> None:
+    """Add, list, update and remove taps, the folders that hold capabilities."""
+
+
+@tap.command("add")
+@click.argument("where", metavar="PATH|URL")
+@click.option("--name", default=None, help="Its name here.  [default: the folder's name]")
+def tap_add(*, where: str, name: str | None) -> None:
+    """Add the tap in the folder PATH, or clone it from the git repository at URL."""
+    from capd_client import tap_git  # noqa: PLC0415 - subprocess, which most commands do without
+
+    path = Path(where)
+    if tap_git.is_url(where):
+        path = Path(this_places().data, "taps", name or tap_git.name_of(where))
+        TapList(this_places().config).check_free(path.name)
+        tap_git.clone(where, path)
+    added = TapList(this_places().config).add(path, name)
+    try:
+        result = ask("reload")
+    except DaemonDownError:
+        click.echo(f"{added['name']}: will be loaded when the daemon starts")
+        return
+    for each in result.get("taps") or []:
+        if each.get("name") == added["name"]:
+            click.echo(tables.tap_line(each))
+            if each.get("error"):
+                fail(f"{added['name']} is on the list and was not loaded")
+            return
+    fail(f"{added['name']} is on the list, and the daemon has not loaded it: see capd status")
+
+
+@tap.command("update")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def tap_update(*, names: tuple[str, ...]) -> None:
+    """Bring taps that are git checkouts up to date, all of them or those named."""
+    from capd_client import tap_git  # noqa: PLC0415 - as above
+
+    taps = TapList(this_places().config).read()
+    known = {each["name"] for each in taps}
+    if unknown := [name for name in names if name not in known]:
+        fail(f"no tap named {unknown[0]}: there are {', '.join(sorted(known)) or 'none'}")
+    failed = []
+    for each in taps:
+        if names and each["name"] not in names:
+            continue
+        try:
+            revisions = tap_git.update(Path(each["path"]))
+        except TapError as error:
+            tables.say(f"{each['name']}: {error}", keep_lines=True)
+            failed.append(each["name"])
+            continue
+        if revisions is None:
+            tables.say(f"{each['name']}: no git checkout, left as it is")
+        elif revisions[0] == revisions[1]:
+            tables.say(f"{each['name']}: up to date at {revisions[1]}")
+        else:
+            tables.say(f"{each['name']}: {revisions[0]} -> {revisions[1]}")
+    with contextlib.suppress(DaemonDownError):
+        ask("reload")
+    if failed:
+        fail(f"not updated: {', '.join(failed)}")
+
+
+@tap.command("list")
+@json_option
+def tap_list(*, as_json: bool) -> None:
+    """List the taps that were added."""
+    taps = TapList(this_places().config).read()
+    if as_json:
+        print_json({"schema": 1, "taps": taps})
+    else:
+        tables.print_taps(taps)
+
+
+@tap.command("remove")
+@click.argument("name")
+def tap_remove(*, name: str) -> None:
+    """Take the tap NAME off the list; its folder stays."""
+    TapList(this_places().config).remove(name)
+    try:
+        ask("reload")
+    except DaemonDownError:
+        click.echo(f"{name}: will not be loaded when the daemon starts")
+        return
+    click.echo(f"{name}: removed")
+
+
+@click.command(
+    "eval",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def evaluate(*, arguments: tuple[str, ...]) -> None:
+    """Measure routing and search on labelled data; no daemon takes part."""
+    sys.stdout.flush()
+    command = [sys.executable, "-P", "-m", "capd", "eval", *arguments]
+    os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell
+
+
+COMMANDS = {"check": check, "eval": evaluate, "tap": tap}

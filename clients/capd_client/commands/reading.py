@@ -1,0 +1,128 @@
+"""Commands that only read: what is there, what runs, what was decided."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from capd_client import tables
+from capd_client.commands.shared import (
+    EXIT_DEGRADED,
+    ask,
+    json_option,
+    print_json,
+    session_option,
+    text_of,
+    this_places,
+)
+from capd_client.control import Control, DaemonDownError
+
+
+def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None]) -> click.Command:
+    """Return a command that asks `name` and shows the answer."""
+
+    @click.command(name, help=help_text)
+    @json_option
+    def command(*, as_json: bool) -> None:
+        result = ask(name)
+        if as_json:
+            print_json(result)
+        else:
+            show(result)
+        if name == "status" and (result.get("daemon") or {}).get("degraded"):
+            click.get_current_context().exit(EXIT_DEGRADED)
+
+    return command
+
+
+@click.command()
+@session_option
+@json_option
+def tools(*, session: str, as_json: bool) -> None:
+    """List the tools that a session sees."""
+    result = ask("tools", session=session)
+    if as_json:
+        print_json(result)
+    else:
+        tables.print_tools(result)
+
+
+@click.command()
+@click.argument("text", nargs=-1, required=True)
+@click.option("--limit", default=5, show_default=True, type=click.IntRange(min=1))
+@json_option
+def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Rank capabilities for TEXT without switching any on."""
+    result = ask("discover", intent=text_of(text), limit=limit)
+    if as_json:
+        print_json(result)
+    else:
+        tables.print_hits(result)
+
+
+@click.command()
+@click.argument("text", nargs=-1, required=True)
+@click.option("--limit", default=5, show_default=True, type=click.IntRange(1, 25))
+@json_option
+def search(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Find tools for TEXT among all that are known, whether their servers run or not."""
+    result = ask("search", query=text_of(text), limit=limit)
+    if as_json:
+        print_json(result)
+    else:
+        tables.print_found_tools(result)
+
+
+@click.command()
+@click.argument("topics", nargs=-1)
+@json_option
+def events(*, topics: tuple[str, ...], as_json: bool) -> None:
+    """Follow what happens, all of it or the TOPICS (by prefix), until interrupted."""
+    with Control(this_places().socket) as control:
+        try:
+            for event in control.events(list(topics)):
+                if as_json:
+                    print_json(event, indent=None)
+                else:
+                    tables.print_event(event)
+        except KeyboardInterrupt:
+            return
+
+
+@click.command()
+@json_option
+def version(*, as_json: bool) -> None:
+    """Say which version this is, and which one runs."""
+    from importlib.metadata import version as version_of  # noqa: PLC0415
+
+    running: Mapping[str, Any] | None = None
+    try:
+        with Control(this_places().socket) as control:
+            running = control.daemon
+    except DaemonDownError:
+        running = None
+    if as_json:
+        print_json({"schema": 1, "client": version_of("capd"), "daemon": running})
+        return
+    click.echo(f"capd {version_of('capd')}")
+    if running is None:
+        click.echo("daemon: not running")
+    else:
+        tables.say(f"daemon {running.get('version', '?')}, pid {running.get('pid', '?')}")
+
+
+COMMANDS = {
+    "status": _reading(
+        "status", "Say how the daemon is: taps, sessions, servers, decisions.", tables.print_status
+    ),
+    "caps": _reading(
+        "caps", "List every capability, and why it is not used.", tables.print_capabilities
+    ),
+    "servers": _reading("servers", "List every server, and who holds it.", tables.print_servers),
+    "sessions": _reading("sessions", "List every session.", tables.print_sessions),
+    "tools": tools,
+    "discover": discover,
+    "search": search,
+    "events": events,
+    "version": version,
+}

@@ -1,0 +1,89 @@
+"""What every command shares: asking the daemon, its options, and how it fails."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import click
+
+from capd_client import tables
+from capd_client.control import Control
+from capd_protos.places import Places, places
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_DAEMON = 3
+EXIT_DEGRADED = 4
+
+START_HINT = "Start it with: capd daemon run"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """The command failed; what happened goes to stderr, its first line behind the name."""
+
+    exit_code: ClassVar[int] = EXIT_FAILED
+
+    def show(self, file: Any = None) -> None:
+        """Print the message."""
+        stream = sys.stderr if file is None else file
+        click.echo(f"capd: {tables.printable(self.message, keep_lines=True)}", file=stream)
+
+
+class NoDaemon(Failure):
+    """There is no daemon to ask."""
+
+    exit_code: ClassVar[int] = EXIT_NO_DAEMON
+
+
+def this_places() -> Places:
+    """Return where this user's daemon and its files are."""
+    return places(os.environ, os.getuid())
+
+
+def ask(method: str, **params: Any) -> dict[str, Any]:
+    """Return the daemon's result; parameters that are not given are left out."""
+    with Control(this_places().socket) as control:
+        return control.call(method, {key: value for key, value in params.items() if value != ""})
+
+
+def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Print a result object as it came, as ASCII."""
+    # ASCII: what servers say must not steer a terminal, and any JSON parser gives it back.
+    click.echo(json.dumps(result, indent=indent))
+
+
+def session_option(command: _F) -> _F:
+    """Add `--session`."""
+    return click.option(
+        "--session",
+        metavar="KEY",
+        default="",
+        envvar="CAPD_SESSION",
+        help="Act for this session; may be left out while there is one.",
+    )(command)
+
+
+def json_option(command: _F) -> _F:
+    """Add `--json`."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON."
+    )(command)
+
+
+def text_of(words: tuple[str, ...]) -> str:
+    """Return the words as one text; a lone `-` reads it from standard input."""
+    text = " ".join(words)
+    if text == "-":
+        text = sys.stdin.read().strip()
+    if not text.strip():
+        raise click.UsageError("the text is empty")
+    return text
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with exit code 1 and `message` on stderr."""
+    raise Failure(message)

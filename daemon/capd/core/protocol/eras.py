@@ -1,0 +1,328 @@
+"""MCP's two eras, and how what one says is told in the other (40-protocol; 85-facts, decision 4).
+
+The handshake era (2024-11-05 to 2025-11-25) agrees once on who is who; the stateless era
+(2026-07-28) says it with every request. What differs is spliced in or left out; the rest of a
+message stays the bytes that it came in.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from capd.core.errors import CapdError
+from capd.core.results.large_results import LargeResult, Result
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ClientFacts
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+NEWEST_HANDSHAKE = HANDSHAKE_VERSIONS[-1]
+STATELESS_VERSIONS = ("2026-07-28",)
+NEWEST_STATELESS = STATELESS_VERSIONS[-1]
+
+PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
+CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+_ENVELOPE = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
+# The last words of the keys: a slash before them may be escaped.
+_MARK = b"protocolVersion"
+_SUBSCRIPTION_MARK = b"subscriptionId"
+
+INVALID_PARAMS = -32602
+UNSUPPORTED_VERSION = -32022
+MISSING_CAPABILITY = -32021
+
+Members = dict[str, msgspec.Raw]
+"""A JSON object whose values are still the bytes that they came in."""
+
+CACHEABLE = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+"""Methods whose results say in the stateless era how long they may be kept."""
+
+MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Methods whose results may ask for something first."""
+
+NEEDED_CAPABILITY = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
+"""What a client must offer for a server to ask this of it."""
+
+_MEMBERS: JsonCodec[Members] = JsonCodec(Members)
+_TEXT: JsonCodec[str] = JsonCodec(str)
+_MODE_URL = b'"url"'
+
+
+class _Named(msgspec.Struct):
+    name: str
+    version: str
+
+
+_NAMED: JsonCodec[_Named] = JsonCodec(_Named)
+
+
+class _Result(msgspec.Struct):
+    resultType: str | msgspec.UnsetType = msgspec.UNSET  # noqa: N815 - the protocol's names
+    ttlMs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # noqa: N815
+    cacheScope: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # noqa: N815
+
+
+class InputRequest(msgspec.Struct, frozen=True):
+    """One thing that a server wants of the client before it goes on."""
+
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class InputRequired(msgspec.Struct, frozen=True):
+    """A result that is none yet: the request is to be repeated with what it asks for."""
+
+    resultType: str = ""  # noqa: N815 - the protocol's names
+    inputRequests: dict[str, InputRequest] = {}  # noqa: N815
+    requestState: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815
+
+
+_RESULT: JsonCodec[_Result] = JsonCodec(_Result)
+_INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
+
+
+class EnvelopeError(CapdError):
+    """A request's own statement of who sends it cannot be used."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a request of the stateless era says of its sender."""
+
+    client: ClientFacts
+    log_level: str
+
+
+def is_stateless(client: ClientFacts) -> bool:
+    """Tell whether a client speaks the stateless era."""
+    return client.version in STATELESS_VERSIONS
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """Return `value` as JSON."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def members_of(data: bytes | msgspec.Raw) -> Members:
+    """Return the members of a JSON object; of nothing and of null, none.
+
+    Raises:
+        MalformedError: it is no object.
+    """
+    is_nothing = not len(data) or (len(data) == len(b"null") and bytes(data) == b"null")
+    return {} if is_nothing else _MEMBERS.decode(data)
+
+
+def joined(members: Mapping[str, msgspec.Raw]) -> bytes:
+    """Return the JSON object of `members`."""
+    return b"{" + b",".join(_string(k) + b":" + bytes(v) for k, v in members.items()) + b"}"
+
+
+def _string(text: str) -> bytes:
+    return msgspec.json.encode(text)
+
+
+def has_envelope(params: bytes | msgspec.Raw) -> bool:
+    """Tell whether a request's params may name a protocol version: a scan, not a parse."""
+    return _MARK in bytes(params)
+
+
+def envelope(meta: Members) -> Envelope | None:
+    """Return what `_meta` says of the sender, None where it says nothing.
+
+    Raises:
+        EnvelopeError: it says something that cannot be used.
+    """
+    if PROTOCOL_VERSION not in meta:
+        return None
+    try:
+        version = _TEXT.decode(meta[PROTOCOL_VERSION])
+    except MalformedError:
+        raise EnvelopeError(INVALID_PARAMS, f"{PROTOCOL_VERSION} is not a string") from None
+    if CLIENT_CAPABILITIES not in meta:
+        raise EnvelopeError(INVALID_PARAMS, f"params._meta lacks {CLIENT_CAPABILITIES}")
+    if version not in STATELESS_VERSIONS:
+        data = {"supported": list(STATELESS_VERSIONS), "requested": version}
+        raise EnvelopeError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+    try:
+        capabilities = joined(_MEMBERS.decode(meta[CLIENT_CAPABILITIES]))
+    except MalformedError:
+        text = f"{CLIENT_CAPABILITIES} is not an object"
+        raise EnvelopeError(INVALID_PARAMS, text) from None
+    client = facts(version, bytes(meta.get(CLIENT_INFO, b"")), capabilities)
+    level = meta.get(LOG_LEVEL)
+    return Envelope(client, text_of(level))
+
+
+def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
+    """Return what a client says of itself, as every server can be told it.
+
+    One that leaves its name or version out is introduced as capd: servers refuse the handshake
+    with it, and others may share the instance that it has started.
+    """
+    try:
+        _NAMED.decode(info)
+    except MalformedError:
+        info = ClientFacts().info
+    return ClientFacts(version, info, capabilities if members_or_none(capabilities) else b"{}")
+
+
+def members_or_none(data: bytes) -> Members:
+    """Return the members of a JSON object, none of anything else."""
+    try:
+        return members_of(data)
+    except MalformedError:
+        return {}
+
+
+def text_of(value: msgspec.Raw | None) -> str:
+    """Return a JSON string's text, "" where it is none."""
+    try:
+        return _TEXT.decode(value) if value is not None else ""
+    except MalformedError:
+        return ""
+
+
+def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
+    """Tell whether a server may ask `method` of `client`, in the mode that `params` want."""
+    needed = NEEDED_CAPABILITY.get(method)
+    if needed is None:
+        return True
+    offered = members_or_none(client.capabilities)
+    if needed not in offered:
+        return False
+    # A client that names no modes knows forms alone (MCP 2025-11-25, "Elicitation").
+    return not _is_by_url(method, params) or "url" in members_or_none(bytes(offered[needed]))
+
+
+def _is_by_url(method: str, params: bytes) -> bool:
+    is_elicited = method == "elicitation/create" and _MODE_URL in params
+    return is_elicited and bytes(members_or_none(params).get("mode", b"")) == _MODE_URL
+
+
+def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> bytes:
+    """Return a question's params as a client of the handshake era wants them.
+
+    There an elicitation by URL has an id, which a server of the stateless era does not give.
+    """
+    if not _is_by_url(method, params):
+        return params
+    members = members_of(params)
+    members.setdefault("elicitationId", raw(elicitation_id))
+    return joined(members)
+
+
+def offers_anything(client: ClientFacts) -> bool:
+    """Tell whether a server may ask anything of `client`."""
+    return any(offers(client, method) for method in NEEDED_CAPABILITY)
+
+
+def meta_for_server(
+    meta: Members, client: ClientFacts, *, stateless: bool, token: int, log_level: str = ""
+) -> Members:
+    """Return `_meta` as a server of either era gets it.
+
+    A progress token becomes `token`: two clients may use the same one (80, E3).
+    """
+    told = dict(meta)
+    if "progressToken" in told:
+        told["progressToken"] = msgspec.Raw(b"%d" % token)
+    if not stateless:
+        for key in _ENVELOPE:
+            told.pop(key, None)
+        return told
+    told.setdefault(PROTOCOL_VERSION, raw(NEWEST_STATELESS))
+    told.setdefault(CLIENT_INFO, msgspec.Raw(client.info))
+    told.setdefault(CLIENT_CAPABILITIES, msgspec.Raw(client.capabilities))
+    if log_level:
+        told.setdefault(LOG_LEVEL, raw(log_level))
+    return told
+
+
+def result_for_stateless(result: Result, method: str) -> Result:
+    """Return `result` with the members that the stateless era wants and a server left out."""
+    if isinstance(result, LargeResult):
+        return result.with_members(_lacking(method, result.mentions))
+    try:
+        found = _RESULT.decode(result)
+    except MalformedError:
+        return result
+    lacking = _lacking(method, lambda name: getattr(found, name) is not msgspec.UNSET)
+    # One that asks is none that could be kept.
+    if not lacking or found.resultType == "input_required":
+        return result
+    body = result.lstrip()[1:].lstrip()
+    return b"{" + (lacking[:-1] if body.startswith(b"}") else lacking) + body
+
+
+def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
+    """Return the members that a result of `method` should have and has not, each with a comma."""
+    lacking = b"" if has("resultType") else b'"resultType":"complete",'
+    if method in CACHEABLE:
+        # Nothing is promised about what a server of the other era will answer next.
+        lacking += b"" if has("ttlMs") else b'"ttlMs":0,'
+        lacking += b"" if has("cacheScope") else b'"cacheScope":"private",'
+    return lacking
+
+
+def input_required(result: Result) -> InputRequired | None:
+    """Return what a result asks for, None where it is the final one."""
+    if isinstance(result, LargeResult):
+        # Questions are for a person, and none of them is that long.
+        return None
+    # A search for the words is a hundred times faster than parsing a large result.
+    if b"input_required" not in result:
+        return None
+    try:
+        found = _INPUT_REQUIRED.decode(result)
+    except MalformedError:
+        return None
+    return found if found.resultType == "input_required" else None
+
+
+def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
+    """Return the result that asks a client of the stateless era for something."""
+    return msgspec.json.encode(
+        {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
+    )
+
+
+def without_subscription(params: bytes) -> bytes:
+    """Return a notification's params without the mark of the stream that carried them."""
+    if _SUBSCRIPTION_MARK not in params:
+        return params
+    members = members_of(params)
+    meta = members_of(members.pop("_meta", msgspec.Raw(b"")))
+    meta.pop(SUBSCRIPTION_ID, None)
+    return joined({**members, "_meta": msgspec.Raw(joined(meta))} if meta else members)
+
+
+def with_subscription(params: bytes, listen_id: int | str) -> bytes:
+    """Return a notification's params marked with the stream that carries them."""
+    members = members_of(params)
+    meta = members_of(members.get("_meta", msgspec.Raw(b"")))
+    meta[SUBSCRIPTION_ID] = raw(listen_id)
+    members["_meta"] = msgspec.Raw(joined(meta))
+    return joined(members)

@@ -1,0 +1,55 @@
+"""What capd says of itself: the answers to `initialize` and to `server/discover`.
+
+Handshake versions share one exchange. A client that asks for another version gets the newest of
+them and decides for itself (MCP lifecycle, "Version Negotiation").
+"""
+
+from typing import Any
+
+from capd.core.protocol.eras import HANDSHAKE_VERSIONS, NEWEST_HANDSHAKE, STATELESS_VERSIONS
+
+_LIST_CHANGED = {"listChanged": True}
+
+CAPABILITIES: dict[str, Any] = {
+    "completions": {},
+    "logging": {},
+    "prompts": _LIST_CHANGED,
+    "resources": {"subscribe": True, **_LIST_CHANGED},
+    "tools": _LIST_CHANGED,
+}
+"""Everything, whatever is switched on at this moment: servers come and go, and clients ignore a
+`list_changed` that was not announced (90, item 6)."""
+
+
+def agreed_version(asked: object) -> str:
+    """Return the version that the session speaks."""
+    return asked if isinstance(asked, str) and asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
+
+
+def initialize_result(asked: object, daemon_version: str, instructions: str) -> dict[str, Any]:
+    """Return the result of `initialize`."""
+    return {
+        "protocolVersion": agreed_version(asked),
+        "capabilities": CAPABILITIES,
+        "serverInfo": server_info(daemon_version),
+        "instructions": instructions,
+    }
+
+
+def discover_result(daemon_version: str, instructions: str) -> dict[str, Any]:
+    """Return the result of `server/discover`."""
+    return {
+        "resultType": "complete",
+        "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
+        "capabilities": CAPABILITIES,
+        "instructions": instructions,
+        # What is switched on changes; what capd is does not while it runs.
+        "ttlMs": 60_000,
+        "cacheScope": "private",
+        "_meta": {"io.modelcontextprotocol/serverInfo": server_info(daemon_version)},
+    }
+
+
+def server_info(daemon_version: str) -> dict[str, str]:
+    """Return capd's own name and version."""
+    return {"name": "capd", "title": "capd", "version": daemon_version}

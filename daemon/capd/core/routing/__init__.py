@@ -1,0 +1,1 @@
+"""From a message to a decision (20-routing)."""

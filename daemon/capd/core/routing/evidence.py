@@ -1,0 +1,199 @@
+"""What speaks for each capability and for none, and the probability that follows: `evidence`.
+
+A message is compared with a catalogue in a few ways, each of which is one number a capability
+(`CAPABILITY_EVIDENCE`); a few more speak for "none" (`NONE_EVIDENCE`). Weighted sums of them are
+the logits of a softmax over capabilities and "none". The weights come from `core.calibration`,
+so a score is a probability, and one threshold serves every catalogue.
+
+How alike a capability's triggers are to messages that want nothing differs from one to another:
+a catalogue's evidence is therefore told against its own mean and deviation over background
+messages. Of these, one that a trigger nearly repeats is no background for that catalogue.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from capd.core.lexical import Bm25, Ngrams, words
+from capd.core.routing.manner import SIGNS, signs
+from capd_protos.types import CapabilityId, Score
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+    Numbers = npt.NDArray[np.float64]
+
+CAPABILITY_EVIDENCE = ("triggers", "triggers_z", "bm25", "ngrams", "description_z")
+NONE_EVIDENCE = ("bias", "background", "nearest_background", *SIGNS, "length")
+
+SHARPNESS = 5.0
+"""Of the log-mean-exp over a capability's triggers: between their mean and their best."""
+BM25_HALF = 6.0
+CLAIMED = 0.75
+"""Cosine with a trigger from which a background message is the catalogue's own business."""
+NEAREST = 3
+# Cosines of a sentence model with unrelated texts spread by 0.05 to 0.1; a catalogue of one odd
+# trigger may have almost no spread, and would find everything extraordinary.
+SMALLEST_DEVIATION = 0.03
+LARGEST_Z = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A capability as a message is compared with it: its texts, and their unit vectors."""
+
+    id: CapabilityId
+    triggers: tuple[str, ...]
+    description: str
+    trigger_vectors: "Vectors"
+    description_vector: "Vectors | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The evidence of one message, in the order of the two lists of names."""
+
+    capabilities: "Numbers"
+    none: "Numbers"
+
+
+class EvidenceIndex:
+    """A catalogue, ready to be compared with messages."""
+
+    def __init__(self, described: Sequence[Described], background: "Vectors") -> None:
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+        # What has no triggers is found by its description alone.
+        self.ids = tuple(each.id for each in described)
+        texts = [each.triggers or (each.description,) for each in described]
+        dimensions = background.shape[1]
+        zero = np.zeros(dimensions, np.float32)
+        rows = [
+            each.trigger_vectors.reshape(-1, dimensions)
+            if each.triggers
+            else _or(each.description_vector, zero).reshape(1, -1)
+            for each in described
+        ]
+        self._counts = np.array([len(row) for row in rows])
+        self._starts = np.concatenate([[0], np.cumsum(self._counts)[:-1]]).astype(np.intp)
+        self._triggers = np.concatenate(rows) if rows else np.zeros((0, dimensions), np.float32)
+        self._descriptions = np.array(
+            [_or(each.description_vector, zero) for each in described], np.float32
+        ).reshape(-1, dimensions)
+        self._has_description = np.array(
+            [each.description_vector is not None for each in described], bool
+        )
+        self._bm25 = Bm25(
+            [
+                words(" ".join((*each.triggers, each.description, str(each.id.name))))
+                for each in described
+            ]
+        )
+        self._ngrams = Ngrams([text for row in texts for text in row])
+        self._background = background
+        if len(self._triggers):
+            unclaimed = (background @ self._triggers.T).max(axis=1) < CLAIMED
+            self._background = background[unclaimed]
+        trigger_side, description_side = self._semantic(self._background)
+        self._trigger_scale = _scale(trigger_side)
+        self._description_scale = _scale(description_side)
+
+    def found(self, text: str, message: "Vectors") -> Found:
+        """Return the evidence for a message of this text and unit vector."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        terms = words(text)
+        ((trigger_side,), (description_side,)) = self._semantic(message[np.newaxis])
+        bm25 = self._bm25.scores(terms)
+        ngrams = self._ngrams.similarities(text)
+        best_ngrams = np.maximum.reduceat(ngrams, self._starts) if len(ngrams) else ngrams
+        nearest = np.sort(self._background @ message)[::-1][:NEAREST]
+        return Found(
+            np.column_stack(
+                [
+                    trigger_side,
+                    _standardised(trigger_side, self._trigger_scale),
+                    bm25 / (bm25 + BM25_HALF),
+                    best_ngrams,
+                    _standardised(description_side, self._description_scale)
+                    * self._has_description,
+                ]
+            ).astype(np.float64),
+            np.array(
+                [
+                    1.0,
+                    nearest.mean() if len(nearest) else 0.0,
+                    nearest[0] if len(nearest) else 0.0,
+                    *signs(text),
+                    math.log1p(len(terms)),
+                ],
+                np.float64,
+            ),
+        )
+
+    def _semantic(self, messages: "Vectors") -> "tuple[Vectors, Vectors]":
+        """Return, for each message and capability, the cosines with triggers and description."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        descriptions = messages @ self._descriptions.T
+        if not len(self._triggers):
+            return np.zeros((len(messages), 0), np.float32), descriptions
+        raised = np.exp(SHARPNESS * (messages @ self._triggers.T))
+        means = np.add.reduceat(raised, self._starts, axis=1) / self._counts
+        return (np.log(means) / SHARPNESS).astype(np.float32), descriptions
+
+
+class Evidence:
+    """The scorer `evidence`: a calibrated probability for each capability."""
+
+    def __init__(
+        self,
+        described: Sequence[Described],
+        background: "Vectors",
+        weights: Mapping[str, float],
+    ) -> None:
+        import numpy as np  # noqa: PLC0415 - as above
+
+        self._index = EvidenceIndex(described, background)
+        self._weights = np.array([weights[name] for name in CAPABILITY_EVIDENCE])
+        self._none_weights = np.array([weights[name] for name in NONE_EVIDENCE])
+
+    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
+        """Return the probabilities of the capabilities `among`, best first."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        found = self._index.found(text, message)
+        rows = [row for row, id_ in enumerate(self._index.ids) if id_ in among]
+        if not rows:
+            return []
+        logits = np.append(
+            found.capabilities[rows] @ self._weights, found.none @ self._none_weights
+        )
+        raised = np.exp(logits - logits.max())
+        probabilities = (raised / raised.sum())[:-1]
+        order = np.argsort(-probabilities, kind="stable")
+        return [Score(self._index.ids[rows[at]], float(probabilities[at])) for at in order]
+
+
+def _or(vector: "Vectors | None", otherwise: "Vectors") -> "Vectors":
+    return otherwise if vector is None else vector
+
+
+def _scale(values: "Vectors") -> "tuple[Vectors, Vectors]":
+    """Return mean and deviation of each column, the latter bounded from below."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if not len(values):
+        zeros = np.zeros(values.shape[1], np.float32)
+        return zeros, zeros + SMALLEST_DEVIATION
+    return values.mean(axis=0), np.maximum(values.std(axis=0), SMALLEST_DEVIATION)
+
+
+def _standardised(values: "Vectors", scale: "tuple[Vectors, Vectors]") -> "Vectors":
+    import numpy as np  # noqa: PLC0415 - as above
+
+    limited: Vectors = np.clip((values - scale[0]) / scale[1], -LARGEST_Z, LARGEST_Z)
+    return limited

@@ -1,0 +1,104 @@
+"""The ways to score capabilities for a message, behind one interface; the profile names one.
+
+trigger_mean   the published rule, exact: mean of the best top_k cosines with a tap's own triggers
+evidence       calibrated probabilities from several kinds of evidence (`core.evidence`)
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from capd.core.errors import CapdError
+from capd.core.routing.evidence import Described, Evidence
+from capd.core.routing.gates import Candidate, RoutingProfile, scores
+from capd_protos.types import CapabilityId, CapabilitySpec, Score
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from capd.core.routing.evidence import Vectors
+
+SCORERS = ("trigger_mean", "evidence")
+
+
+class UnknownScorerError(CapdError):
+    """The profile names a scorer that there is not."""
+
+
+class Scorer(Protocol):
+    """A catalogue that messages can be ranked against."""
+
+    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
+        """Return the scores of the capabilities `among`, best first."""
+        ...
+
+
+class TriggerMean:
+    """The published rule, over the triggers that the tap itself gives."""
+
+    def __init__(self, candidates: Sequence[Candidate], top_k: int) -> None:
+        self._candidates = candidates
+        self._top_k = top_k
+
+    def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
+        """Return mean cosines; the letters of `text` do not count."""
+        del text
+        wanted = [candidate for candidate in self._candidates if candidate.id in among]
+        return scores(message, wanted, self._top_k)
+
+
+def texts_of(capability: CapabilitySpec) -> tuple[str, ...]:
+    """Return what must be embedded to compare a message with `capability`."""
+    description = description_of(capability)
+    return (*capability.triggers, *capability.extra_triggers, *([description] * bool(description)))
+
+
+def description_of(capability: CapabilitySpec) -> str:
+    """Return what its tap and its overlays say of it."""
+    return f"{capability.description} {capability.extra_description}".strip()
+
+
+def scorer(
+    profile: RoutingProfile,
+    capabilities: Sequence[CapabilitySpec],
+    vectors: "Mapping[str, Vectors]",
+    background: "Vectors",
+) -> Scorer:
+    """Return the profile's scorer over `capabilities`, whose texts' vectors are all in `vectors`.
+
+    Raises:
+        UnknownScorerError: there is no scorer of that name.
+    """
+    if profile.scorer == "trigger_mean":
+        return TriggerMean(
+            [Candidate(each.id, _rows(each.triggers, vectors)) for each in capabilities],
+            profile.top_k,
+        )
+    if profile.scorer != "evidence":
+        raise UnknownScorerError(f"no scorer {profile.scorer!r}: there are {' and '.join(SCORERS)}")
+    return Evidence(described_all(capabilities, vectors), background, profile.weights)
+
+
+def described_all(
+    capabilities: Sequence[CapabilitySpec], vectors: "Mapping[str, Vectors]"
+) -> list[Described]:
+    """Return `capabilities` as `evidence` compares messages with them, overlays included."""
+    described: list[Described] = []
+    for each in capabilities:
+        triggers = (*each.triggers, *each.extra_triggers)
+        text = description_of(each)
+        described.append(
+            Described(
+                each.id,
+                triggers,
+                text,
+                _rows(triggers, vectors),
+                vectors[text] if text else None,
+            )
+        )
+    return described
+
+
+def _rows(texts: Sequence[str], vectors: "Mapping[str, Vectors]") -> "Vectors":
+    import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+    return np.stack([vectors[text] for text in texts]) if texts else np.zeros((0, 0), np.float32)

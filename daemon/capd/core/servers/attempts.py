@@ -1,0 +1,72 @@
+"""When a server that failed may be started again (80 section 5.3; 90, item 12).
+
+    fine ──failure──> backing off ──5 failures in 60 s──> failed: one attempt a minute
+      ^                   │                                  │
+      └── 60 s of service, or somebody did something ────────┘
+    parked: no attempt before somebody did something
+
+Pure: callers bring `now` (any monotonic seconds) and the jitter.
+"""
+
+from dataclasses import dataclass, field
+
+from capd.core.servers.restarts import Backoff, RestartIntensity
+
+MOST_FAILURES = 5
+WINDOW = 60.0
+STEADY = 60.0
+"""Seconds of service after which earlier failures are forgotten."""
+PROBE_AFTER = 60.0
+
+_BACKOFF = Backoff()
+
+
+def _intensity() -> RestartIntensity:
+    return RestartIntensity(limit=MOST_FAILURES - 1, window=WINDOW)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The failures of one server, as far as they count."""
+
+    failures: int = 0
+    """In a row, since it last served for a while."""
+    not_before: float = 0.0
+    is_failed: bool = False
+    """Whether it failed so often that it is tried once a minute."""
+    is_parked: bool = False
+    """Whether a person has to do something first."""
+    last_error: str = ""
+    _window: RestartIntensity = field(default_factory=_intensity)
+
+    def failed(
+        self, reason: str, now: float, *, served: float | None, jitter: float, parks: bool = False
+    ) -> None:
+        """Note a failure after `served` seconds of service, None where it never was ready."""
+        if served is not None and served >= STEADY:
+            self.failures = 0
+        self.failures += 1
+        self.last_error = reason
+        self.is_parked = parks
+        self.is_failed = not self._window.record(now)
+        delay = PROBE_AFTER if self.is_failed else _BACKOFF.delay(self.failures, jitter)
+        self.not_before = now + delay
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until it may be tried again."""
+        return float("inf") if self.is_parked else max(0.0, self.not_before - now)
+
+    def forgive(self) -> None:
+        """Start anew: somebody did something about it."""
+        self.failures, self.not_before = 0, 0.0
+        self.is_failed = self.is_parked = False
+        self._window = _intensity()
+
+    def refusal(self, now: float) -> str:
+        """Return why it is not tried at this moment, for a person or a model."""
+        if self.is_parked:
+            return f"{self.last_error}; until then it is not tried again"
+        return (
+            f"it failed {self.failures} times in a row, the last time because "
+            f"{self.last_error}; it is tried again in {self.wait(now):.0f} s"
+        )

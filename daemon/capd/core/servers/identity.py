@@ -1,0 +1,67 @@
+"""When two definitions are one server, and when two sessions may share its instance.
+
+A server's identity covers everything that makes it behave as it does; its name is not part
+of it, so one name with two definitions is two servers, never silently shared (10-catalog).
+An instance is shared within its scope only, and never across different secrets (80, E1).
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from capd.core.servers.placeholders import has_folder_placeholder, wanted_keys
+from capd_protos.types import ServerIdentity, ServerName, ServerSpec, SessionKey
+
+SCOPES = ("shared", "project", "session")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceKey:
+    """What two holds must have in common to share one instance."""
+
+    identity: ServerIdentity
+    name: ServerName = field(compare=False)
+    """What the first holder calls it; another name for the same server means the same one."""
+    scope: str
+    """The project's path, the session's key, or empty for a shared instance."""
+    credentials: str
+    """Keyed digest of the secrets that go in; empty where there are none."""
+
+
+def server_identity(server: ServerSpec) -> ServerIdentity:
+    """Return the identity of `server`, 16 hex digits."""
+    parts = (
+        server.transport,
+        server.command,
+        server.args,
+        server.url,
+        sorted(server.env.items()),
+        sorted(server.headers.items()),
+        server.scope,
+    )
+    return ServerIdentity(hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16])
+
+
+def instance_key(
+    server: ServerSpec,
+    project: str,
+    session: SessionKey,
+    values: Mapping[str, str],
+    pepper: bytes,
+) -> InstanceKey:
+    """Return the key under which `session` finds or makes its instance of `server`.
+
+    `values` are the secrets by key, `pepper` a random key of this daemon's run: the digest
+    tells equal secrets from different ones and gives nothing away about them.
+    """
+    # A folder in the definition makes what is shared a thing of its project (10-catalog).
+    shared_by = project if has_folder_placeholder(server) else ""
+    scope = {"shared": shared_by, "project": project, "session": session}[server.scope]
+    keys = wanted_keys(server)
+    credentials = ""
+    if keys:
+        pairs = msgspec.json.encode([(key, values.get(key, "")) for key in keys])
+        credentials = hashlib.blake2b(pairs, key=pepper, digest_size=8).hexdigest()
+    return InstanceKey(server_identity(server), server.name, scope, credentials)

@@ -1,0 +1,1 @@
+"""What one conversation has, sees and is told (30-activation)."""

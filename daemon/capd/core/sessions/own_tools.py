@@ -1,0 +1,246 @@
+"""capd's own tool `capability` and every sentence that it answers with (30-activation).
+
+A model and a person read the same words, so each case says what happened, why, and what to do
+next; no case claims more than is known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from capd.core.errors import CapdError
+from capd.core.taps.catalog import Unknown
+from capd_protos.types import CapabilityId, CapabilityName, ServerName, WireName
+
+CAPABILITY = WireName("capability")
+ACTIONS = ("list", "discover", "enable", "disable")
+PREVIEW = 3
+ECHO_CHARACTERS = 200
+
+INSTRUCTIONS = (
+    "capd shows only the tools that this conversation needs and switches more on from the user's "
+    "own words. More capabilities are installed than are listed here. If a tool seems to be "
+    'missing, call `capability` with {"action": "discover", "intent": "what you want to do"}, '
+    'then {"action": "enable", "name": "..."}; the tool list is then extended.'
+)
+"""Stable text of the MCP `instructions` member: the same in every session, without counts."""
+
+DEFINITION = msgspec.json.encode(
+    {
+        "name": CAPABILITY,
+        "title": "Capabilities",
+        "description": (
+            "List, find, switch on and switch off capabilities: bundles of tools that are "
+            "installed but not shown until needed. `discover` ranks them for an intent, `enable` "
+            "adds a capability's tools to this conversation, `disable` takes them away, `list` "
+            "names all."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "action": {"type": "string", "enum": list(ACTIONS)},
+                "name": {
+                    "type": "string",
+                    "description": "Capability name, for enable and disable.",
+                },
+                "intent": {
+                    "type": "string",
+                    "description": "What you want to do, in a few words, for discover.",
+                },
+            },
+            "required": ["action"],
+        },
+        "annotations": {"readOnlyHint": False, "openWorldHint": False},
+    }
+)
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """The tool's arguments, as a model wrote them."""
+
+    action: str = ""
+    name: str = ""
+    intent: str = ""
+
+
+class BadArgumentsError(CapdError):
+    """The arguments lead to no action; the text says what is wrong and what is right."""
+
+
+def checked(arguments: Arguments) -> Arguments:
+    """Return the arguments trimmed.
+
+    Raises:
+        BadArgumentsError: no or unknown action, or the action's own argument is missing.
+    """
+    action, name, intent = (
+        arguments.action.strip(),
+        arguments.name.strip(),
+        arguments.intent.strip(),
+    )
+    choices = ", ".join(ACTIONS)
+    if not action:
+        raise BadArgumentsError(f"`action` is missing: one of {choices}.")
+    if action not in ACTIONS:
+        raise BadArgumentsError(f"Unknown action {echo(action)}: use one of {choices}.")
+    if action in {"enable", "disable"} and not name:
+        raise BadArgumentsError(f"`name` is missing: which capability to {action}?")
+    if action == "discover" and not intent:
+        raise BadArgumentsError("`intent` is missing: say in a few words what you want to do.")
+    return Arguments(action, name, intent)
+
+
+def echo(text: str) -> str:
+    """Return `text` as it may be repeated: quoted, on one line, cut at 200 characters."""
+    line = " ".join(text.split())
+    cut = line if len(line) <= ECHO_CHARACTERS else line[: ECHO_CHARACTERS - 1] + "…"
+    return f"'{cut}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A capability as `list` and `discover` show it."""
+
+    id: CapabilityId
+    triggers: Sequence[str]
+    missing: Sequence[str]
+    is_active: bool
+    score: float | None = None
+
+    def line(self) -> str:
+        """Return the capability in one line."""
+        active = "[active] " if self.is_active else ""
+        score = f" (score {self.score:.2f})" if self.score is not None else ""
+        preview = ", ".join(f'"{trigger}"' for trigger in self.triggers[:PREVIEW])
+        missing = f" [needs {', '.join(self.missing)}]" if self.missing else ""
+        return f"- {active}{self.id.name}{score}: {preview}{missing}"
+
+
+def listing(shown: Sequence[Listed], hidden_by_domain: int, domain: str) -> str:
+    """Answer `list`."""
+    if shown:
+        lines = "\n".join(entry.line() for entry in shown)
+        hidden = (
+            f"\n{hidden_by_domain} more are outside domain '{domain}'." if hidden_by_domain else ""
+        )
+        head = f"{len(shown)} capabilities are installed:"
+        return f"{head}\n{lines}{hidden}\nSwitch one on with action enable."
+    if hidden_by_domain:
+        return (
+            f"{hidden_by_domain} capabilities are installed, and none is in this session's domain "
+            f"'{domain}'."
+        )
+    return "No capability is installed. Add a tap with: capd tap add PATH"
+
+
+def discovered(intent: str, hits: Sequence[Listed]) -> str:
+    """Answer `discover`."""
+    if not hits:
+        return (
+            f"No installed capability fits {echo(intent)}. Use other words, or action list to see "
+            "all."
+        )
+    lines = "\n".join(entry.line() for entry in hits)
+    return f"Capabilities for {echo(intent)}:\n{lines}\nSwitch one on with action enable."
+
+
+MODEL_NOT_READY = (
+    "The embedding model is still loading, so nothing can be ranked. Try again in a moment, or "
+    "use action list."
+)
+
+
+def unknown(name: str, why: Unknown) -> str:
+    """Answer a name that leads to nothing."""
+    near = f" Near names: {', '.join(why.near)}." if why.near else " Use action list to see all."
+    return f"Capability {echo(name)} cannot be used: {why.reason}.{near}"
+
+
+def already_active(name: CapabilityName, tools: Sequence[WireName]) -> str:
+    """Answer `enable` for what is on."""
+    shown = f" Its tools: {', '.join(tools)}." if tools else ""
+    return f"Capability '{name}' is already on.{shown}"
+
+
+def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
+    """Answer `enable` where secrets are missing."""
+    return (
+        f"Capability '{name}' needs {', '.join(keys)}, which this session's environment does not "
+        "have. Set it where the editor is started, then connect again."
+    )
+
+
+def outside_domain(name: CapabilityName, domains: Sequence[str], domain: str) -> str:
+    """Answer `enable` for a capability of another domain."""
+    return f"Capability '{name}' is for {', '.join(domains)}; this session's domain is '{domain}'."
+
+
+def nothing_to_activate(name: CapabilityName) -> str:
+    """Answer `enable` for an empty capability."""
+    return (
+        f"Capability '{name}' defines no server and no dependency: there is nothing to switch on."
+    )
+
+
+def builtin_unsupported(name: CapabilityName) -> str:
+    """Answer `enable` for a part of the tap's own program."""
+    return (
+        f"Capability '{name}' is built into the program that its tap was written for; capd cannot "
+        "run it (builtin_unsupported)."
+    )
+
+
+def dependency_failed(name: CapabilityName, dependency: str, message: str) -> str:
+    """Answer `enable` where an installer failed."""
+    return f"Capability '{name}' was not switched on: dependency {dependency} failed: {message}"
+
+
+def server_failed(server: ServerName, message: str, stderr: Sequence[str]) -> str:
+    """Answer for a server that cannot be had."""
+    said = "".join(f"\n  {line}" for line in stderr)
+    heard = f"\nIts last lines on stderr:{said}" if said else ""
+    return f"Server '{server}' cannot be used: {message}.{heard}"
+
+
+def enabled(
+    name: CapabilityName,
+    servers: Sequence[ServerName],
+    tools: Sequence[WireName],
+    *,
+    offered: int,
+    evicted: Sequence[CapabilityId],
+    installed: Sequence[str],
+) -> str:
+    """Answer `enable` that worked."""
+    parts = [f"Capability '{name}' is on."]
+    if installed:
+        parts.append(f"Installed: {', '.join(installed)}.")
+    if servers and tools:
+        parts.append(f"Tools now available: {', '.join(tools)}.")
+    elif servers and offered:
+        parts.append(f"Its filter matched none of the {offered} tools that its servers offer.")
+    elif servers:
+        parts.append("Its servers offer no tools.")
+    else:
+        parts.append("It has no tools of its own.")
+    if evicted:
+        names = ", ".join(str(capability.name) for capability in evicted)
+        parts.append(f"Switched off to make room: {names}.")
+    return " ".join(parts)
+
+
+def not_active(name: str) -> str:
+    """Answer `disable` for what is off."""
+    return f"Capability {echo(name)} is not on."
+
+
+def disabled(
+    name: CapabilityName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
+) -> str:
+    """Answer `disable` that worked; `kept` pairs a server with who still uses it."""
+    parts = [f"Capability '{name}' is off."]
+    if stopped:
+        parts.append(f"No longer needed: {', '.join(stopped)}.")
+    parts.extend(f"Server '{server}' is still used by {who}." for server, who in kept)
+    return " ".join(parts)

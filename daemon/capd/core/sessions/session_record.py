@@ -1,0 +1,132 @@
+"""What is kept of a session, so that its key finds everything again (30-activation, "Persistence").
+
+A record outlives its daemon. It holds definitions and no instances: servers are started again on
+first need. Of the resume token it has a digest only, and of secrets nothing: definitions carry
+placeholders.
+"""
+
+import hashlib
+import hmac
+
+import msgspec
+
+from capd.core.sessions.active_set import Activation, Grant
+from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd_protos.types import (
+    CapabilitySpec,
+    ServerIdentity,
+    ServerSpec,
+    SessionKey,
+    ToolDefinition,
+    ToolName,
+    WireName,
+)
+
+RETENTION = 24 * 3600.0
+"""Seconds for which a session is kept after it was last saved."""
+VERSION = 1
+
+
+class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
+    """A grant, with the name that its tool has been given for good."""
+
+    server: ServerIdentity
+    tool: ToolName
+    name: WireName = WireName("")
+
+
+class SavedActivation(msgspec.Struct, frozen=True):
+    """A capability that is on."""
+
+    spec: CapabilitySpec
+    servers: list[ServerIdentity]
+    grants: list[SavedGrant]
+    last_used_at: float
+
+
+class SavedServer(msgspec.Struct, frozen=True):
+    """A server that an activation rests on, with the tools that it listed last."""
+
+    spec: ServerSpec
+    identity: ServerIdentity
+    tools: list[ToolDefinition]
+
+
+class SessionRecord(msgspec.Struct, frozen=True):
+    """A session as it is written down."""
+
+    key: SessionKey
+    resume_digest: str
+    saved_at: float
+    """Seconds since the epoch."""
+    activations: list[SavedActivation]
+    servers: list[SavedServer]
+    surface: list[SavedGrant]
+    """The tools that are shown, in their order."""
+    names: list[SavedGrant]
+    """Every name that was ever given: it stays its tool's."""
+    version: int = VERSION
+
+
+def token_digest(resume: str) -> str:
+    """Return what is kept of a resume token."""
+    return hashlib.sha256(resume.encode()).hexdigest()
+
+
+def may_resume(record: SessionRecord, resume: str) -> bool:
+    """Tell whether a client with this token, or with none, may have the session.
+
+    Nobody holds a session that is only written down, so its key is enough; a token that is given
+    must be its last one (80, A7).
+    """
+    return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
+
+
+def is_kept(record: SessionRecord, now: float) -> bool:
+    """Tell whether a record is still good; a clock that was set back does not make it old."""
+    return record.version == VERSION and now - record.saved_at < RETENTION
+
+
+def recorded(key: SessionKey, state: SessionState, resume: str, now: float) -> SessionRecord:
+    """Return what is to be kept of a session."""
+    return SessionRecord(
+        key=key,
+        resume_digest=token_digest(resume),
+        saved_at=now,
+        activations=[
+            SavedActivation(
+                state.spec(activation.id),
+                list(activation.servers),
+                [SavedGrant(grant.server, grant.tool) for grant in activation.grants],
+                activation.last_used_at,
+            )
+            for activation in state.active.activations
+        ],
+        servers=[SavedServer(h.spec, h.identity, list(h.tools)) for h in state.servers],
+        surface=[
+            SavedGrant(shown.grant.server, shown.grant.tool, shown.name)
+            for shown in state.surface.shown
+        ],
+        names=[
+            SavedGrant(grant.server, grant.tool, name)
+            for grant, name in state.surface.names.items()
+        ],
+    )
+
+
+def restore(record: SessionRecord, state: SessionState) -> None:
+    """Bring an empty session to where `record` left off; what does not fit together stays out."""
+    servers = [Held(s.spec, s.identity, NO_INSTANCE, tuple(s.tools)) for s in record.servers]
+    activations = [
+        Activation(
+            saved.spec.id,
+            tuple(saved.servers),
+            tuple(Grant(each.server, each.tool) for each in saved.grants),
+            saved.last_used_at,
+        )
+        for saved in record.activations
+    ]
+    names = {Grant(each.server, each.tool): each.name for each in record.names}
+    order = [Grant(each.server, each.tool) for each in record.surface]
+    specs = {saved.spec.id: saved.spec for saved in record.activations}
+    state.restore(activations, specs, servers, names, order)

@@ -1,0 +1,1 @@
+"""Taps: texts of files become capabilities, findings, and one catalog (10-catalog)."""

@@ -1,0 +1,111 @@
+"""Everything that is installed, and which of it a name means.
+
+Taps count in their order: the first that has a capability wins, `tap/name` pins another one
+(10-catalog). Identity is (tap, name) everywhere.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from capd.core.taps.tap_format import CapabilityRead
+from capd.core.tools.names import near_names
+from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, Finding, TapName
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """One tap as it was read."""
+
+    name: TapName
+    path: str
+    revision: str
+    reads: tuple[CapabilityRead, ...]
+    scripts: Mapping[str, str]
+    """Paths of its dependency scripts by `org/tool`."""
+    error: str = ""
+    """Why the newest state could not be read, where this is an older one."""
+
+    @property
+    def capabilities(self) -> tuple[CapabilitySpec, ...]:
+        """What can be routed to, by name."""
+        return tuple(read.capability for read in self.reads if read.capability is not None)
+
+    @property
+    def unroutable(self) -> dict[str, str]:
+        """Why each of the others cannot."""
+        return {read.name: read.reason for read in self.reads if read.capability is None}
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that is wrong with it."""
+        return tuple(finding for read in self.reads for finding in read.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Why a name leads to nothing that can be activated."""
+
+    reason: str
+    near: tuple[str, ...] = ()
+
+
+class Catalog:
+    """All taps, in their order of precedence."""
+
+    def __init__(self, taps: Iterable[Tap] = ()) -> None:
+        self.taps = tuple(taps)
+        self._by_id: dict[CapabilityId, CapabilitySpec] = {}
+        self._winners: dict[CapabilityName, CapabilitySpec] = {}
+        barred: set[CapabilityName] = set()
+        for tap in self.taps:
+            for capability in tap.capabilities:
+                self._by_id[capability.id] = capability
+                if capability.id.name not in barred:
+                    self._winners.setdefault(capability.id.name, capability)
+            # Another tap's would be what nobody asked for.
+            barred.update(read.name for read in tap.reads if read.is_binding)
+
+    @property
+    def winners(self) -> tuple[CapabilitySpec, ...]:
+        """What a bare name can mean: each name once, from the first tap that has it."""
+        return tuple(self._winners.values())
+
+    @property
+    def wanted_keys(self) -> tuple[str, ...]:
+        """Environment keys that any definition asks for, sorted."""
+        return tuple(sorted({key for c in self._by_id.values() for key in c.wanted_keys}))
+
+    def find(self, name: str) -> CapabilitySpec | Unknown:
+        """Return what `name` or `tap/name` means, or why it means nothing."""
+        tap_name, slash, bare = name.strip().rpartition("/")
+        if slash:
+            return self._find_pinned(TapName(tap_name), CapabilityName(bare))
+        found = self._winners.get(CapabilityName(bare))
+        if found is not None:
+            return found
+        for tap in self.taps:
+            if bare in tap.unroutable:
+                return Unknown(f"{tap.name} has {bare!r}, but with {tap.unroutable[bare]}")
+        near = near_names(bare, self._winners)
+        return Unknown(f"no tap has a capability {bare!r}", tuple(near))
+
+    def tap_of(self, capability: CapabilityId) -> Tap | None:
+        """Return the tap that owns `capability`."""
+        return next((tap for tap in self.taps if tap.name == capability.tap), None)
+
+    def _find_pinned(self, tap_name: TapName, name: CapabilityName) -> CapabilitySpec | Unknown:
+        found = self._by_id.get(CapabilityId(tap_name, name))
+        if found is not None:
+            return found
+        tap = next((tap for tap in self.taps if tap.name == tap_name), None)
+        if tap is None:
+            return Unknown(f"no tap {tap_name!r}", tuple(near_names(tap_name, self._tap_names())))
+        if name in tap.unroutable:
+            return Unknown(f"{tap_name} has {name!r}, but with {tap.unroutable[name]}")
+        names = (capability.id.name for capability in tap.capabilities)
+        return Unknown(
+            f"tap {tap_name!r} has no capability {name!r}", tuple(near_names(name, names))
+        )
+
+    def _tap_names(self) -> list[str]:
+        return [tap.name for tap in self.taps]

@@ -1,0 +1,206 @@
+"""Words that one folder adds to another tap's capabilities: phrases and a description, no more.
+
+An overlay is `overlay.toml`, which says whose capabilities it speaks of, and a file
+`capabilities/<name>.toml` for each of them. It speaks of the tap of one name, or of any tap that
+holds enough of what the overlay names. Nothing in it reaches what a capability does: its
+servers, filters, scripts and keys stay what its tap says (docs/overlays.md).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from capd.core.taps.catalog import Tap
+from capd.core.taps.toml_folder import TomlFolder
+from capd_protos.types import CapabilityName, CapabilitySpec, Finding, TapName
+
+OVERLAY_FILE = "overlay.toml"
+MOST_TRIGGERS = 100
+"""Phrases of one capability in one overlay; each costs an embedding, and a product a message."""
+
+_OVERLAY_KEYS = frozenset({"tap", "least_in_common"})
+_WORDS_KEYS = frozenset({"triggers", "description", "parts"})
+_CAPABILITY_FILE = re.compile(r"capabilities/(.+)\.toml")
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What an overlay says of one capability."""
+
+    name: CapabilityName
+    triggers: tuple[str, ...]
+    description: str
+    parts: frozenset[str]
+    """Servers and `org/tool` scripts, one of which the capability must have; empty asks none."""
+
+    def are_of(self, capability: CapabilitySpec) -> bool:
+        """Tell whether `capability` is what the words were written for."""
+        has = {*(str(server.name) for server in capability.servers), *capability.requires}
+        return not self.parts or not self.parts.isdisjoint(has)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """One overlay as it was read."""
+
+    path: str
+    tap: TapName | None
+    """The tap that it is for; None where `least_in_common` finds it."""
+    least_in_common: int
+    words: tuple[Words, ...]
+    findings: tuple[Finding, ...]
+
+    def is_for(self, tap: Tap) -> bool:
+        """Tell whether its words are for the capabilities of `tap`."""
+        if self.tap is not None:
+            return tap.name == self.tap
+        capabilities = {capability.id.name: capability for capability in tap.capabilities}
+        common = [
+            w for w in self.words if w.name in capabilities and w.are_of(capabilities[w.name])
+        ]
+        return 0 < self.least_in_common <= len(common)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaid:
+    """Taps with the words of every overlay that is for them."""
+
+    taps: tuple[Tap, ...]
+    findings: tuple[Finding, ...]
+
+
+def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
+    """Return what an overlay says; `texts` are its files by their names below `path`."""
+    folder = TomlFolder(path, texts)
+    if OVERLAY_FILE not in texts:
+        folder.add(OVERLAY_FILE, f"no {OVERLAY_FILE}: nothing says whose capabilities are meant")
+        return Overlay(path, None, 0, (), tuple(folder.findings))
+    head = folder.parsed(OVERLAY_FILE)
+    if head is None:
+        return Overlay(path, None, 0, (), tuple(folder.findings))
+    tap, least = _whose(head, folder)
+    words = []
+    for file in sorted(texts):
+        named = _CAPABILITY_FILE.fullmatch(file)
+        read = _words(CapabilityName(named[1]), file, folder) if named else None
+        if read is None:
+            continue
+        if tap is None and not read.parts:
+            # The name alone would let another tap's `git` count towards the likeness.
+            folder.add(file, "no `parts`, by which the tap is known: left out")
+            continue
+        words.append(read)
+    return Overlay(path, tap, least, tuple(words), tuple(folder.findings))
+
+
+def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
+    """Return `taps` with what `overlays` add, the first description counting.
+
+    A capability that is not there is a finding: the tap may have dropped it, or misread it.
+    """
+    result = list(taps)
+    findings: list[Finding] = []
+    for overlay in overlays:
+        findings += overlay.findings
+        meant = [at for at, tap in enumerate(result) if overlay.is_for(tap)]
+        if overlay.tap is not None and not meant:
+            reason = f"no tap is named {overlay.tap!r}"
+            findings.append(Finding(f"{overlay.path}/{OVERLAY_FILE}", 0, reason, "warning"))
+        for at in meant:
+            findings += _unmatched(overlay, result[at])
+            result[at] = _with_words(result[at], overlay)
+    return Overlaid(tuple(result), tuple(findings))
+
+
+def folded(phrase: str) -> str:
+    """Return a phrase without what does not tell it from another: case, punctuation, blanks."""
+    return _BETWEEN_WORDS.sub(" ", phrase.casefold()).strip()
+
+
+def _whose(head: Mapping[str, Any], folder: TomlFolder) -> tuple[TapName | None, int]:
+    _report_foreign(head, _OVERLAY_KEYS, OVERLAY_FILE, folder)
+    tap, least = head.get("tap"), head.get("least_in_common")
+    if isinstance(tap, str) and tap and least is None:
+        return TapName(tap), 0
+    if tap is None and type(least) is int and least > 0:
+        return None, least
+    folder.add(OVERLAY_FILE, "either `tap`, a name, or `least_in_common`, a number from 1")
+    return None, 0
+
+
+def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
+    body = folder.parsed(file)
+    if body is None:
+        return None
+    _report_foreign(body, _WORDS_KEYS, file, folder)
+    triggers = folder.phrases(body, file)
+    if len(triggers) > MOST_TRIGGERS:
+        reason = f"{len(triggers)} triggers: those after the first {MOST_TRIGGERS} are left out"
+        folder.add(file, reason, near="triggers")
+    description = body.get("description", "")
+    if not isinstance(description, str):
+        folder.add(file, "`description` is not text", near="description")
+        description = ""
+    parts = folder.strings(body.get("parts", []), file, "parts")
+    if "parts" in body and not parts:
+        folder.add(file, "`parts` names nothing, so no capability is meant", near="parts")
+        return None
+    if not triggers and not description.strip():
+        folder.add(file, "neither `triggers` nor `description`")
+        return None
+    return Words(name, triggers[:MOST_TRIGGERS], description.strip(), frozenset(parts))
+
+
+def _report_foreign(
+    table: Mapping[str, Any], known: frozenset[str], file: str, folder: TomlFolder
+) -> None:
+    for key in table:
+        if key not in known:
+            folder.add(file, f"`{key}` is no key of an overlay: left out", near=key)
+
+
+def _unmatched(overlay: Overlay, tap: Tap) -> list[Finding]:
+    capabilities = {capability.id.name: capability for capability in tap.capabilities}
+    findings = []
+    for words in overlay.words:
+        capability = capabilities.get(words.name)
+        if capability is None:
+            reason = f"{tap.name} has no capability {words.name!r}"
+        elif not words.are_of(capability):
+            parts = ", ".join(sorted(words.parts))
+            reason = f"{capability.id} has none of {parts}: it stays as it is"
+        else:
+            continue
+        path = f"{overlay.path}/capabilities/{words.name}.toml"
+        findings.append(Finding(path, 0, reason, "warning"))
+    return findings
+
+
+def _with_words(tap: Tap, overlay: Overlay) -> Tap:
+    by_name = {words.name: words for words in overlay.words}
+    reads = []
+    for read in tap.reads:
+        words = by_name.get(read.name)
+        capability = read.capability
+        if words is None or capability is None or not words.are_of(capability):
+            reads.append(read)
+        else:
+            reads.append(replace(read, capability=_said_more(capability, words)))
+    return replace(tap, reads=tuple(reads))
+
+
+def _said_more(capability: CapabilitySpec, words: Words) -> CapabilitySpec:
+    said = {folded(trigger) for trigger in (*capability.triggers, *capability.extra_triggers)}
+    added: dict[str, str] = {}
+    for trigger in words.triggers:
+        if folded(trigger) not in said:
+            added.setdefault(folded(trigger), trigger)
+    return msgspec.structs.replace(
+        capability,
+        extra_triggers=(*capability.extra_triggers, *added.values()),
+        extra_description=capability.extra_description or words.description,
+    )

@@ -1,0 +1,23 @@
+"""Dependency scripts that a capability asks for and its tap does not have (10-catalog)."""
+
+from collections.abc import Callable
+
+from capd.core.taps.catalog import Tap
+from capd_protos.types import Finding
+
+
+def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Finding, ...]:
+    """Return a finding for each, a warning where what it would install is there already."""
+    findings = []
+    for capability in tap.capabilities:
+        commands = [server.command for server in capability.servers if server.command]
+        is_there = bool(commands) and all(has_command(command) for command in commands)
+        path = f"capabilities/{capability.id.name}/{capability.provider}.toml"
+        for script in capability.requires:
+            if script in tap.scripts:
+                continue
+            reason = f"requires {script!r}, and the tap has no deps/{script}.sh"
+            if is_there:
+                reason += f"; {', '.join(commands)} is on the PATH"
+            findings.append(Finding(path, 0, reason, "warning" if is_there else "error"))
+    return tuple(findings)

@@ -1,0 +1,281 @@
+"""What the files of a tap say: texts in, capabilities and findings out.
+
+A capability is a folder with `config.toml` (triggers, domains) and provider files; which one is
+used is `default.toml`, a provider file itself, a link to one, or, where a checkout wrote links
+as text, a file that holds nothing but a sibling's name. What is wrong is left out and reported;
+the rest stays usable (10-catalog).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from capd.core.servers.placeholders import keys_in_args, wanted_keys
+from capd.core.servers.scopes import default_scope
+from capd.core.taps.package_pins import unpinned_package
+from capd.core.taps.toml_folder import TomlFolder
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Finding,
+    ServerName,
+    ServerSpec,
+    TapName,
+)
+
+NO_CONFIG = "no config.toml"
+FEWEST_TRIGGERS = 3
+
+_CONFIG_KEYS = frozenset({"triggers", "domains"})
+_PROVIDER_KEYS = {
+    "": frozenset({"deps", "roles", "mcp"}),
+    "deps": frozenset({"require"}),
+    "roles": frozenset({"mcp"}),
+    "roles.mcp": frozenset({"server_refs", "allowed_tools"}),
+    "mcp": frozenset({"servers"}),
+}
+_TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
+_NO_TOOL = ("",)
+_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
+_HEADER = re.compile(r"^#\s*(Title|Description):\s*(.+?)\s*$", re.MULTILINE)
+
+
+class _ServerBlock(msgspec.Struct):
+    """An `[[mcp.servers]]` block, by the types of its keys."""
+
+    name: str
+    type: str = ""
+    command: str = ""
+    args: list[str] = []
+    url: str = ""
+    headers: dict[str, str] = {}
+    env: dict[str, str] = {}
+    timeout_seconds: float | None = None
+    tools: list[str] = []
+    auto_bind: list[str] = []
+    scope: str = ""
+    lazy: bool = True
+    sandbox: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityFiles:
+    """One capability folder: the text of each of its files by name."""
+
+    name: CapabilityName
+    path: str
+    """As a person would look for it; findings name files below it."""
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityRead:
+    """What one folder came to: a capability, or the reason why there is none."""
+
+    name: CapabilityName
+    capability: CapabilitySpec | None
+    reason: str
+    findings: tuple[Finding, ...]
+    is_binding: bool = False
+    """Its name means this tap's, although there is none: somebody chose a provider here."""
+
+
+def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
+    """Return what a capability folder defines, with `provider` in place of the default."""
+    folder = TomlFolder(files.path, files.texts)
+
+    def unusable(reason: str) -> CapabilityRead:
+        return CapabilityRead(files.name, None, reason, tuple(folder.findings), bool(provider))
+
+    if "config.toml" not in files.texts:
+        return unusable(NO_CONFIG)
+    config = folder.parsed("config.toml")
+    if config is None:
+        return unusable(folder.findings[-1].reason)
+    triggers = _triggers(config, folder)
+    if not triggers:
+        folder.add("config.toml", "no triggers: 5 to 15 phrases in a user's words", near="triggers")
+        return unusable("no triggers")
+    domains = folder.strings(config.get("domains", []), "config.toml", "domains")
+    _report_unknown(config, _CONFIG_KEYS, "config.toml", "", folder)
+
+    file = _provider_file(files, provider)
+    if file is None:
+        wanted = f"{provider}.toml" if provider else "default.toml"
+        where = f": taps.toml asks for it, and tap {tap} lacks it" if provider else ""
+        folder.add("config.toml", f"no provider file {wanted}{where}")
+        return unusable(f"no {wanted}{where}")
+    body = folder.parsed(file)
+    if body is None:
+        return unusable(folder.findings[-1].reason)
+    for path, known in _PROVIDER_KEYS.items():
+        _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", folder)
+    servers = _servers(tap, body, file, folder)
+    headers = dict(_HEADER.findall(files.texts[file]))
+    capability = CapabilitySpec(
+        id=CapabilityId(tap, files.name),
+        provider=file.removesuffix(".toml"),
+        title=headers.get("Title", ""),
+        description=headers.get("Description", ""),
+        triggers=triggers,
+        domains=domains,
+        servers=servers,
+        allowed_tools=_allowed_tools(body, file, folder),
+        requires=_requires(body, file, folder),
+        wanted_keys=tuple(dict.fromkeys(key for s in servers for key in wanted_keys(s))),
+    )
+    return CapabilityRead(files.name, capability, "", tuple(folder.findings))
+
+
+def _provider_file(files: CapabilityFiles, provider: str) -> str | None:
+    file = f"{provider}.toml" if provider else "default.toml"
+    for _ in range(3):
+        text = files.texts.get(file)
+        if text is None:
+            return None
+        if not _POINTER.fullmatch(text.strip()):
+            return file
+        file = text.strip()
+    return None
+
+
+def _triggers(config: Mapping[str, Any], folder: TomlFolder) -> tuple[str, ...]:
+    kept = folder.phrases(config, "config.toml")
+    if 0 < len(kept) < FEWEST_TRIGGERS:
+        folder.add(
+            "config.toml",
+            f"only {len(kept)} triggers: fewer than {FEWEST_TRIGGERS} route badly",
+            near="triggers",
+            severity="warning",
+        )
+    return kept
+
+
+def _servers(
+    tap: TapName, body: Mapping[str, Any], file: str, folder: TomlFolder
+) -> tuple[ServerSpec, ...]:
+    blocks = _table(body, "mcp").get("servers", [])
+    if not isinstance(blocks, list):
+        folder.add(file, "`mcp.servers` is not a list of tables", near="servers")
+        blocks = []
+    found: dict[str, ServerSpec] = {}
+    for block in blocks:
+        server = _server(tap, block, file, folder)
+        if server is not None and found.setdefault(server.name, server) is not server:
+            folder.add(file, f"server {server.name!r} is defined twice; the first one counts")
+    refs = _table(body, "roles.mcp").get("server_refs")
+    if refs is None:
+        return tuple(found.values())
+    wanted = folder.strings(refs, file, "server_refs")
+    for ref in wanted:
+        if ref not in found:
+            folder.add(file, f"server_refs names {ref!r}, which no usable block defines", near=ref)
+    return tuple(found[ref] for ref in wanted if ref in found)
+
+
+def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSpec | None:
+    name = block.get("name", "?") if isinstance(block, dict) else "?"
+
+    def dropped(why: str) -> None:
+        # `server_refs` may name it on an earlier line.
+        names = (f'name = "{name}"', f'"{name}"')
+        near = next((text for text in names if text in folder.texts[file]), "")
+        folder.add(file, f"server {name!r} left out: {why}", near=near)
+
+    try:
+        parsed = msgspec.convert(block, _ServerBlock)
+    except msgspec.ValidationError as error:
+        dropped(str(error))
+        return None
+    transport = _TRANSPORTS.get(parsed.type or ("http" if parsed.url else "stdio"))
+    why = _wrong_with(parsed, transport)
+    if why or transport is None:
+        dropped(why)
+        return None
+    _report_unknown(block, frozenset(_ServerBlock.__struct_fields__), file, f"{name}: ", folder)
+    server = ServerSpec(
+        name=ServerName(parsed.name),
+        transport=transport,
+        tap=tap,
+        command=parsed.command,
+        args=tuple(parsed.args),
+        url=parsed.url,
+        env=parsed.env,
+        headers=parsed.headers,
+        timeout=parsed.timeout_seconds,
+        tools=tuple(parsed.tools),
+        scope=parsed.scope or default_scope(parsed.command, parsed.args, transport),
+        lazy=parsed.lazy,
+        description=parsed.description,
+    )
+    for key in keys_in_args(server):
+        why = f"server {name!r}: the value of {key} goes into args, which the process list shows"
+        folder.add(file, why, near=key, severity="warning")
+    if package := unpinned_package(server):
+        why = f"server {name!r}: {package} has no exact version, so each start may run other code"
+        # A comment may name it on an earlier line.
+        quoted = f'"{package}"'
+        near = quoted if quoted in folder.texts[file] else package
+        folder.add(file, why, near=near, severity="warning")
+    return server
+
+
+def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
+    if not _SERVER_NAME.fullmatch(block.name) or "__" in block.name:
+        return "a name is letters, digits, `_`, `.`, `-`, without `__`"
+    if transport is None:
+        return f"type {block.type!r} is none of stdio, http, builtin"
+    if transport == "stdio" and not block.command:
+        return "a stdio server needs `command`"
+    if transport == "http" and not block.url:
+        return "an http server needs `url`"
+    if block.scope not in {"", "shared", "project", "session"}:
+        return f"scope {block.scope!r} is none of shared, project, session"
+    if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004
+        return "`timeout_seconds` is not within 1 to 3600"
+    return ""
+
+
+def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Return the table at a dotted `path`, empty where there is none."""
+    table: Any = body
+    for key in path.split(".") if path else ():
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
+def _allowed_tools(
+    body: Mapping[str, Any], file: str, folder: TomlFolder
+) -> tuple[str, ...] | None:
+    allowed = _table(body, "roles.mcp").get("allowed_tools")
+    if allowed is None:
+        return None
+    patterns = folder.strings(allowed, file, "allowed_tools")
+    # A filter that cannot be read keeps nothing, while no pattern at all would keep everything.
+    return patterns if patterns or allowed == [] else _NO_TOOL
+
+
+def _requires(body: Mapping[str, Any], file: str, folder: TomlFolder) -> tuple[str, ...]:
+    scripts = folder.strings(_table(body, "deps").get("require", []), file, "require")
+    for script in scripts:
+        if not _SCRIPT_NAME.fullmatch(script):
+            folder.add(file, f"dependency {script!r} is not `org/tool`: left out", near=script)
+    return tuple(script for script in scripts if _SCRIPT_NAME.fullmatch(script))
+
+
+def _report_unknown(
+    table: Mapping[str, Any], known: frozenset[str], file: str, where: str, folder: TomlFolder
+) -> None:
+    for key in _unknown(table, known):
+        folder.add(file, f"{where}unknown key `{key}` is kept", near=key, severity="warning")
+
+
+def _unknown(table: Mapping[str, Any], known: frozenset[str]) -> Iterable[str]:
+    return (key for key in table if key not in known)

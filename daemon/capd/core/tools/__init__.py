@@ -1,0 +1,1 @@
+"""Tools: their names, which are passed on, and how one is found."""

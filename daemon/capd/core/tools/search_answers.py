@@ -1,0 +1,101 @@
+"""The sentences of the tool search, where it found nothing or not all that was asked for.
+
+A model takes "there is none" for the truth and gives up, so nothing here says it: each sentence
+says what was searched and what is known, and names what is withheld with the reason. Tools that
+policy denies are counted, not named, unless the question named them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capd.core.sessions.own_tools import echo
+from capd.core.tools.tool_search import Found, Selected, ToolIndex, Withheld
+from capd_protos.types import ServerName
+
+DENIED = "denied"
+WORDS_ALONE = (
+    "Only words were compared, because the embedding model is not ready (model_not_ready)."
+)
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What the index covers."""
+
+    tools: int
+    servers: int
+    unlisted: tuple[ServerName, ...] = ()
+    """Servers whose tools are not known yet."""
+    left_out: int = 0
+
+
+def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
+    """Return what `index` covers."""
+    return Searched(len(index.tools), index.servers, tuple(unlisted), index.left_out)
+
+
+def missed(asked: str, found: Found, where: Searched) -> str:
+    """Answer a ranking without hits."""
+    looked = (
+        f"Nothing among the {_count(where.tools, 'known tool')} of "
+        f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "
+        "arguments and capabilities were searched."
+    )
+    parts = [
+        looked,
+        WORDS_ALONE if found.is_lexical else "",
+        withheld(found.withheld),
+        f"Near names: {', '.join(found.near)}." if found.near else "",
+        gaps(where),
+        "Try other words, or the capability tool with action discover.",
+    ]
+    return " ".join(part for part in parts if part)
+
+
+def unresolved(selected: Selected, where: Searched) -> str:
+    """Answer the part of a selection that could not be had; empty where all could."""
+    parts: list[str] = []
+    for name, near in selected.unknown.items():
+        hint = f" (near names: {', '.join(near)})" if near else ""
+        parts.append(f"No known tool has the exact name {echo(name)}{hint}.")
+    # The question named them, so their names give nothing away.
+    parts.extend(f"{w.tool.wire_name} is withheld: {w.bar.reason}." for w in selected.withheld)
+    if selected.beyond_cap:
+        parts.append(f"Over the limit, left out: {', '.join(selected.beyond_cap)}.")
+    if selected.unknown:
+        parts.append(gaps(where))
+    return " ".join(part for part in parts if part)
+
+
+def withheld(those: Sequence[Withheld]) -> str:
+    """Say what fits and may not be used; empty where nothing is withheld."""
+    if not those:
+        return ""
+    denied = Counter(w.bar.reason for w in those if w.bar.code == DENIED)
+    others = [f"{w.tool.wire_name} ({w.bar.reason})" for w in those if w.bar.code != DENIED]
+    named = others[:_MOST_NAMED]
+    if len(others) > len(named):
+        named.append(f"{len(others) - len(named)} more")
+    named += [f"{_count(number, 'tool')} ({reason})" for reason, number in denied.items()]
+    return f"What fits is withheld from this session: {'; '.join(named)}."
+
+
+def gaps(where: Searched) -> str:
+    """Say what was not searched; empty where that is nothing."""
+    parts: list[str] = []
+    if where.unlisted:
+        names = ", ".join(where.unlisted[:_MOST_NAMED])
+        more = len(where.unlisted) - _MOST_NAMED
+        parts.append(
+            f"Not searched, because they were never asked for their tools: {names}"
+            f"{f' and {more} more' if more > 0 else ''} (capd index asks them)."
+        )
+    if where.left_out:
+        parts.append(f"{_count(where.left_out, 'tool')} over the limit were not searched.")
+    return " ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,104 @@
+"""Which entries of a server's `tools/list` are passed on, and why the others are not (80, B4-B8).
+
+One tool that clients cannot read costs them the whole list, so each entry is looked at by itself
+and left out by itself. What is passed on keeps its bytes.
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from capd.core.tools.schema_bounds import examined
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ToolDefinition, ToolName
+
+MOST_TOOLS = 1000
+MOST_PAGES = 50
+MOST_TOOL_BYTES = 256 * 1024
+"""Six times the largest tool among 757 of 23 servers from npm and PyPI."""
+MOST_BYTES = 8 * 1024 * 1024
+
+# The MCP specification's own character set for tool names.
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+# It replaces the prototype of a JavaScript object that is filled by name.
+_NO_NAME = "__proto__"
+
+
+class _Entry(msgspec.Struct):
+    """What is looked at of a definition."""
+
+    name: str
+    inputSchema: object = None  # noqa: N815 - the protocol's name
+    outputSchema: object = None  # noqa: N815 - the protocol's name
+
+
+_ENTRY: JsonCodec[_Entry] = JsonCodec(_Entry)
+
+
+class Intake:
+    """The tools of one server, entry by entry: `take` costs steps in proportion to its bytes."""
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        """One line for each entry that is left out."""
+        self._tools: dict[ToolName, ToolDefinition] = {}
+        self._bytes = 0
+
+    @property
+    def tools(self) -> list[ToolDefinition]:
+        """The usable tools in their order, each name once."""
+        return list(self._tools.values())
+
+    def take(self, entry: bytes) -> None:
+        """Take the next entry, or say why not."""
+        if len(entry) > MOST_TOOL_BYTES:
+            self.left_out.append(
+                f"an entry of {len(entry)} bytes is over the {MOST_TOOL_BYTES} that a tool may have"
+            )
+            return
+        try:
+            read = _ENTRY.decode(entry)
+        except MalformedError as error:
+            self.left_out.append(f"an entry is not a tool: {error}")
+            return
+        reason = self._no_room(read.name, entry) or _wrong_with(read)
+        if reason:
+            self.left_out.append(f"{read.name[:64]!a} {reason}")
+            return
+        self._bytes += len(entry)
+        self._tools[ToolName(read.name)] = ToolDefinition(ToolName(read.name), entry)
+
+    def _no_room(self, name: str, entry: bytes) -> str:
+        if name in self._tools:
+            return "is listed twice; the first one counts"
+        if len(self._tools) == MOST_TOOLS:
+            return f"is beyond the first {MOST_TOOLS} tools"
+        if self._bytes + len(entry) > MOST_BYTES:
+            return f"is beyond the {MOST_BYTES} bytes that a server's tools may have"
+        return ""
+
+
+def accepted(entries: Iterable[bytes]) -> tuple[list[ToolDefinition], list[str]]:
+    """Return the usable tools, and one line for each entry that is left out."""
+    intake = Intake()
+    for entry in entries:
+        intake.take(entry)
+    return intake.tools, intake.left_out
+
+
+def _wrong_with(entry: _Entry) -> str:
+    if not _NAME.fullmatch(entry.name) or entry.name == _NO_NAME:
+        return "is not a tool name that clients accept"
+    # Of clients some require an object here and refuse the whole list otherwise.
+    if not isinstance(entry.inputSchema, dict):
+        return "has no inputSchema that is an object"
+    for member, schema in (
+        ("inputSchema", entry.inputSchema),
+        ("outputSchema", entry.outputSchema),
+    ):
+        if isinstance(schema, dict):
+            reason = examined(schema).reason
+            if reason:
+                return f"is left out: its {member} {reason}"
+    return ""

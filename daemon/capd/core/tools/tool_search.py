@@ -1,0 +1,246 @@
+"""Which tools fit a question: exact names first, then lexical and vector evidence as one score.
+
+    tier      0 the whole wire name   1 the bare name   2 equal after folding   3 everything else
+    score     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams
+              without vectors the two lexical parts alone, in the same proportion
+
+Only a question that *is* a name meets tiers 0 to 2. Otherwise a name counts as the words that it
+consists of, beside those of the description: no tool is preferred for what it is called. A tool
+that the session may not use is never a hit; that it fits, and why it is withheld, is told apart.
+The order is the same whenever tools, question and vectors are: ties go by wire name.
+
+The weights are measured in docs/search.md.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from capd.core.lexical import Bm25, Ngrams, words
+from capd.core.tools.names import near_names
+from capd.core.tools.tool_text import Tool, folded, spelled
+from capd_protos.types import WireName
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+WORDS_WEIGHT = 0.15
+NAME_WEIGHT = 0.05
+LOWEST_COSINE = 0.2
+"""What shares no word with the question is a hit from this on, as for `discover`."""
+LOWEST_LIKENESS = 0.3
+"""Of a name's n-grams with the question's, where the two share no word."""
+
+MOST_TOOLS = 20_000
+"""More are left out and counted: 31 MB of vectors, and about as much for their words."""
+
+NEAR = 3
+_NEAR_LOOKED_AT = 20
+_NO_TIER = 3
+# A word that no question has: `words` yields none with this character.
+_PADDING = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Why a session may not use a tool that exists."""
+
+    code: str
+    """`denied`, `missing_secrets` or another word that names the rule."""
+    reason: str
+    """For a person or a model, in one clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One tool that fits."""
+
+    tool: Tool
+    score: float
+    tier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A tool that fits, and may not be used."""
+
+    tool: Tool
+    bar: Bar
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a ranking came to."""
+
+    hits: tuple[Hit, ...]
+    withheld: tuple[Withheld, ...]
+    """Those that would have been among the hits."""
+    near: tuple[WireName, ...]
+    """Names like the question, where there is no hit."""
+    is_lexical: bool
+    """Whether only words were compared, because there are no vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a selection came to."""
+
+    tools: tuple[Tool, ...]
+    withheld: tuple[Withheld, ...]
+    beyond_cap: tuple[WireName, ...]
+    unknown: dict[str, tuple[WireName, ...]]
+    """Names that no known tool has, each with near ones."""
+
+
+class ToolIndex:
+    """All tools that are known, ready to be searched; vectors may come later."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        """Index `tools`, blocking for about a second per ten thousand."""
+        by_name = {tool.wire_name: tool for tool in tools}
+        ordered = [by_name[name] for name in sorted(by_name)]
+        self.tools = tuple(ordered[:MOST_TOOLS])
+        self.left_out = len(ordered) - len(self.tools)
+        self.servers = len({tool.server for tool in self.tools})
+        self._vectors: Vectors | None = None
+        self._words = Bm25(_padded([words(tool.words) for tool in self.tools]))
+        self._names = Ngrams([f"{spelled(t.server)} {spelled(t.name)}" for t in self.tools])
+        self._rows: dict[WireName, int] = {t.wire_name: row for row, t in enumerate(self.tools)}
+        self._bare: dict[str, list[int]] = {}
+        self._folded: dict[str, list[int]] = {}
+        for row, tool in enumerate(self.tools):
+            self._bare.setdefault(tool.name, []).append(row)
+            for name in {folded(tool.name), folded(tool.wire_name)}:
+                self._folded.setdefault(name, []).append(row)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether a question's vector is of use."""
+        return self._vectors is not None
+
+    def take_vectors(self, vectors: "Vectors") -> None:
+        """Compare with `vectors` from here on: unit rows, one a tool, in the order of `tools`."""
+        if vectors.ndim != 2 or len(vectors) != len(self.tools):  # noqa: PLR2004 - a matrix
+            raise ValueError(f"vectors of shape {vectors.shape} for {len(self.tools)} tools")
+        self._vectors = vectors
+
+    def ranked(
+        self,
+        asked: str,
+        limit: int,
+        vector: "Vectors | None" = None,
+        barred: Mapping[WireName, Bar] | None = None,
+    ) -> Found:
+        """Return at most `limit` tools for `asked`, best first.
+
+        `vector` is the unit vector of `asked`; without it, or before the tools have theirs,
+        words decide alone.
+        """
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
+
+        barred = barred or {}
+        by_words = self._words.scores(words(asked))
+        likeness = self._names.similarities(asked)
+        best = float(by_words.max(initial=0.0))
+        scores = likeness * np.float32(NAME_WEIGHT)
+        if best > 0:
+            scores += by_words * np.float32(WORDS_WEIGHT / best)
+        is_hit = (by_words > 0) | (likeness >= LOWEST_LIKENESS)
+        is_lexical = vector is None or self._vectors is None
+        if vector is not None and self._vectors is not None:
+            cosines = self._vectors @ vector
+            scores += cosines
+            is_hit |= cosines >= LOWEST_COSINE
+        tiers = self._tiers(asked)
+        hits: list[Hit] = []
+        withheld: list[Withheld] = []
+        for row in _best_rows(scores, is_hit, tiers):
+            tool = self.tools[row]
+            bar = barred.get(tool.wire_name)
+            if bar is not None:
+                if len(withheld) < limit:
+                    withheld.append(Withheld(tool, bar))
+                continue
+            hits.append(Hit(tool, float(scores[row]), tiers.get(row, _NO_TIER)))
+            if len(hits) == limit:
+                break
+        near = () if hits else self._near(asked, barred)
+        return Found(tuple(hits), tuple(withheld), near, is_lexical)
+
+    def selected(
+        self, names: Sequence[str], cap: int, barred: Mapping[WireName, Bar] | None = None
+    ) -> Selected:
+        """Return the tools of these names in their order, each once, `cap` at most.
+
+        A bare name will do where one tool alone has it.
+        """
+        barred = barred or {}
+        unknown: dict[str, tuple[WireName, ...]] = {}
+        wanted: dict[int, Tool] = {}
+        for name in names:
+            row = self._row(name)
+            if row is None:
+                unknown[name] = self._near(name, barred)
+            else:
+                wanted[row] = self.tools[row]
+        tools = wanted.values()
+        withheld = [Withheld(t, barred[t.wire_name]) for t in tools if t.wire_name in barred]
+        usable = [tool for tool in tools if tool.wire_name not in barred]
+        beyond = tuple(tool.wire_name for tool in usable[cap:])
+        return Selected(tuple(usable[:cap]), tuple(withheld), beyond, unknown)
+
+    def _row(self, name: str) -> int | None:
+        row = self._rows.get(WireName(name))
+        if row is not None:
+            return row
+        bare = self._bare.get(name, [])
+        return bare[0] if len(bare) == 1 else None
+
+    def _tiers(self, asked: str) -> dict[int, int]:
+        tiers = dict.fromkeys(self._folded.get(folded(asked), ()), 2)
+        tiers.update(dict.fromkeys(self._bare.get(asked, ()), 1))
+        if asked in self._rows:
+            tiers[self._rows[WireName(asked)]] = 0
+        return tiers
+
+    def _near(self, asked: str, barred: Mapping[WireName, Bar]) -> tuple[WireName, ...]:
+        """Return names that `asked` may have meant; those that are barred are told elsewhere."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]
+        bare = [name for name in same if name not in barred]
+        likeness = self._names.similarities(spelled(asked))
+        # difflib over ten thousand names takes half a second; n-grams choose whom it compares.
+        rows = np.argsort(-likeness, kind="stable")[:_NEAR_LOOKED_AT]
+        alike = [self.tools[row].wire_name for row in rows if likeness[row] > 0]
+        known = [name for name in dict.fromkeys(alike) if name not in barred]
+        close = near_names(asked, known, NEAR)
+        return tuple(WireName(name) for name in dict.fromkeys([*bare, *close, *known]))[:NEAR]
+
+
+def _padded(documents: list[list[str]]) -> list[list[str]]:
+    """Return the documents, none of them shorter than their mean.
+
+    BM25 counts a word of a short document for more: a tool that has a name and says nothing
+    about itself would outrank one that has the same word and says what it does.
+    """
+    if not documents:
+        return documents
+    mean = round(sum(map(len, documents)) / len(documents))
+    return [[*document, *[_PADDING] * (mean - len(document))] for document in documents]
+
+
+def _best_rows(
+    scores: "Vectors", is_hit: "npt.NDArray[np.bool_]", tiers: Mapping[int, int]
+) -> Iterator[int]:
+    """Yield the rows of hits: by tier, then by falling score, then as they stand."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    yield from sorted(tiers, key=lambda row: (tiers[row], -float(scores[row]), row))
+    candidates = np.flatnonzero(is_hit)
+    for row in candidates[np.argsort(-scores[candidates], kind="stable")].tolist():
+        if row not in tiers:
+            yield row

@@ -1,0 +1,27 @@
+"""What capd answers to `initialize`."""
+
+import pytest
+
+from capd.core.protocol.eras import HANDSHAKE_VERSIONS as VERSIONS
+from capd.core.protocol.handshake import CAPABILITIES, agreed_version, initialize_result
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_version_of_the_handshake_era_is_agreed_to(version: str) -> None:
+    assert agreed_version(version) == version
+
+
+@pytest.mark.parametrize("asked", ["2026-07-28", "2024-01-01", "", None, 7, [], {}])
+def test_whatever_else_is_asked_for_gets_the_newest(asked: object) -> None:
+    assert agreed_version(asked) == "2025-11-25"
+
+
+def test_the_result_announces_that_the_list_of_tools_changes() -> None:
+    got = initialize_result("2025-06-18", "0.1.0", "words")
+
+    assert got == {
+        "protocolVersion": "2025-06-18",
+        "capabilities": CAPABILITIES,
+        "serverInfo": {"name": "capd", "title": "capd", "version": "0.1.0"},
+        "instructions": "words",
+    }

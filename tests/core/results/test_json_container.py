@@ -1,0 +1,78 @@
+"""One container, however it is cut, told from everything that is more or less than that."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capd.core.results.json_container import ContainerCheck
+from capd_protos.codec import MalformedError
+
+TEXTS = st.text(st.sampled_from('ab"\\{}[],: \n/é😀'), max_size=30)
+VALUES = st.recursive(
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=15,
+)
+CONTAINERS = st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_size=4)
+
+
+def look(data: bytes, piece_bytes: int) -> str:
+    """Return what is wrong with `data`."""
+    check = ContainerCheck()
+    try:
+        for at in range(0, len(data), piece_bytes):
+            check.feed(data[at : at + piece_bytes])
+        check.end()
+    except MalformedError as error:
+        return str(error)
+    return ""
+
+
+@given(CONTAINERS, st.booleans(), st.integers(1, 20))
+def test_a_container_passes_however_it_is_cut(value: Any, is_ascii: bool, piece_bytes: int) -> None:
+    data = json.dumps(value, ensure_ascii=is_ascii).encode()
+
+    assert look(data, piece_bytes) == ""
+
+
+@given(CONTAINERS, st.data(), st.integers(1, 20))
+def test_a_part_of_a_container_does_not(value: Any, data: st.DataObject, piece_bytes: int) -> None:
+    whole = json.dumps(value, ensure_ascii=False).encode()
+    cut = data.draw(st.integers(0, len(whole) - 1))
+
+    assert look(whole[:cut], piece_bytes) in {"cut off", "not valid UTF-8"}
+
+
+@given(CONTAINERS, TEXTS, CONTAINERS, st.integers(1, 20))
+def test_two_containers_do_not_whatever_is_between_them(
+    first: Any, name: str, second: Any, piece_bytes: int
+) -> None:
+    between = "," + json.dumps(name) + ":"
+    data = (json.dumps(first) + between + json.dumps(second)).encode()
+
+    assert look(data, piece_bytes) == "more than one value"
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "cut off"),
+        (b"1", "cut off"),
+        (b"]", "more than one value"),
+        (b"{}}", "more than one value"),
+        (b'["\xff"]', "not valid UTF-8"),
+        (b'["\xed\xa0\x80"]', "not valid UTF-8"),
+        (b'["\xc3', "cut off"),
+        (b'["a\\"]', "cut off"),
+        (b'["a\\\\"]', ""),
+        (b'["a\\\\\\"]', "cut off"),
+        (b'["a\\\\\\""]', ""),
+        ('["é"]'.encode(), ""),
+    ],
+)
+def test_what_is_wrong_is_told(data: bytes, problem: str, piece_bytes: int) -> None:
+    assert look(data, piece_bytes) == problem

@@ -1,0 +1,102 @@
+"""Evidence against a catalogue, and the probabilities that follow from it."""
+
+import numpy as np
+import pytest
+
+from capd.core.routing.evidence import (
+    CAPABILITY_EVIDENCE,
+    NONE_EVIDENCE,
+    SMALLEST_DEVIATION,
+    Described,
+    Evidence,
+    EvidenceIndex,
+)
+from capd_protos.types import CapabilityId, CapabilityName, TapName
+
+DIMENSIONS = 8
+NAMES: list[str] = [*CAPABILITY_EVIDENCE, *NONE_EVIDENCE]
+WEIGHTS = dict.fromkeys(NAMES, 0.0)
+
+
+def id_of(name: str) -> CapabilityId:
+    return CapabilityId(TapName("tap"), CapabilityName(name))
+
+
+def axis(number: int) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    row = np.zeros(DIMENSIONS, np.float32)
+    row[number] = 1.0
+    return row
+
+
+def described(name: str, number: int, *triggers: str, text: str = "") -> Described:
+    rows = np.stack([axis(number)] * len(triggers)) if triggers else np.zeros((0, 0), np.float32)
+    return Described(id_of(name), triggers, text, rows, axis(number) if text else None)
+
+
+GIT = described("git", 0, "git history", "git diff")
+MAIL = described("mail", 1, "send mail", text="Electronic mail.")
+BACKGROUND = np.stack([axis(number) for number in (5, 6, 7)])
+
+
+def test_the_evidence_of_a_message_has_a_row_a_capability_and_a_number_a_name() -> None:
+    got = EvidenceIndex([GIT, MAIL], BACKGROUND).found("git history", axis(0))
+
+    assert got.capabilities.shape == (2, len(CAPABILITY_EVIDENCE))
+    assert got.none.shape == (len(NONE_EVIDENCE),)
+    triggers, triggers_z, bm25, ngrams, description_z = got.capabilities[0]
+    assert (triggers, triggers_z) == pytest.approx((1.0, 12.0))
+    assert 0 < bm25 < 1
+    assert ngrams == pytest.approx(1.0, abs=1e-5)
+    assert description_z == 0.0
+    assert got.capabilities[1].tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_a_background_message_that_a_trigger_repeats_is_none_for_that_catalogue() -> None:
+    background = np.stack([axis(0), axis(5)])
+
+    got = [
+        EvidenceIndex([each], background).found("anything", axis(0)).none[1] for each in (GIT, MAIL)
+    ]
+
+    assert got == pytest.approx([0.0, 0.5])
+
+
+def test_a_catalogue_that_claims_the_whole_background_can_still_be_asked() -> None:
+    got = EvidenceIndex([GIT], np.stack([axis(0)])).found("git", axis(0))
+
+    assert got.capabilities[0][1] == pytest.approx(min(12.0, 1.0 / SMALLEST_DEVIATION))
+
+
+def test_what_has_no_triggers_is_found_by_its_description() -> None:
+    bare = described("bare", 2, text="Paints pictures.")
+
+    got = EvidenceIndex([GIT, bare], BACKGROUND).found("paints pictures", axis(2))
+
+    assert got.capabilities[1][0] == pytest.approx(1.0)
+
+
+def test_nothing_at_all_can_be_asked() -> None:
+    got = Evidence([], BACKGROUND, WEIGHTS).ranked("git", axis(0), frozenset())
+
+    assert got == []
+
+
+def test_scores_are_probabilities_that_leave_room_for_none() -> None:
+    scorer = Evidence([MAIL, GIT], BACKGROUND, {**WEIGHTS, "triggers": 2.0, "bias": 1.0})
+
+    got = scorer.ranked("git", axis(0), {GIT.id, MAIL.id})
+
+    total = np.exp(2.0) + np.exp(0.0) + np.exp(1.0)
+    assert [score.id for score in got] == [GIT.id, MAIL.id]
+    assert [score.score for score in got] == pytest.approx(
+        [np.exp(2.0) / total, np.exp(0.0) / total]
+    )
+
+
+def test_what_is_not_among_those_asked_for_takes_no_share() -> None:
+    scorer = Evidence([MAIL, GIT], BACKGROUND, {**WEIGHTS, "triggers": 2.0})
+
+    got = scorer.ranked("git", axis(0), {MAIL.id})
+
+    assert [score.id for score in got] == [MAIL.id]
+    assert got[0].score == pytest.approx(0.5)

@@ -1,0 +1,62 @@
+"""What a prompt hook is answered."""
+
+import json
+
+import pytest
+
+from capd.adapters.model.minilm import load_tokenizer, token_ids
+from capd.core.sessions.hook_context import context, hook_output, suggestion
+from capd_protos.types import CapabilityName, WireName
+
+GIT = CapabilityName("git")
+
+
+def test_nothing_is_said_where_nothing_came_on() -> None:
+    assert context(GIT, []) == ""
+    assert hook_output("") == "{}"
+
+
+def test_the_model_is_told_what_came_on_by_the_names_it_can_call() -> None:
+    text = context(GIT, [WireName("git__git_log"), WireName("git__git_show")])
+
+    assert text == (
+        "capd switched on 'git' for this message; its tools are listed now: "
+        "git__git_log, git__git_show."
+    )
+
+
+@pytest.mark.parametrize("count", [12, 13, 500])
+def test_a_large_capability_is_told_in_as_few_words(count: int) -> None:
+    text = context(GIT, [WireName(f"server__tool_{number}") for number in range(count)])
+
+    assert text.count("server__tool_") == 12
+    assert (f"and {count - 12} more" in text) is (count > 12)
+
+
+def test_the_output_is_what_claude_code_reads() -> None:
+    assert json.loads(hook_output('say "this"')) == {
+        "hookSpecificOutput": {
+            "hookEventName": "UserPromptSubmit",
+            "additionalContext": 'say "this"',
+        }
+    }
+
+
+def test_what_may_be_meant_is_named_in_one_line_each_with_the_way_to_enable_it() -> None:
+    got = suggestion([CapabilityName("git"), CapabilityName("web-page")])
+
+    assert got == (
+        "Installed, off; if wanted, call capability(action=enable, name=...):\n- git\n- web-page"
+    )
+
+
+def test_nothing_to_suggest_is_nothing_said() -> None:
+    assert suggestion([]) == ""
+
+
+def test_a_suggestion_takes_at_most_sixty_tokens_whatever_the_names_are() -> None:
+    tokenizer = load_tokenizer()
+
+    got = suggestion([CapabilityName(f"capability-with-a-long-name-{n}" * 9) for n in range(3)])
+
+    assert len(token_ids(tokenizer, got)) - 2 <= 60

@@ -1,0 +1,108 @@
+"""Which session a prompt hook speaks for: the right one or none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capd.core.sessions.linking import Candidate, Hook, Link, link
+from capd_protos.types import SessionKey
+
+
+def session(
+    key: str,
+    *,
+    client: str = "claude-code",
+    ids: tuple[str, ...] = (),
+    parent: int = 0,
+    project: str = "/p",
+) -> Candidate:
+    return Candidate(SessionKey(key), client, frozenset(ids), parent, project)
+
+
+def hook(
+    *,
+    client: str = "claude-code",
+    session_id: str = "",
+    ancestors: tuple[int, ...] = (),
+    project: str = "/p",
+) -> Hook:
+    return Hook(client, session_id, ancestors, project)
+
+
+TWO = (session("a", ids=("ida",), parent=10), session("b", ids=("idb",), parent=20))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sessions", "expected"),
+    [
+        (hook(session_id="idb"), TWO, Link(SessionKey("b"), "session id")),
+        (hook(session_id="idb", ancestors=(10,)), TWO, Link(SessionKey("b"), "session id")),
+        (hook(ancestors=(99, 20, 10, 1)), TWO, Link(SessionKey("b"), "common parent")),
+        (hook(ancestors=(99, 98, 1), project="/q"), TWO, Link(None, "none")),
+        # Two editors in one terminal: the terminal started neither's shim.
+        (hook(ancestors=(30, 5, 1), project="/q"), TWO, Link(None, "none")),
+        (hook(ancestors=(30, 5, 1)), TWO, Link(None, "ambiguous")),
+        (hook(), TWO[:1], Link(SessionKey("a"), "project")),
+        (hook(client="other"), TWO[:1], Link(None, "none")),
+        (hook(project=""), (session("a", project=""),), Link(None, "none")),
+        (hook(ancestors=(1,)), (session("a", client="x", parent=1),), Link(None, "none")),
+        (
+            hook(ancestors=(10,), project="/q"),
+            (session("a", parent=10), session("b", parent=10, project="/q")),
+            Link(SessionKey("b"), "common parent"),
+        ),
+        (
+            hook(ancestors=(10,)),
+            (session("a", parent=10), session("b", parent=10)),
+            Link(None, "ambiguous"),
+        ),
+        (
+            hook(session_id="same"),
+            (session("a", ids=("same",)), session("b", ids=("same",))),
+            Link(None, "ambiguous"),
+        ),
+        (hook(), (), Link(None, "none")),
+    ],
+)
+def test_a_hook_speaks_for(asked: Hook, sessions: tuple[Candidate, ...], expected: Link) -> None:
+    assert link(asked, sessions) == expected
+
+
+_CANDIDATES = st.builds(
+    session,
+    st.sampled_from(["a", "b", "c"]),
+    client=st.sampled_from(["x", "y"]),
+    ids=st.sampled_from([(), ("1",), ("2",), ("1", "2")]),
+    parent=st.integers(0, 4),
+    project=st.sampled_from(["", "/p", "/q"]),
+)
+_HOOKS = st.builds(
+    hook,
+    client=st.sampled_from(["x", "y"]),
+    session_id=st.sampled_from(["", "1", "2"]),
+    ancestors=st.lists(st.integers(1, 4), max_size=4).map(tuple),
+    project=st.sampled_from(["", "/p", "/q"]),
+)
+
+
+@given(_HOOKS, st.lists(_CANDIDATES, max_size=3, unique_by=lambda c: c.key))
+def test_whatever_is_linked_shares_something_that_no_other_session_shares(
+    asked: Hook, sessions: list[Candidate]
+) -> None:
+    found = link(asked, sessions)
+
+    others = [c for c in sessions if c.key != found.key]
+    (linked,) = [c for c in sessions if c.key == found.key] or (None,)
+    if found.how == "session id":
+        assert linked is not None
+        assert asked.client_session in linked.client_sessions
+        assert not any(asked.client_session in c.client_sessions for c in others)
+    elif found.how == "common parent":
+        assert linked is not None
+        assert linked.parent in asked.ancestors
+        assert not any(c.parent == linked.parent and c.project == linked.project for c in others)
+    elif found.how == "project":
+        assert linked is not None
+        assert not any((c.client, c.project) == (linked.client, linked.project) for c in others)
+    else:
+        assert found.key is None

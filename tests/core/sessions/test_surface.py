@@ -1,0 +1,176 @@
+"""The surface: order, exact bytes, and definitions passed on as they were written."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.surface import Surface, renamed
+from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
+
+GIT, DB = ServerIdentity("1" * 16), ServerIdentity("2" * 16)
+NAMES = {GIT: ServerName("git"), DB: ServerName("db")}
+LOG, PUSH = Grant(GIT, ToolName("log")), Grant(GIT, ToolName("push"))
+QUERY = Grant(DB, ToolName("query"))
+OWN = (WireName("capability"), b'{"name":"capability"}')
+
+
+def definition(grant: Grant, rest: str = "") -> ToolDefinition:
+    return ToolDefinition(grant.tool, f'{{"name":"{grant.tool}"{rest}}}'.encode())
+
+
+DEFINITIONS = {grant: definition(grant) for grant in (LOG, PUSH, QUERY)}
+
+
+def surface(*grants: Grant) -> Surface:
+    made = Surface([OWN])
+    made.add(grants, NAMES, DEFINITIONS)
+    return made
+
+
+def test_own_tools_come_first_and_the_rest_in_the_order_in_which_it_was_added() -> None:
+    shown = surface(QUERY, LOG)
+    shown.add([LOG, PUSH, QUERY], NAMES, DEFINITIONS)
+
+    listing = shown.listing()
+
+    assert listing == (
+        b'{"tools":[{"name":"capability"},{"name":"db__query"},{"name":"git__log"},'
+        b'{"name":"git__push"}]}'
+    )
+    assert len(shown) == 4
+
+
+def test_only_what_was_not_shown_is_added_and_only_what_was_shown_is_removed() -> None:
+    shown = surface(LOG)
+
+    added = shown.add([LOG, PUSH], NAMES, DEFINITIONS)
+    removed = shown.remove([QUERY, LOG])
+
+    assert (added, removed) == (["git__push"], ["git__log"])
+
+
+def test_a_removed_tool_is_not_found_and_comes_back_at_the_end_under_the_same_name() -> None:
+    shown = surface(LOG, PUSH)
+    shown.remove([LOG])
+    before = shown.find("git__log")
+
+    shown.add([LOG], NAMES, DEFINITIONS)
+
+    assert before is None
+    assert [tool.name for tool in shown.shown] == ["git__push", "git__log"]
+
+
+def test_a_changed_definition_is_taken_over_in_its_place_and_an_unchanged_one_is_not_told() -> None:
+    shown = surface(LOG, PUSH)
+    changed = {
+        LOG: definition(LOG, ',"title":"Log"'),
+        PUSH: DEFINITIONS[PUSH],
+        QUERY: DEFINITIONS[QUERY],
+    }
+
+    names = shown.redefine(changed)
+
+    assert names == ["git__log"]
+    assert shown.definitions()[1:] == [
+        b'{"name":"git__log","title":"Log"}',
+        b'{"name":"git__push"}',
+    ]
+    found = shown.find("git__log")
+    assert found is not None
+    assert found.json == b'{"name":"git__log","title":"Log"}'
+
+
+def test_tools_of_two_servers_of_one_name_have_names_of_their_own() -> None:
+    shown = Surface([OWN])
+    fork = Grant(DB, LOG.tool)
+    names = {GIT: ServerName("git"), DB: ServerName("git")}
+
+    added = shown.add([LOG, fork], names, {LOG: DEFINITIONS[LOG], fork: DEFINITIONS[LOG]})
+
+    found = [shown.find(name) for name in added]
+    assert [tool.grant for tool in found if tool is not None] == [LOG, fork]
+    assert (added[0], added[1].startswith("git__log_")) == ("git__log", True)
+
+
+def test_a_name_that_a_model_may_have_in_mind_is_not_given_to_another_servers_tool() -> None:
+    fork = Grant(DB, LOG.tool)
+    names = {GIT: ServerName("git"), DB: ServerName("git")}
+    shown = surface(LOG)
+    shown.remove([LOG])
+
+    (name,) = shown.add([fork], names, {fork: definition(fork)})
+
+    assert name != "git__log"
+    assert shown.find("git__log") is None
+    assert shown.add([LOG], names, DEFINITIONS) == ["git__log"]
+
+
+def test_a_tool_that_would_take_the_name_of_an_own_one_gets_another() -> None:
+    shown = Surface([(WireName("git__log"), b'{"name":"git__log"}')])
+
+    (name,) = shown.add([LOG], NAMES, DEFINITIONS)
+
+    assert (name != "git__log", name.startswith("git__log_"), shown.find("git__log")) == (
+        True,
+        True,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "passed_on"),
+    [
+        pytest.param(
+            b'{"x-odd": {"b":1, "a" :[1.0,1e2,100000000000000000000]},"name":"a"}',
+            b'{"name":"s__a","x-odd":{"b":1, "a" :[1.0,1e2,100000000000000000000]}}',
+            id="numbers, spaces and order inside of a member",
+        ),
+        pytest.param(
+            rb'{"name":"a","description":"\u00e9\/\ud83d\ude00"}',
+            rb'{"name":"s__a","description":"\u00e9\/\ud83d\ude00"}',
+            id="escapes",
+        ),
+        pytest.param(
+            b'{"name":"a","inputSchema":{"name":"inner"},"_meta":null}',
+            b'{"name":"s__a","inputSchema":{"name":"inner"},"_meta":null}',
+            id="a name further inside",
+        ),
+        pytest.param(b'{"n\\u0061me":"a","x":1}', b'{"name":"s__a","x":1}', id="an escaped key"),
+    ],
+)
+def test_all_but_the_name_is_passed_on_byte_for_byte(written: bytes, passed_on: bytes) -> None:
+    got = renamed(written, WireName("s__a"))
+
+    assert got == passed_on
+
+
+@given(
+    st.dictionaries(
+        st.text().filter(lambda key: key != "name"),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-(10**25), 10**25) | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=5,
+        ),
+    )
+)
+@settings(deadline=None)
+def test_any_definition_keeps_its_members(members: dict[str, object]) -> None:
+    written = json.dumps({"name": "a", **members}).encode()
+
+    got = renamed(written, WireName("s__a"))
+
+    assert json.loads(got) == {"name": "s__a", **members}
+
+
+def test_a_bare_surface_is_what_its_one_server_lists_byte_for_byte() -> None:
+    shown = Surface([], is_bare=True)
+    written = {LOG: ToolDefinition(LOG.tool, b'{"title":"Log", "name":"log"}')}
+
+    added = shown.add([LOG], NAMES, written)
+
+    assert added == ["log"]
+    assert shown.definitions() == [written[LOG].json]

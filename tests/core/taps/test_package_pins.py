@@ -1,0 +1,55 @@
+"""Which package runners are told one version."""
+
+import pytest
+
+from capd.core.taps.package_pins import unpinned_package
+from capd_protos.types import ServerName, ServerSpec, TapName
+
+
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [
+        (("npx", "-y", "a-server@1.0.0"), None),
+        (("npx", "-y", "@org/server@2026.8.31", "--flag"), None),
+        (("npx", "-y", "a-server@1.0.0-beta.2"), None),
+        (("npx", "-y", "-p", "two-bins@1.1.1", "one-of-them"), None),
+        (("npx", "--package=two-bins@1.1.1", "one-of-them"), None),
+        (("npx", "-y", "a-server"), "a-server"),
+        (("npx", "-y", "@org/server"), "@org/server"),
+        (("npx", "a-server@latest"), "a-server@latest"),
+        (("npx", "a-server@^1.0.0"), "a-server@^1.0.0"),
+        (("npx", "a-server@1"), "a-server@1"),
+        (("npx", "--package", "two-bins", "one-of-them@1.0.0"), "two-bins"),
+        (("/usr/bin/npx", "a-server"), "a-server"),
+        (("bunx", "@org/server"), "@org/server"),
+        (("uvx", "a-server==1.0.0"), None),
+        (("uvx", "a-server[cli]==1.0.0"), None),
+        (("uvx", "a-server@0.5.0"), None),
+        (("uvx", "--with", "mcp<2", "a-server==1.0.0"), None),
+        (("uvx", "--from", "pkg==1.0.0", "command"), None),
+        (("uvx", "-p", "3.12", "a-server==1.0.0"), None),
+        (("uvx", "a-server"), "a-server"),
+        (("uvx", "a-server>=1.0"), "a-server>=1.0"),
+        (("uvx", "a-server@latest"), "a-server@latest"),
+        (("uvx", "--from", "pkg", "command==1.0.0"), "pkg"),
+        (("uvx", "--from", "git+https://example.com/x", "command"), None),
+        (("uvx", "./a-server"), None),
+        (("npx", "{{ENV:PACKAGE}}"), None),
+        (("npx",), None),
+        (("sh", "-c", "A=1 exec npx -y a-server"), "a-server"),
+        (("sh", "-c", "A=1 exec uvx --with 'mcp<2' a-server==1.0.0"), None),
+        (("sh", "-c", "it's npx"), None),
+        (("sh", "script.sh"), None),
+        (("a-server", "npx", "b"), None),
+    ],
+)
+def test_a_runner_without_an_exact_version_is_found(
+    command: tuple[str, ...], package: str | None
+) -> None:
+    server = ServerSpec(
+        ServerName("s"), "stdio", TapName("t"), command=command[0], args=command[1:]
+    )
+
+    got = unpinned_package(server)
+
+    assert got == package

@@ -1,0 +1,48 @@
+"""Scripts that a capability asks for and its tap does not have."""
+
+import pytest
+
+from capd.core.taps.catalog import Tap
+from capd.core.taps.required_scripts import missing_scripts
+from capd.core.taps.tap_format import CapabilityRead
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Finding,
+    ServerName,
+    ServerSpec,
+    TapName,
+)
+
+MISSING = "requires 'org/a', and the tap has no deps/org/a.sh"
+
+
+def tap(command: str = "", scripts: tuple[str, ...] = ()) -> Tap:
+    t, x = TapName("t"), CapabilityName("x")
+    servers = (ServerSpec(ServerName("s"), "stdio", t, command=command),) if command else ()
+    spec = CapabilitySpec(CapabilityId(t, x), "uvx", servers=servers, requires=("org/a", "org/b"))
+    found = {script: f"/t/deps/{script}.sh" for script in ("org/b", *scripts)}
+    return Tap(t, "/t", "0" * 12, (CapabilityRead(x, spec, "", ()),), found)
+
+
+@pytest.mark.parametrize(
+    ("the_tap", "severity", "reason"),
+    [
+        pytest.param(tap("uvx"), "warning", f"{MISSING}; uvx is on the PATH", id="there"),
+        pytest.param(tap("npx"), "error", MISSING, id="not there"),
+        pytest.param(tap(), "error", MISSING, id="a script alone"),
+    ],
+)
+def test_a_missing_script_counts_by_whether_the_command_is_there(
+    the_tap: Tap, severity: str, reason: str
+) -> None:
+    got = missing_scripts(the_tap, {"uvx"}.__contains__)
+
+    assert got == (Finding("capabilities/x/uvx.toml", 0, reason, severity),)
+
+
+def test_a_script_that_the_tap_has_is_nothing_to_report() -> None:
+    got = missing_scripts(tap("npx", ("org/a",)), {"uvx"}.__contains__)
+
+    assert got == ()
