@@ -42,9 +42,10 @@ from capd.core.errors import CapdError, leaves
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
+from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
 from capd_protos.codec import MsgpackCodec
-from capd_protos.curator import DaemonStopping
+from capd_protos.curator import DaemonStopping, DrainSessions, SessionsDrained
 from capd_protos.places import Places, places
 from capd_protos.registry import RegistryDescribed, ReloadCatalog
 from capd_protos.types import ActorName, Address, InstanceId
@@ -60,9 +61,12 @@ RELOAD_TIMEOUT = 60.0
 MOST_DESCRIPTORS = 16_384
 LONGEST_IPC_BYTES = 100
 
+DRAINED: MsgpackCodec[SessionsDrained] = MsgpackCodec(SessionsDrained)
 RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
 
 EVENTS = Address("inproc://events")
+_WATCHED = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME)
+"""Actors without which the daemon is of no use; the embedder has a keeper of its own."""
 _EMBEDDER_ENVIRONMENT = (
     "HOME",
     "LANG",
@@ -153,6 +157,8 @@ class Daemon:
         self._listener = server_listener
         self._started_at = time.monotonic()
         self._scope = trio.CancelScope()
+        self._stop_asked = trio.Event()
+        self._is_ready = False
 
     async def run(self, notifier: Notifier) -> None:
         """Start every actor in its order, serve, and stop them in reverse."""
@@ -170,18 +176,31 @@ class Daemon:
                         partial(supervise, self._children(bus), stop_timeout=STOP_TIMEOUT)
                     )
                     log.info("daemon_ready", socket=self._where.socket, version=__version__)
+                    self._is_ready = True
                     notifier.ready(f"serving {self._where.socket}")
-                    await trio.sleep_forever()
-                notifier.stopping()
+                    if notifier.watchdog:
+                        around.start_soon(beat, bus, _WATCHED, notifier.watchdog, notifier.alive)
+                    await self._stop_asked.wait()
+                    notifier.stopping()
+                    await self._drain(bus)
                 nursery.cancel_scope.cancel()
             around.cancel_scope.cancel()
         log.info("daemon_stopped")
 
     def stop(self) -> None:
-        """End the daemon in good order."""
-        # A moment for clients to be told, and for the answer to whoever asked for it.
+        """End the daemon in good order: what runs may finish, nothing else begins."""
         self._bus.publish(DaemonStopping())
-        self._scope.deadline = min(self._scope.deadline, trio.current_time() + 0.1)
+        self._stop_asked.set()
+        if not self._is_ready:
+            self._scope.cancel()
+
+    async def _drain(self, bus: Bus) -> None:
+        """Let calls under way end; clients are told to come back to the next daemon."""
+        within = self._configuration.daemon.drain
+        try:
+            await bus.ask(curator_host.NAME, DrainSessions(within), DRAINED, within + STOP_TIMEOUT)
+        except CapdError as error:
+            log.warning("not_drained", reason=str(error))
 
     def described(self) -> dict[str, Any]:
         """Return the daemon's own part of the status."""
@@ -201,7 +220,7 @@ class Daemon:
                 log.info("signal_received", signal=signal.Signals(number).name)
                 if number == signal.SIGHUP:
                     nursery.start_soon(self._reload)
-                elif self._scope.deadline != float("inf"):
+                elif self._stop_asked.is_set():
                     # Asked twice: the guards end every server when this process is gone.
                     os._exit(FAILED)
                 else:
@@ -289,7 +308,12 @@ class Daemon:
             Child(
                 "gateway",
                 lambda task_status: gateway.Gateway(
-                    bus, self._listener, connections, control, __version__
+                    bus,
+                    self._listener,
+                    connections,
+                    control,
+                    __version__,
+                    stopping=self._stop_asked,
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

@@ -189,6 +189,20 @@ class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
     """The daemon ends on purpose; clients are told before their connections close."""
 
 
+class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
+    """Begin nothing more, let what is under way end, and send clients to the next daemon."""
+
+    within: float
+    """Seconds after which what is left is cut."""
+
+
+class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
+    """Nothing of any client is under way here."""
+
+    cut: int
+    """Connections with requests that did not end in time."""
+
+
 Request = (
     OpenSession
     | TakeTurn
@@ -198,6 +212,7 @@ Request = (
     | CallTool
     | ListTools
     | ListSessions
+    | DrainSessions
 )
 Reply = (
     SessionOpened
@@ -206,6 +221,7 @@ Reply = (
     | ToolCalled
     | ToolsListed
     | SessionsListed
+    | SessionsDrained
     | CuratorRefused
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | DaemonStopping

@@ -28,3 +28,11 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     code: str
     """`malformed`, `no_answer`, `crashed` or `stopping`."""
     message: str
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Asks whether a mailbox is read; answered before anything else in it is looked at."""
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """The answer to `Ping`: the actor takes letters."""

@@ -245,6 +245,7 @@ class World:
             stop=lambda: self.stops.append("stop"),
         )
         self.scopes: dict[str, trio.CancelScope] = {}
+        self.stopping = trio.Event()
         self.nursery = nursery
         self.stack = stack
 
@@ -269,7 +270,9 @@ class World:
         await self.nursery.start(self._kept, "curator", self.host)
         server = self.stack.enter_context(listening(self.socket, {}))
         self.stack.callback(server.socket.close)
-        gateway = Gateway(self.bus, server, self.connections, self.control, "0")
+        gateway = Gateway(
+            self.bus, server, self.connections, self.control, "0", stopping=self.stopping
+        )
         await self.nursery.start(self._kept, "gateway", gateway)
 
     async def _kept(self, name: str, actor: Any, *, task_status: trio.TaskStatus[None]) -> None:

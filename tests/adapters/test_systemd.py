@@ -33,3 +33,24 @@ def test_a_manager_that_is_not_there_is_no_trouble(environment: dict[str, str]) 
     notifier.stopping()
 
     assert environment == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "10000000", "WATCHDOG_PID": str(os.getpid())}, 10.0),
+        ({"WATCHDOG_USEC": "2500000"}, 2.5),
+        ({"WATCHDOG_USEC": "10000000", "WATCHDOG_PID": "1"}, 0.0),
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_the_watchdog_is_fed_where_it_watches_this_process(
+    given: dict[str, str], seconds: float
+) -> None:
+    environment = dict(given)
+
+    notifier = Notifier(environment)
+
+    assert notifier.watchdog == seconds
+    assert environment == {}

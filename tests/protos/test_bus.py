@@ -236,6 +236,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.SessionEnded(ONE),
     curator.SurfaceChanged(ONE, ["a"], ["b"]),
     curator.DaemonStopping(),
+    curator.DrainSessions(8.0),
+    curator.SessionsDrained(1),
 )
 
 

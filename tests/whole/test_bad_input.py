@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from capd_client.mcp_host import HostError
 from whole_daemon import Home, wait_for
 
 SERVER = """
@@ -133,6 +134,49 @@ def test_a_call_that_is_under_way_ends_before_its_server(home: Home) -> None:
     assert answer["ok"] is True
     assert results == [{"content": [{"type": "text", "text": "done"}]}]
     wait_for(lambda: not home.servers())
+    editor.leave()
+
+
+@pytest.mark.parametrize("way", ["sigterm", "capd stop"])
+def test_a_call_that_is_under_way_ends_before_the_daemon(home: Home, way: str) -> None:
+    begun = home.folder / "begun"
+    call = 'time.sleep(1.5); reply(b\'{"content":[{"type":"text","text":"done"}]}\')'
+    odd_server(home, "slow", tools=ECHO, call=f"open({str(begun)!r}, 'w').close(); {call}")
+    daemon = home.start()
+    editor = home.shim("one")
+    home.ask("enable", session="one", name="slow")
+    results: list[dict[str, object]] = []
+    calling = threading.Thread(target=lambda: results.append(editor.call("slow__echo", {})))
+    calling.start()
+    wait_for(begun.exists)
+
+    if way == "sigterm":
+        daemon.terminate()
+    else:
+        home.ask("stop")
+    calling.join()
+
+    assert results == [{"content": [{"type": "text", "text": "done"}]}]
+    assert daemon.wait(30) == 0
+    editor.leave()
+
+
+def test_a_call_that_does_not_end_holds_the_daemon_up_for_a_bounded_time(home: Home) -> None:
+    home.env |= {"CAPD_DRAIN": "0.2", "CAPD_NO_START": "1"}
+    begun = home.folder / "begun"
+    stuck = f"open({str(begun)!r}, 'w').close(); time.sleep(600)"
+    odd_server(home, "stuck", tools=ECHO, call=stuck)
+    daemon = home.start()
+    editor = home.shim("one")
+    home.ask("enable", session="one", name="stuck")
+    with pytest.raises(HostError, match="no answer"):
+        editor.ask("tools/call", {"name": "stuck__echo"}, timeout=0.1)
+    wait_for(begun.exists)
+
+    daemon.terminate()
+
+    assert daemon.wait(30) == 0
+    editor.process.kill()
     editor.leave()
 
 

@@ -2,10 +2,13 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 import click
 
-from capd_client.commands.shared import ask, json_option, print_json
+from capd_client import tables
+from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.service.manager import Manager, ServiceError, this_manager
 
 
 @click.command()
@@ -38,6 +41,72 @@ def daemon_run(*, arguments: tuple[str, ...]) -> None:
     os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell
 
 
+@daemon.command("install")
+@click.option("--hardened", is_flag=True, help="Add the directives that imply NoNewPrivileges.")
+def daemon_install(*, hardened: bool) -> None:
+    """Have systemd (or launchd) keep the daemon running."""
+    _say(this_manager(os.environ), lambda manager: manager.install(is_hardened=hardened))
+
+
+@daemon.command("uninstall")
+def daemon_uninstall() -> None:
+    """Take the service away again; configuration and state stay."""
+    _say(this_manager(os.environ), lambda manager: manager.uninstall())
+
+
+@daemon.command("start")
+def daemon_start() -> None:
+    """Start the daemon."""
+    _did(_manager().start, "capd is started")
+
+
+@daemon.command("stop")
+def daemon_stop() -> None:
+    """Stop the daemon; calls under way may end."""
+    _did(_manager().stop, "capd is stopped")
+
+
+@daemon.command("restart")
+def daemon_restart() -> None:
+    """Stop the daemon and start it again; clients reconnect by themselves."""
+    _did(_manager().restart, "capd is restarted")
+
+
+@daemon.command("logs")
+@click.option("--follow", "-f", is_flag=True, help="Go on as lines come.")
+@click.option("--lines", "-n", default=50, show_default=True, type=click.IntRange(min=0))
+def daemon_logs(*, follow: bool, lines: int) -> None:
+    """Show the daemon's log."""
+    command = _manager().logs(follow=follow, lines=lines)
+    sys.stdout.flush()
+    os.execvp(command[0], command)  # noqa: S606 - journalctl or tail, no shell
+
+
+def _manager() -> Manager:
+    """Return what keeps the daemon: a manager where the service is installed, else a process."""
+    from capd_client.service.plain import Plain  # noqa: PLC0415 - most commands do without
+
+    manager = this_manager(os.environ)
+    return manager if manager.is_installed() else Plain(os.environ)
+
+
+def _say(manager: Manager, act: Callable[[Manager], list[str]]) -> None:
+    try:
+        lines = act(manager)
+    except ServiceError as error:
+        fail(str(error))
+    for line in lines:
+        tables.say(line)
+
+
+def _did(act: Callable[[], None], text: str) -> None:
+    try:
+        act()
+    except ServiceError as error:
+        fail(str(error))
+    click.echo(text)
+
+
 @click.command()
 @click.argument("socket", required=False)
 def mcp(*, socket: str | None) -> None:
@@ -47,4 +116,10 @@ def mcp(*, socket: str | None) -> None:
     click.get_current_context().exit(shim.main([socket] if socket else []))
 
 
-COMMANDS = {"daemon": daemon, "mcp": mcp, "stop": stop}
+@click.command()
+def restart() -> None:
+    """Stop the daemon and start it again."""
+    _did(_manager().restart, "capd is restarted")
+
+
+COMMANDS = {"daemon": daemon, "mcp": mcp, "restart": restart, "stop": stop}

@@ -44,9 +44,9 @@ from capd_protos.types import ActorName, InstanceId, SessionKey
 
 NAME = ActorName("curator")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-Hint = supervisor.ServerToolsChanged | registry.CatalogChanged | messages.DaemonStopping
+Hint = supervisor.ServerToolsChanged | registry.CatalogChanged
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
-TOPICS = ("server.tools_changed", "registry.changed", "daemon.stopping")
+TOPICS = ("server.tools_changed", "registry.changed")
 
 SAVE_TIMEOUT = 2.0
 SAVE_PAUSE = 0.1
@@ -55,6 +55,7 @@ LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
+CLOSING_TIME = 0.2
 
 log = structlog.get_logger(actor="curator")
 
@@ -115,6 +116,9 @@ class CuratorHost:
         self._sessions: dict[SessionKey, _Session] = {}
         self._unsaved: dict[SessionKey, None] = {}
         self._has_unsaved = trio.Event()
+        self._is_draining = False
+        self._calls = 0
+        """Calls of the control role that are under way."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
@@ -139,6 +143,8 @@ class CuratorHost:
                 return self._listed()
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
+            case messages.DrainSessions():
+                return await self._drain(request.within)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -210,6 +216,7 @@ class CuratorHost:
         key = curator.place.key
         members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
         caller = CallHooks(client=curator.client)
+        self._calls += 1
         try:
             result = await held(await curator.relayed(Request("tools/call", members, caller)))
         except UnknownNameError as error:
@@ -218,12 +225,38 @@ class CuratorHost:
             return messages.ToolCalled(key, error.outcome, message=str(error))
         except ServerError as error:
             return messages.ToolCalled(key, "error", error.error)
+        finally:
+            self._calls -= 1
         return messages.ToolCalled(key, "result", result)
+
+    async def _drain(self, within: float) -> messages.SessionsDrained:
+        """Begin nothing more; let what is under way end; send every client to the next daemon."""
+        self._is_draining = True
+        upstreams = [
+            session.curator.upstream
+            for session in self._sessions.values()
+            if session.curator.upstream is not None
+        ]
+        for upstream in upstreams:
+            upstream.is_draining = True
+        with trio.move_on_after(within):
+            while self._calls or any(upstream.is_busy for upstream in upstreams):
+                await trio.sleep(LOOK_AGAIN)
+        cut = sum(upstream.is_busy for upstream in upstreams)
+        for upstream in upstreams:
+            upstream.close("stopping", reconnect=True)
+        log.info("sessions_drained", sessions=len(upstreams), cut=cut)
+        # Their writers get their turn before this actor is cancelled.
+        await trio.sleep(CLOSING_TIME)
+        return messages.SessionsDrained(cut)
 
     # Life of a session
 
     async def _open(self, request: messages.OpenSession) -> messages.Reply:
         hello = request.hello
+        if self._is_draining:
+            self._connections.take(request.connection)
+            return messages.CuratorRefused("stopping", "this daemon is stopping; try again")
         record = None
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
             record = await self._store.load(SessionKey(hello.session))
@@ -383,11 +416,6 @@ class CuratorHost:
                 if isinstance(hint, supervisor.ServerToolsChanged):
                     for session in list(self._sessions.values()):
                         self._nursery.start_soon(self._follow_tools, session, hint.instance)
-                    continue
-                if isinstance(hint, messages.DaemonStopping):
-                    for session in self._sessions.values():
-                        if session.curator.upstream is not None:
-                            session.curator.upstream.close("stopping", reconnect=True)
                     continue
                 for session in self._sessions.values():
                     if session.curator.upstream is not None and hint.wanted_keys:

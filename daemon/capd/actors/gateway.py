@@ -51,8 +51,12 @@ class Gateway:
         connections: Handover[int, Connection],
         control: Control,
         version: str,
+        *,
+        stopping: trio.Event,
     ) -> None:
+        """Nobody is accepted once `stopping` is set: who comes then waits for the next daemon."""
         self._bus = bus
+        self._stopping = stopping
         self._listener = listener
         self._connections = connections
         self._control = control
@@ -60,18 +64,29 @@ class Gateway:
         self._ids = count(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept until cancelled; the listener outlives a restart of this actor."""
+        """Serve until cancelled; the listener outlives a restart of this actor."""
         async with trio.open_nursery() as nursery:
             task_status.started()
-            while True:
-                try:
-                    stream = await self._listener.accept()
-                except OSError as error:
-                    # Out of descriptors: others give theirs back, and we go on (80, R19).
-                    log.error("accept_failed", reason=error.strerror)
-                    await trio.sleep(0.1)
-                    continue
-                nursery.start_soon(self._contained, stream)
+            accepting = trio.CancelScope()
+            nursery.start_soon(self._stop_accepting, accepting)
+            with accepting:
+                await self._accept(nursery)
+            await trio.sleep_forever()
+
+    async def _stop_accepting(self, accepting: trio.CancelScope) -> None:
+        await self._stopping.wait()
+        accepting.cancel()
+
+    async def _accept(self, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                stream = await self._listener.accept()
+            except OSError as error:
+                # Out of descriptors: others give theirs back, and we go on (80, R19).
+                log.error("accept_failed", reason=error.strerror)
+                await trio.sleep(0.1)
+                continue
+            nursery.start_soon(self._contained, stream)
 
     async def _contained(self, stream: trio.SocketStream) -> None:
         await contained("connection", self._serve, stream, log=log)

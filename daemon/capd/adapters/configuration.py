@@ -56,6 +56,13 @@ class HttpTable(msgspec.Struct, frozen=True):
     for the rest; 0 keeps it open."""
 
 
+class DaemonTable(msgspec.Struct, frozen=True):
+    """`[daemon]`."""
+
+    drain: Annotated[float, msgspec.Meta(ge=0, le=60)] = 8.0
+    """Seconds that calls under way may take to end when the daemon is asked to stop."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -63,10 +70,12 @@ class Configuration(msgspec.Struct, frozen=True):
     sessions: SessionsTable = SessionsTable()
     embedder: EmbedderTable = EmbedderTable()
     listen_http: HttpTable = HttpTable()
+    daemon: DaemonTable = DaemonTable()
 
 
 # Each variable with the key that it sets.
 VARIABLES = {
+    "CAPD_DRAIN": ("daemon", "drain"),
     "CAPD_LINGER": ("servers", "linger"),
     "CAPD_LONGEST_CALL": ("servers", "longest_call"),
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),

@@ -10,12 +10,18 @@ class Notifier:
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")
-        environment.pop("WATCHDOG_USEC", None)
-        environment.pop("WATCHDOG_PID", None)
+        interval = environment.pop("WATCHDOG_USEC", "")
+        is_ours = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog = int(interval) / 1e6 if is_ours and interval.isdecimal() else 0.0
+        """Seconds after which a daemon that said nothing is ended; 0 where nobody watches."""
 
     def ready(self, status: str) -> None:
         """Say that the socket serves."""
         self._send(f"READY=1\nMAINPID={os.getpid()}\nSTATUS={status}")
+
+    def alive(self) -> None:
+        """Say that the daemon works, for the watchdog."""
+        self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
         """Say that the daemon ends on purpose."""

@@ -12,9 +12,13 @@ import trio
 from capd.core.errors import CapdError
 from capd.runtime.postbox import BODIES, Arrival, Postbox
 from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.envelope import Ping, Pong
 from capd_protos.types import ActorName
 
 Q = TypeVar("Q")
+
+_PING = BODIES.encode(Ping())
+_PONG = BODIES.encode(Pong())
 
 
 class AlreadyAnsweredError(CapdError):
@@ -100,6 +104,10 @@ class Mailbox(Generic[Q]):
     async def __anext__(self) -> Letter[Q]:
         while True:
             arrival = await self.postbox.take()
+            if arrival.body == _PING:
+                # Here, so that the answer proves that the actor takes its letters.
+                await self.postbox.answer(arrival, _PONG)
+                continue
             try:
                 request = self._codec.decode(arrival.body)
             except MalformedError as error:

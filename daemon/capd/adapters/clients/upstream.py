@@ -80,6 +80,8 @@ class Upstream:
     ) -> None:
         self.is_goodbye = False
         """Whether the client ended its session on purpose."""
+        self.is_draining = False
+        """Whether requests that come are left to the next daemon."""
         self.is_initialized = is_initialized
         """Whether the handshake is over: before it no notification may be sent."""
         self.session = session
@@ -122,6 +124,11 @@ class Upstream:
                 self._questions.close()
                 with trio.move_on_after(1.0, shield=True):
                     await self._sink.aclose()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests of the client are under way."""
+        return self._running > 0
 
     def close(self, reason: str, *, reconnect: bool) -> None:
         """Tell the client why, and end the connection."""
@@ -206,6 +213,11 @@ class Upstream:
 
     def _requested(self, message: Line, conversation: Conversation) -> None:
         assert not isinstance(message.id, msgspec.UnsetType)
+        if self.is_draining:
+            if not self.wants_dispatched:
+                self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
+            # Who hears of dispatched requests sends the others again.
+            return
         # Tasks are counted: an id that comes twice is one entry in the table.
         if self._running >= MOST_REQUESTS and message.method != "subscriptions/listen":
             text = f"{MOST_REQUESTS} requests of this session are under way already"

@@ -1,0 +1,1 @@
+"""The daemon as a service of the user: systemd, launchd, or a process of its own."""

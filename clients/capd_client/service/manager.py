@@ -1,0 +1,94 @@
+"""What every way of keeping the daemon running can do, and which one this machine has."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class ServiceError(Exception):
+    """The service could not be changed; the text says why and what to do."""
+
+
+class Manager(Protocol):
+    """A way of keeping the daemon running."""
+
+    name: str
+
+    def install(self, *, is_hardened: bool) -> list[str]:
+        """Put the service in place and start it; return what was done, a line each."""
+        ...
+
+    def uninstall(self) -> list[str]:
+        """End the service and take it away; return what was done."""
+        ...
+
+    def is_installed(self) -> bool:
+        """Whether it is in place."""
+        ...
+
+    def start(self) -> None:
+        """Start the daemon."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the daemon, which lets calls under way end."""
+        ...
+
+    def restart(self) -> None:
+        """Stop the daemon and start it again."""
+        ...
+
+    def logs(self, *, follow: bool, lines: int) -> list[str]:
+        """Return the command that shows the daemon's log."""
+        ...
+
+
+def daemon_command() -> list[str]:
+    """Return the absolute command that runs the daemon, as this `capd` would.
+
+    The console script where it lies beside this interpreter: what `pipx` and `uv tool` upgrade
+    in place; else the interpreter and our module, without the working directory on its path.
+    """
+    script = Path(sys.executable).with_name("capd")
+    if os.access(script, os.X_OK):
+        return [str(script), "daemon", "run"]
+    return [sys.executable, "-P", "-m", "capd_client.entry", "daemon", "run"]
+
+
+def own_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what says where this daemon lives, where it is not in the usual places."""
+    keys = ("CAPD_HOME", "CAPD_SOCKET")
+    return {key: str(Path(env[key]).absolute()) for key in keys if env.get(key)}
+
+
+def run(command: Sequence[str]) -> str:
+    """Run a manager's command and return what it said.
+
+    Raises:
+        ServiceError: it failed, or does not exist.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ServiceError(f"{command[0]} cannot be run: {error.strerror}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+        raise ServiceError(f"{' '.join(command)} failed: {said}")
+    return done.stdout
+
+
+def this_manager(env: Mapping[str, str]) -> Manager:
+    """Return the manager of this machine: launchd, a running systemd of the user, or none."""
+    from capd_client.service.launchd import Launchd  # noqa: PLC0415 - one of the three is used
+    from capd_client.service.plain import Plain  # noqa: PLC0415
+    from capd_client.service.systemd import Systemd  # noqa: PLC0415
+
+    if sys.platform == "darwin":
+        return Launchd(env)
+    if shutil.which("systemctl", path=env.get("PATH")) and Systemd.answers():
+        return Systemd(env)
+    return Plain(env)

@@ -1,0 +1,152 @@
+"""The daemon under the user's systemd: two units, started by the socket's first connection."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import capd_client
+from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.service.manager import ServiceError, daemon_command, own_variables, run
+from capd_protos.places import places
+
+SERVICE = "capd.service"
+SOCKET = "capd.socket"
+HARDENED = "capd-hardened.conf"
+ANSWER_TIMEOUT = 5.0
+
+
+class Systemd:
+    """systemd as this user reaches it."""
+
+    name = "systemd"
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME") or Path.home(), ".config"))
+        self._folder = Path(base, "systemd", "user")
+
+    @staticmethod
+    def answers() -> bool:
+        """Whether a manager of this user runs: in a container there is often none."""
+        command = ["systemctl", "--user", "show", "--property=Version"]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, timeout=ANSWER_TIMEOUT)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    def install(self, *, is_hardened: bool) -> list[str]:
+        """Write the units, give the running daemon's place to systemd, listen."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        written = []
+        for name, text in self.units().items():
+            (self._folder / name).write_text(text, encoding="utf-8")
+            written.append(f"wrote {self._folder / name}")
+        drop_in = self._folder / f"{SERVICE}.d" / HARDENED
+        if is_hardened:
+            drop_in.parent.mkdir(exist_ok=True)
+            drop_in.write_text(_template(HARDENED), encoding="utf-8")
+            written.append(f"wrote {drop_in}")
+        else:
+            drop_in.unlink(missing_ok=True)
+        self._ctl("daemon-reload")
+        # The socket cannot be systemd's while a daemon that it did not start has it.
+        written.extend(self._end_other())
+        self._ctl("enable", SERVICE, SOCKET)
+        self._ctl("restart", SOCKET)
+        self._ctl("start", SERVICE)
+        return [*written, f"{SOCKET} listens on {places(self._env, os.getuid()).socket}"]
+
+    def uninstall(self) -> list[str]:
+        """Stop and disable both units, and remove what `install` wrote."""
+        if not self.is_installed():
+            return ["no unit of capd is installed"]
+        self._ctl("disable", "--now", SOCKET, SERVICE)
+        removed = []
+        for name in (SERVICE, SOCKET, f"{SERVICE}.d/{HARDENED}"):
+            path = self._folder / name
+            if path.exists():
+                path.unlink()
+                removed.append(f"removed {path}")
+        drop_ins = self._folder / f"{SERVICE}.d"
+        if drop_ins.is_dir() and not any(drop_ins.iterdir()):
+            drop_ins.rmdir()
+        self._ctl("daemon-reload")
+        return removed
+
+    def is_installed(self) -> bool:
+        """Whether the service's unit is in place."""
+        return (self._folder / SERVICE).exists()
+
+    def start(self) -> None:
+        """Start both units."""
+        self._ctl("start", SOCKET, SERVICE)
+
+    def stop(self) -> None:
+        """Stop both, or the next connection would start the daemon again."""
+        self._ctl("stop", SOCKET, SERVICE)
+
+    def restart(self) -> None:
+        """Restart the service; connections wait at the socket meanwhile."""
+        self._ctl("restart", SERVICE)
+
+    def logs(self, *, follow: bool, lines: int) -> list[str]:
+        """Return the journal's command."""
+        more = ["--follow"] if follow else ["--no-pager"]
+        return ["journalctl", "--user", "--unit", SERVICE, "--lines", str(lines), *more]
+
+    def units(self) -> dict[str, str]:
+        """Return the units' texts, by file name, for this capd and this place."""
+        # A dollar sign begins a variable in a command, and stands for itself elsewhere.
+        command = " ".join(_quoted(each).replace("$", "$$") for each in daemon_command())
+        lines = [f"ExecStart={command}"]
+        for key, value in own_variables(self._env).items():
+            lines.append(f"Environment={_quoted(f'{key}={value}')}")
+        service = _with(_template(SERVICE), "ExecStart=", "\n".join(lines))
+        socket = _template(SOCKET)
+        if own_variables(self._env):
+            path = places(self._env, os.getuid()).socket.replace("%", "%%")
+            socket = _with(socket, "ListenStream=", f"ListenStream={path}")
+        return {SERVICE: service, SOCKET: socket}
+
+    def _end_other(self) -> list[str]:
+        if _is_active():
+            return []
+        try:
+            with Control(places(self._env, os.getuid()).socket) as control:
+                control.call("stop", {})
+        except DaemonDownError:
+            return []
+        except ControlError as error:
+            raise ServiceError(f"the daemon that runs cannot be stopped: {error}") from None
+        return ["stopped the daemon that ran without systemd"]
+
+    def _ctl(self, *arguments: str) -> None:
+        run(["systemctl", "--user", *arguments])
+
+
+def _is_active() -> bool:
+    command = ["systemctl", "--user", "is-active", "--quiet", SERVICE]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def _template(name: str) -> str:
+    """Return a unit as it is shipped: in the package, or beside it in a checkout."""
+    package = Path(capd_client.__file__).parent
+    shipped = package / "units"
+    folder = shipped if shipped.is_dir() else package.parents[1] / "systemd"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _with(unit: str, start: str, line: str) -> str:
+    """Return `unit` with `line` in place of the one that begins with `start`."""
+    return "".join(
+        f"{line}\n" if each.startswith(start) else each for each in unit.splitlines(keepends=True)
+    )
+
+
+def _quoted(word: str) -> str:
+    """Return `word` as one word of a unit file, its specifiers taken literally."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if " " in word or escaped != word else word

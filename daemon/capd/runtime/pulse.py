@@ -1,0 +1,49 @@
+"""Whether every actor takes its letters, as the watchdog of a service manager wants to know it."""
+
+from collections.abc import Callable, Sequence
+
+import structlog
+import trio
+
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos.codec import MsgpackCodec
+from capd_protos.envelope import Ping, Pong
+from capd_protos.types import ActorName
+
+PONGS: MsgpackCodec[Pong] = MsgpackCodec(Pong)
+BEATS_PER_WATCHDOG = 3
+"""A beat may be late, or one lost, before the manager thinks that the daemon hangs."""
+
+log = structlog.get_logger()
+
+
+async def beat(
+    bus: Bus, actors: Sequence[ActorName], watchdog: float, alive: Callable[[], None]
+) -> None:
+    """Call `alive` several times in `watchdog` seconds while every actor answers.
+
+    A loop that is blocked calls nothing; neither does one whose actors no longer read.
+    """
+    pause = watchdog / BEATS_PER_WATCHDOG
+    while True:
+        if await _all_answer(bus, actors, pause):
+            alive()
+        await trio.sleep(pause)
+
+
+async def _all_answer(bus: Bus, actors: Sequence[ActorName], timeout: float) -> bool:
+    silent: list[ActorName] = []
+
+    async def ask(actor: ActorName) -> None:
+        try:
+            await bus.ask(actor, Ping(), PONGS, timeout)
+        except (AskTimeoutError, PeerUnreachableError, AskFailedError):
+            silent.append(actor)
+
+    async with trio.open_nursery() as nursery:
+        for actor in actors:
+            nursery.start_soon(ask, actor)
+    if silent:
+        log.error("actors_silent", actors=sorted(silent))
+    return not silent

@@ -1,0 +1,94 @@
+"""What is written for systemd and launchd, and the daemon without either."""
+
+import configparser
+import os
+import plistlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from capd_client.control import Control
+from capd_client.service.launchd import Launchd
+from capd_client.service.manager import ServiceError, daemon_command, run
+from capd_client.service.plain import Plain
+from capd_client.service.systemd import Systemd
+
+
+def test_the_units_run_this_capd_in_the_usual_places() -> None:
+    units = Systemd({"HOME": "/home/ada"}).units()
+
+    assert f"ExecStart={daemon_command()[0]} daemon run\n" in units["capd.service"]
+    assert "Environment=" not in units["capd.service"]
+    assert "ListenStream=%t/capd/capd.sock\n" in units["capd.socket"]
+
+
+def test_another_place_is_written_into_both_units() -> None:
+    env = {"HOME": "/home/ada", "CAPD_HOME": "/srv/100% mine"}
+
+    units = Systemd(env).units()
+
+    assert 'Environment="CAPD_HOME=/srv/100%% mine"\n' in units["capd.service"]
+    assert "ListenStream=/srv/100%% mine/run/capd.sock\n" in units["capd.socket"]
+
+
+def test_the_service_has_no_directive_that_ordinary_servers_would_notice() -> None:
+    unit = Systemd({"HOME": "/"}).units()["capd.service"]
+    parsed = configparser.ConfigParser(interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]  # keys have capitals
+
+    parsed.read_string(unit)
+
+    # Each of these implies NoNewPrivileges in a user's service.
+    implying = ("Filter", "RestrictAddress", "LockPersonality", "Architectures", "NoNewPriv")
+    assert not [key for key in parsed["Service"] if any(each in key for each in implying)]
+    assert parsed["Service"]["Type"] == "notify"
+    assert parsed["Service"]["Restart"] == "always"
+
+
+def test_the_property_list_of_launchd_can_be_read_back() -> None:
+    agent = plistlib.loads(Launchd({"HOME": "/Users/ada", "CAPD_HOME": "/srv/capd"}).plist())
+
+    assert agent["ProgramArguments"] == daemon_command()
+    assert agent["EnvironmentVariables"] == {"CAPD_HOME": "/srv/capd"}
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+    assert agent["StandardErrorPath"] == "/srv/capd/state/capd.log"
+
+
+def test_a_process_of_its_own_is_started_once_and_stopped(tmp_path: Path) -> None:
+    env = {**os.environ, "CAPD_HOME": str(tmp_path)}
+    plain = Plain(env)
+
+    plain.start()
+    plain.start()
+    with Control(str(tmp_path / "run/capd.sock")) as control:
+        first = int(control.daemon["pid"])
+    plain.restart()
+    with Control(str(tmp_path / "run/capd.sock")) as control:
+        second = int(control.daemon["pid"])
+    plain.stop()
+
+    assert first != second
+    assert not (tmp_path / "run/capd.sock").exists()
+
+
+def test_a_daemon_that_cannot_start_is_told_with_the_place_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "run").write_text("in the way")
+
+    with pytest.raises(ServiceError, match=r"ended with code 1; see .*capd\.log"):
+        Plain({**os.environ, "CAPD_HOME": str(tmp_path)}).start()
+
+
+def test_without_a_manager_installing_says_that_nothing_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="the first client starts the daemon"):
+        Plain({"HOME": str(tmp_path)}).install(is_hardened=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [(["/nonexistent/systemctl"], "cannot be run"), ([sys.executable, "-c", "exit('no')"], "no")],
+)
+def test_a_manager_that_fails_is_told_in_its_own_words(command: list[str], text: str) -> None:
+    with pytest.raises(ServiceError, match=text):
+        run(command)
