@@ -132,7 +132,10 @@ def test_trouble_with_the_model_costs_decisions_only_and_passes(
     assert bench.search_mode() == "lexical"
     assert bench.call().endswith("still here")
     described = wait_for(lambda: (m := bench.model())["state"] == trouble.state and m)
+    doctor = home.capd("doctor")
     assert trouble.reason in described["reason"]
+    assert trouble.reason in doctor.stdout
+    assert doctor.returncode != 0
     bench.repair()
     # A file is looked at again when somebody needs it.
     wait_for(lambda: bench.turn() == ("abstain", "already_active"), 60.0)
