@@ -25,7 +25,8 @@ class Finding:
 
 def worst(findings: Iterable[Finding]) -> Level:
     """Return the highest level there is."""
-    return max((finding.level for finding in findings), key=LEVELS.index, default=LEVELS[0])
+    levels: list[Level] = [LEVELS[0], *(finding.level for finding in findings)]
+    return max(levels, key=LEVELS.index)
 
 
 def document(findings: Iterable[Finding]) -> dict[str, object]:
