@@ -1,85 +1,167 @@
-"""Measure the embedder's memory and latency: `.venv/bin/python bench/embedder.py`.
+"""Measure the embedder as the daemon runs it: a process of its own, asked over its mailbox.
 
-Prints a table to stderr, then one JSON line (MB are 10^6 bytes). The options show what each
-measure is worth:
-`--no-trim` leaves out malloc_trim after loading, `--fixed-mmap` keeps glibc from raising
-its mmap threshold, so that a batch's memory goes back at once.
+    python bench/embedder.py [--against CHECKOUT] [--messages 500]
+
+Prints its memory (RSS, and PSS, which counts shared pages in parts) when it has loaded, after
+messages of mixed lengths one by one, and after full batches; and how long a message takes. With
+--against, an embedder of another checkout gets each message just before or after, and the largest
+difference between the vectors is told. MB are 10^6 bytes. A line of JSON is the same.
 """
 
 import argparse
-import ctypes
 import json
 import os
-import resource
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-MESSAGE = "please find the open issues about flaky tests in our repository"
-M_MMAP_THRESHOLD = -3
+# In place of this folder, where this file would hide a package of its name.
+HERE = Path(__file__).parents[1]
+sys.path[0] = str(HERE)
+
+import numpy as np  # noqa: E402 - its path
+import numpy.typing as npt  # noqa: E402
+import trio  # noqa: E402
+
+from capd.core.errors import CapdError  # noqa: E402
+from capd.runtime.bus import Bus  # noqa: E402
+from capd_protos import embedder as messages  # noqa: E402
+from capd_protos.codec import MsgpackCodec  # noqa: E402
+from capd_protos.types import ActorName, Address  # noqa: E402
+
+REPLIES: MsgpackCodec[messages.Reply] = MsgpackCodec(messages.Reply)
+PATIENCE = 30.0
+BATCH = 64
+SENTENCE = (
+    "please find the open issues about flaky tests in our repository and tell me which of them"
+    " were there before the release of last week because somebody has to write to the customer"
+)
 
 
-def rss_mb() -> float:
-    """Read the resident memory."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+@dataclass
+class Embedder:
+    """One embedder process, and what was seen of it."""
+
+    checkout: Path
+    name: ActorName
+    pid: int = 0
+    megabytes: dict[str, float] = field(default_factory=dict)
+    taken: list[float] = field(default_factory=list)
+    vectors: list[npt.NDArray[np.float32]] = field(default_factory=list)
+
+    def weigh(self, moment: str) -> None:
+        """Note the memory of this moment."""
+        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            kind, _, value = line.partition(":")
+            if kind in {"Rss", "Pss"}:
+                self.megabytes[f"{moment}_{kind.lower()}_mb"] = round(
+                    int(value.split()[0]) * 1024 / 1e6, 1
+                )
+
+    def figures(self) -> dict[str, float | str]:
+        """Return all that was measured."""
+        taken = sorted(self.taken)
+        return {
+            "checkout": str(self.checkout),
+            **self.megabytes,
+            "p50_ms": round(taken[len(taken) // 2] * 1000, 2),
+            "p99_ms": round(taken[len(taken) * 99 // 100] * 1000, 2),
+        }
 
 
-def main() -> None:
-    """Measure in a fresh process and print."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--no-trim", action="store_true")
-    options.add_argument("--fixed-mmap", action="store_true")
-    options.add_argument("--messages", type=int, default=500)
-    chosen = options.parse_args()
+def mixed(count: int) -> list[str]:
+    """Return texts of one to 200 words, most of them short, each one another."""
+    words = SENTENCE.split()
+    lengths = [(3, 6, 9, 12, 18, 25, 40, 8, 15, 200)[number % 10] for number in range(count)]
+    return [
+        " ".join(words[(number + at) % len(words)] for at in range(length)) + f" {number}"
+        for number, length in enumerate(lengths)
+    ]
 
-    libc = ctypes.CDLL(None)
-    if chosen.fixed_mmap:
-        libc.mallopt(M_MMAP_THRESHOLD, 128 * 1024)
-    found: dict[str, float] = {"start_rss_mb": rss_mb()}
-    started = time.perf_counter()
-    from capd.adapters.model.minilm import MiniLM  # noqa: PLC0415 -- imports are what is measured
 
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime  # noqa: F401, PLC0415
-    import tokenizers  # noqa: F401, PLC0415
+@contextmanager
+def running(embedder: Embedder, address: Address) -> Iterator[None]:
+    """Run the embedder of its checkout at `address`."""
+    sources = os.pathsep.join(str(embedder.checkout / part) for part in ("daemon", "protos"))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "capd", "embedder", address, "600"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": sources, "ORT_DISABLE_TELEMETRY": "1"},
+    )
+    embedder.pid = process.pid
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
-    found["import_ms"] = (time.perf_counter() - started) * 1000
-    found["import_rss_mb"] = rss_mb()
 
-    started = time.perf_counter()
-    model = MiniLM(after_load=None if chosen.no_trim else lambda: libc.malloc_trim(0))
-    found["load_ms"] = (time.perf_counter() - started) * 1000
-    found["load_rss_mb"] = rss_mb()
+async def embed(bus: Bus, embedder: Embedder, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Have texts embedded."""
+    match await bus.ask(embedder.name, messages.EmbedTexts(list(texts)), REPLIES, PATIENCE):
+        case messages.TextsEmbedded(vectors, dimensions):
+            return np.frombuffer(vectors, np.float32).reshape(-1, dimensions)
+        case reply:
+            raise SystemExit(f"{embedder.checkout}: {reply}")
 
-    taken = []
-    for number in range(chosen.messages):
-        started = time.perf_counter()
-        model.embed([f"{MESSAGE} {number}"])
-        taken.append((time.perf_counter() - started) * 1000)
-    taken.sort()
-    found["messages_rss_mb"] = rss_mb()
-    found["message_p50_ms"] = taken[len(taken) // 2]
-    found["message_p99_ms"] = taken[len(taken) * 99 // 100]
 
-    texts = [f"{MESSAGE} {number} " * (1 + number % 5) for number in range(64)]
-    started = time.perf_counter()
-    model.embed(texts)
-    found["batch_64_ms"] = (time.perf_counter() - started) * 1000
-    found["batch_64_rss_mb"] = rss_mb()
-    started = time.perf_counter()
-    model.embed(["word " * 300])
-    found["longest_ms"] = (time.perf_counter() - started) * 1000
-    model.embed([f"{number} " + "word " * 300 for number in range(64)])
-    found["batch_64x256_rss_mb"] = rss_mb()
-    libc.malloc_trim(0)
-    found["trimmed_rss_mb"] = rss_mb()
-    found["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+async def measure(bus: Bus, embedders: Sequence[Embedder], count: int) -> None:
+    """Send the same to every embedder, in turns."""
+    for embedder in embedders:
+        while True:
+            # A mailbox that is not there yet refuses.
+            try:
+                await bus.ask(embedder.name, messages.WarmUp(), REPLIES, PATIENCE)
+                break
+            except CapdError:
+                await trio.sleep(0.1)
+        embedder.weigh("loaded")
+    for number, text in enumerate(mixed(count)):
+        for embedder in embedders if number % 2 else reversed(embedders):
+            started_at = time.perf_counter()
+            embedder.vectors.append(await embed(bus, embedder, [text]))
+            embedder.taken.append(time.perf_counter() - started_at)
+    for embedder in embedders:
+        embedder.weigh("messages")
+        for first in range(0, 8 * BATCH, BATCH):
+            texts = mixed(9 * BATCH)[first : first + BATCH]
+            embedder.vectors.append(await embed(bus, embedder, texts))
+        embedder.weigh("batches")
 
-    for name, value in found.items():
-        print(f"{name:22} {value:8.1f}", file=sys.stderr)
-    print(json.dumps({name: round(value, 1) for name, value in found.items()}))
+
+async def main(arguments: argparse.Namespace) -> None:
+    """Measure, and print."""
+    checkouts = [HERE, *([arguments.against.resolve()] if arguments.against else [])]
+    embedders = [
+        Embedder(checkout, ActorName(f"embedder{number}"))
+        for number, checkout in enumerate(checkouts)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        addresses = {
+            embedder.name: Address(f"ipc://{folder}/{embedder.name}.ipc") for embedder in embedders
+        }
+        with ExitStack() as processes:
+            for embedder in embedders:
+                processes.enter_context(running(embedder, addresses[embedder.name]))
+            async with Bus(addresses, ActorName("bench")) as bus:
+                await measure(bus, embedders, arguments.messages)
+    found = [embedder.figures() for embedder in embedders]
+    for name in found[0]:
+        print(f"{name:18}", *(f"{figures[name]!s:>20}" for figures in found), file=sys.stderr)
+    ours, theirs = (np.concatenate(embedder.vectors) for embedder in (embedders[0], embedders[-1]))
+    difference = float(np.abs(ours - theirs).max())
+    print(f"largest difference of {len(ours)} vectors: {difference:g}", file=sys.stderr)
+    print(json.dumps({"embedders": found, "largest_difference": difference}))
 
 
 if __name__ == "__main__":
-    main()
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--against", type=Path)
+    options.add_argument("--messages", type=int, default=500)
+    trio.run(main, options.parse_args())

@@ -210,6 +210,7 @@ class Daemon:
             "uptime_s": round(time.monotonic() - self._started_at, 3),
             "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
             "socket": self._where.socket,
+            "path": self._environment.get("PATH", os.defpath),
             "degraded": list(self._problems),
         }
 

@@ -72,6 +72,8 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
     triggers: list[str] = []
     servers: list[str] = []
     wanted_keys: list[str] = []
+    commands: list[str] = []
+    """What its servers are started by, where they are processes."""
 
 
 class CapabilitiesListed(msgspec.Struct, frozen=True, tag="registry.listed"):

@@ -77,6 +77,7 @@ async def test_caps_servers_and_sessions_are_the_documents_of_70_operation(
         assert all(entry.keys() >= CAPS for entry in caps["capabilities"])
         assert entries["alpha"]["active_in"] == ["s"]
         assert entries["keyed"]["missing"] == ["TOKEN"]
+        assert entries["keyed"]["commands"] == ["keyed"]
         assert [entry.keys() >= SERVERS for entry in servers["servers"]] == [True]
         assert [entry.keys() >= SESSIONS for entry in sessions["sessions"]] == [True]
 

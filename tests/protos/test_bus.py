@@ -127,6 +127,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 triggers=["t"],
                 servers=["git"],
                 wanted_keys=["A"],
+                commands=["uvx"],
             )
         ]
     ),

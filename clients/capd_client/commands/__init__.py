@@ -31,6 +31,7 @@ _WHERE = {
     ),
     "acting": ("call", "disable", "enable", "index", "login", "reload", "turn"),
     "catalog": ("check", "eval", "tap"),
+    "doctor": ("doctor",),
     "installing": ("install", "uninstall"),
     "service": ("daemon", "mcp", "restart", "stop"),
 }

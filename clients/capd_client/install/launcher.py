@@ -23,14 +23,20 @@ def launcher_path(env: Mapping[str, str]) -> Path:
     return Path(places(env, os.getuid()).data) / "bin" / NAME
 
 
-def write_launcher(env: Mapping[str, str]) -> bool:
-    """Write the launcher unless it is as it should be; say whether it was written."""
+def is_launcher_current(env: Mapping[str, str]) -> bool:
+    """Tell whether the launcher is there, can be run, and is as this capd would write it."""
     path = launcher_path(env)
     script = launcher_script(env, sys.executable).encode()
-    if read(path) == script and os.access(path, os.X_OK):
+    return read(path) == script and os.access(path, os.X_OK)
+
+
+def write_launcher(env: Mapping[str, str]) -> bool:
+    """Write the launcher unless it is as it should be; say whether it was written."""
+    if is_launcher_current(env):
         return False
+    path = launcher_path(env)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace(path, script, _MODE)
+    replace(path, launcher_script(env, sys.executable).encode(), _MODE)
     return True
 
 

@@ -8,6 +8,7 @@ catalogue's vectors are kept on disk by model and text hash; a user's words are 
 forgotten.
 """
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +106,7 @@ class CatalogVectors:
                 EMBEDDER, embedder.EmbedTexts([text]), REPLIES, MESSAGE_TIMEOUT
             )
         except _UNANSWERED as error:
-            self._lost_embedder(str(error))
+            self._lost_embedder(_said_of(error))
             raise NotReadyError from None
         if not isinstance(reply, embedder.TextsEmbedded):
             self._lost_embedder("it is loading")
@@ -123,7 +124,10 @@ class CatalogVectors:
                 if isinstance(hint, SessionStarted):
                     # The user's first words follow soon; they should not find a cold model.
                     self._need.set()
-                elif self.state == "ready":
+                    continue
+                if not hint.expected and self.state != "unusable":
+                    self.reason = f"its process ended ({_how(hint.returncode)}); another one starts"
+                if self.state == "ready":
                     self.state = "cold"
                     if not hint.expected:
                         self._need.set()
@@ -150,7 +154,7 @@ class CatalogVectors:
             except _UNANSWERED as error:
                 if isinstance(error, AskTimeoutError):
                     self._bus.publish(embedder.EmbedderStuck())
-                self.state, self.reason = "cold", str(error)
+                self.state, self.reason = "cold", _said_of(error)
                 log.warning("embedder_not_ready", reason=self.reason)
                 # What was down may be starting: it is asked again without another message.
                 await trio.sleep(TRY_AGAIN)
@@ -201,6 +205,20 @@ class CatalogVectors:
             raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
         await trio.to_thread.run_sync(cache.put, dict(zip(texts, rows, strict=True)))
+
+
+def _said_of(error: CapdError) -> str:
+    """Say of the model's process why it gave no vectors."""
+    if isinstance(error, AskTimeoutError):
+        return "its process did not answer in time; one that hangs is ended and replaced"
+    return str(error)
+
+
+def _how(returncode: int) -> str:
+    """Say how a process ended: by which signal, or with which code."""
+    if -returncode in set(signal.Signals):
+        return signal.Signals(-returncode).name
+    return f"exit code {returncode}"
 
 
 def _scorer(

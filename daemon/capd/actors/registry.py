@@ -142,6 +142,7 @@ class Registry:
                         list(capability.triggers),
                         [server.name for server in capability.servers],
                         list(capability.wanted_keys),
+                        sorted({server.command for server in capability.servers if server.command}),
                     )
                 )
         return entries

@@ -38,6 +38,7 @@ def caps(
                 "domains": entry.domains,
                 "triggers": entry.triggers,
                 "servers": entry.servers,
+                "commands": entry.commands,
                 "missing": [key for key in entry.wanted_keys if key not in available_keys],
                 "active_in": active.get((entry.tap, entry.name), []),
             }

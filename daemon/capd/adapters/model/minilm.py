@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capd.adapters.model.quantised_table import look_up_before_widening
 from capd.core.errors import CapdError
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
 MODEL_SIZE_BYTES = 22_928_619
+
+# The value of the graph that has a row for every word.
+WORD_TABLE = "inner.embeddings.word_embeddings.weight"
 
 VOCABULARY_PATH = Path(__file__).with_name("minilm_vocab.txt")
 VOCABULARY_SIZE_BYTES = 231_508
@@ -94,15 +98,14 @@ class MiniLM:
             ModelUnusableError: A file or package is missing or not the pinned one.
         """
         self._tokenizer = load_tokenizer(vocabulary_path)
-        self._session = _open_session(
-            _pinned_bytes(
-                "model",
-                model_path or _installed_model(),
-                MODEL_SIZE_BYTES,
-                MODEL.sha256,
-                _REINSTALL_MODEL,
-            )
+        pinned = _pinned_bytes(
+            "model",
+            model_path or _installed_model(),
+            MODEL_SIZE_BYTES,
+            MODEL.sha256,
+            _REINSTALL_MODEL,
         )
+        self._session = _open_session(look_up_before_widening(pinned, WORD_TABLE))
         if after_load is not None:
             after_load()
 

@@ -1,0 +1,84 @@
+"""Whether a daemon answers, as which version, and what it says of itself and its model."""
+
+from collections.abc import Iterator
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+
+_ROUTING = "no routing: "
+
+
+def check_daemon(seen: Surroundings) -> Iterator[Finding]:
+    """Say whether the daemon answers, and whether it is of this version."""
+    if seen.trouble:
+        yield Finding(
+            "daemon",
+            "error",
+            f"what listens at {seen.places.socket} does not answer as it should",
+            seen.trouble,
+            "end that process (`capd daemon run` in a terminal shows what a fresh one says)",
+        )
+    elif seen.down:
+        yield Finding(
+            "daemon",
+            "warning",
+            "no daemon runs",
+            seen.down,
+            "start an editor that has capd, or `capd daemon run`",
+        )
+    else:
+        pid, running = seen.daemon.get("pid", "?"), str(seen.daemon.get("version", "?"))
+        yield Finding("daemon", "ok", f"capd {running} answers, pid {pid}")
+        if running != seen.version:
+            yield Finding(
+                "version",
+                "warning",
+                f"the daemon is capd {running}, this command is {seen.version}",
+                "it was started before capd was changed, or from another installation",
+                "`capd stop`; the next editor starts this version",
+            )
+
+
+def check_degraded(seen: Surroundings) -> Iterator[Finding]:
+    """Pass on what the daemon says it is the worse for."""
+    told_elsewhere = {tap.get("error") for tap in seen.status.get("taps") or []}
+    for problem in (seen.status.get("daemon") or {}).get("degraded") or []:
+        if problem not in told_elsewhere and not str(problem).startswith(_ROUTING):
+            yield Finding(
+                "configuration",
+                "warning",
+                "the daemon runs without a part of its configuration",
+                str(problem),
+                "correct it, then `capd stop`; the next editor starts it again",
+            )
+
+
+def check_model(seen: Surroundings) -> Iterator[Finding]:
+    """Say whether messages can be routed, as the daemon sees it."""
+    model = seen.status.get("embedder")
+    if not model:
+        return
+    reason = str(model.get("reason") or "")
+    match model.get("state"):
+        case "ready":
+            size = int(model.get("rss_bytes") or 0) // 1_000_000
+            yield Finding("model", "ok", f"{model.get('model')} is ready, {size} MB")
+        case "unusable":
+            problem, _, remedy = reason.rpartition("; ")
+            yield Finding(
+                "model",
+                "error",
+                "no message is routed: the model cannot be used (model_not_ready)",
+                problem or reason,
+                remedy if problem else "reinstall capd; `capd status` shows whether it helped",
+            )
+        case state if reason:
+            yield Finding(
+                "model",
+                "warning",
+                f"messages are not routed for the moment: the model is {state} (model_not_ready)",
+                reason,
+                "wait a minute; if it stays so, `capd stop` and send the daemon's log",
+            )
+        case state:
+            yield Finding("model", "note", f"the model is {state}: a message loads it")

@@ -1,0 +1,44 @@
+"""All checks, in the order in which a person would look."""
+
+from collections.abc import Callable, Iterator
+
+from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
+from capd_client.doctor.editors import check_editors
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.programs import check_commands, check_runners, check_search_path
+from capd_client.doctor.sockets import check_other_sockets, check_socket
+from capd_client.doctor.storage import check_storage
+from capd_client.doctor.surroundings import Surroundings
+from capd_client.doctor.taps import check_taps
+
+Check = Callable[[Surroundings], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    check_daemon,
+    check_degraded,
+    check_socket,
+    check_other_sockets,
+    check_model,
+    check_taps,
+    check_commands,
+    check_search_path,
+    check_runners,
+    check_editors,
+    check_storage,
+)
+
+
+def examined(seen: Surroundings) -> Iterator[Finding]:
+    """Yield what each check finds; what one of them cannot look at costs that one alone."""
+    for check in CHECKS:
+        try:
+            yield from check(seen)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            yield Finding(
+                check.__name__.removeprefix("check_").replace("_", " "),
+                "warning",
+                "this could not be looked at",
+                f"{where}{error.strerror or error}",
+                "see who owns it, and whether it is a file or a folder",
+            )

@@ -1,0 +1,39 @@
+"""What a check found: how bad it is, what, why, and what to do about it."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Level = Literal["ok", "note", "warning", "error"]
+
+LEVELS: tuple[Level, ...] = ("ok", "note", "warning", "error")
+"""`note`: nothing is wrong, and somebody may wonder. `warning`: less than all of it works."""
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; a warning and an error have a reason and a remedy."""
+
+    check: str
+    level: Level
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """Return the highest level there is."""
+    levels: list[Level] = [LEVELS[0], *(finding.level for finding in findings)]
+    return max(levels, key=LEVELS.index)
+
+
+def document(findings: Iterable[Finding]) -> dict[str, object]:
+    """Return the findings as `--json` prints them."""
+    listed = list(findings)
+    return {
+        "schema": SCHEMA,
+        "level": worst(listed),
+        "findings": [asdict(finding) for finding in listed],
+    }

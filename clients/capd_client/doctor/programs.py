@@ -1,0 +1,141 @@
+"""Programs that servers are started by: whether the daemon finds them, and in which version."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+
+TIMEOUT = 10.0
+"""Seconds for a shell's start-up files, or for a program to say its version."""
+OLDEST_NODE = 20
+"""Older ones get no security fixes, and many servers from npm refuse them."""
+_MARK = "capd-path:"
+_NAMED = 5
+
+
+def check_search_path(seen: Surroundings) -> Iterator[Finding]:
+    """Compare where the daemon looks for programs with where the user's shell does."""
+    shell = seen.env.get("SHELL") or "/bin/sh"
+    said = _output([shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"'], seen.env)
+    paths = [line.removeprefix(_MARK) for line in said.splitlines() if line.startswith(_MARK)]
+    if not paths:
+        yield Finding(
+            "PATH",
+            "warning",
+            f"{shell} does not say its PATH",
+            f"its start-up files fail, or take longer than {TIMEOUT:g} s",
+            f"try `{shell} -l -i -c true`",
+        )
+        return
+    searched = seen.search_path.split(os.pathsep)
+    lacking = [
+        folder
+        for folder in dict.fromkeys(paths[-1].split(os.pathsep))
+        if folder and folder not in searched and Path(folder).is_dir()
+    ]
+    who = "the daemon" if seen.daemon else "this terminal"
+    if lacking:
+        yield Finding(
+            "PATH",
+            "warning",
+            f"{who} does not look into {len(lacking)} folders of your login shell: "
+            + ", ".join(lacking),
+            "it was started with another PATH, or before you changed it",
+            "`capd stop`, then start an editor, or `capd daemon run`, in a terminal of your own",
+        )
+    else:
+        yield Finding("PATH", "ok", f"{who} looks into every folder of your login shell")
+
+
+def check_commands(seen: Surroundings) -> Iterator[Finding]:
+    """Name the commands of capabilities that cannot be found."""
+    users: dict[str, list[str]] = {}
+    for capability in seen.capabilities:
+        for command in capability.get("commands") or []:
+            if "/" in command and not Path(command).is_absolute():
+                # Found from the folder that its server runs in, which differs by project.
+                continue
+            users.setdefault(command, []).append(f"{capability['tap']}/{capability['name']}")
+    path = _with_own_programs(seen.search_path)
+    missing = {
+        command: names
+        for command, names in sorted(users.items())
+        if shutil.which(command, path=path) is None
+    }
+    for command, names in missing.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield Finding(
+            "commands",
+            "warning",
+            f"`{command}` is not found; wanted by {', '.join(names[:_NAMED])}{more}",
+            f"it is in no folder of PATH ({seen.search_path})",
+            f"install {command}, or add its folder to PATH; what a capability installs by itself"
+            " comes when it is switched on",
+        )
+    if users and not missing:
+        yield Finding("commands", "ok", f"all {len(users)} commands of capabilities are found")
+
+
+def check_runners(seen: Surroundings) -> Iterator[Finding]:
+    """Say which Node.js and uv fetch servers from npm and PyPI."""
+    path = _with_own_programs(seen.search_path)
+    for program, registry in (("node", ""), ("npx", "npm"), ("uvx", "PyPI")):
+        found = shutil.which(program, path=path)
+        if found is None:
+            yield Finding("runners", "note", f"no {program}" + _unusable(registry))
+            continue
+        said = " ".join(_output([found, "--version"], {**seen.env, "PATH": path}).split())
+        major = re.match(r"v(\d+)\.", said)
+        if not said:
+            yield Finding(
+                "runners",
+                "warning",
+                f"{found} does not say its version",
+                f"it fails, or takes longer than {TIMEOUT:g} s",
+                f"try `{found} --version`, and install it again",
+            )
+        elif program == "node" and major is not None and int(major[1]) < OLDEST_NODE:
+            yield Finding(
+                "runners",
+                "warning",
+                f"node is {said} ({found})",
+                f"many servers from npm want {OLDEST_NODE} or later",
+                "install a current Node.js (nodejs.org, or your version manager)",
+            )
+        else:
+            name = "" if said.startswith(program) else f"{program} "
+            yield Finding("runners", "ok", f"{name}{said} ({found})")
+
+
+def _unusable(registry: str) -> str:
+    return f": servers from {registry} cannot be started" if registry else ""
+
+
+def _with_own_programs(path: str) -> str:
+    """Return `path` with the folder behind it into which capd's own uvx was installed."""
+    return os.pathsep.join([path, str(Path(sys.executable).parent)])
+
+
+def _output(argv: list[str], env: Mapping[str, str]) -> str:
+    """Run a program, and return what it prints; nothing where it fails or hangs."""
+    try:
+        done = subprocess.run(
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+            # An interactive shell would take the terminal for itself.
+            start_new_session=True,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""

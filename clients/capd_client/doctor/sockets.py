@@ -1,0 +1,110 @@
+"""The socket's place and permissions, and sockets that were left elsewhere."""
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+
+LONGEST_PATH_BYTES = 107
+"""What fits into an address of a Unix socket."""
+_TIMEOUT = 1.0
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def check_socket(seen: Surroundings) -> Iterator[Finding]:
+    """Look at the socket that this environment leads to."""
+    path = seen.places.socket
+    size = len(os.fsencode(path))
+    if size > LONGEST_PATH_BYTES:
+        yield Finding(
+            "socket",
+            "error",
+            f"the socket's path has {size} bytes: {path}",
+            f"the system takes {LONGEST_PATH_BYTES}",
+            "set CAPD_SOCKET, or CAPD_HOME, to a shorter path",
+        )
+        return
+    there = [each for each in (Path(path).parent, Path(path)) if each.exists()]
+    wrong = [finding for each in there for finding in _not_private(each, seen.uid)]
+    yield from wrong
+    if Path(path) in there and not Path(path).is_socket():
+        yield Finding(
+            "socket", "error", f"{path} is no socket", "something else is there", f"rm {path}"
+        )
+    elif Path(path) in there and seen.down:
+        yield Finding(
+            "socket",
+            "note",
+            f"{path} was left by a daemon that is gone: the next one takes its place",
+        )
+    elif there and not wrong:
+        yield Finding("socket", "ok", f"nobody else can reach {path}")
+
+
+def check_other_sockets(seen: Surroundings) -> Iterator[Finding]:
+    """Look where another environment would have put the socket."""
+    if seen.env.get("CAPD_HOME") or seen.env.get("CAPD_SOCKET"):
+        return
+    home = seen.env.get("HOME") or Path.home()
+    elsewhere = (
+        Path(seen.env.get("XDG_RUNTIME_DIR") or "/nowhere", "capd", "capd.sock"),
+        Path(f"/run/user/{seen.uid}/capd/capd.sock"),
+        Path(home, ".local", "state", "capd", "run", "capd.sock"),
+    )
+    for path in dict.fromkeys(elsewhere):
+        if path == Path(seen.places.socket) or not path.exists():
+            continue
+        if _is_answered(str(path)):
+            yield Finding(
+                "other socket",
+                "warning",
+                f"another daemon of yours listens at {path}",
+                "a program whose XDG_RUNTIME_DIR differs from yours here uses that one",
+                f"CAPD_SOCKET={path} capd stop, and give both programs the same XDG_RUNTIME_DIR",
+            )
+        else:
+            yield Finding(
+                "other socket",
+                "warning",
+                f"a socket without a daemon is at {path}",
+                "a daemon ended without taking it away",
+                f"rm {path}",
+            )
+
+
+def _not_private(path: Path, uid: int) -> Iterator[Finding]:
+    found = path.stat()
+    if found.st_uid != uid:
+        yield Finding(
+            "socket",
+            "error",
+            f"{path} belongs to user {found.st_uid}, not to you",
+            "whoever owns it could read every call",
+            f"have it removed, or set CAPD_SOCKET to a folder of your own: {path}",
+        )
+    elif found.st_mode & _OTHERS:
+        yield Finding(
+            "socket",
+            "error",
+            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o})",
+            "they could have tools called in your name",
+            f"chmod go-rwx {path}",
+        )
+
+
+def _is_answered(path: str) -> bool:
+    with closing(socket.socket(socket.AF_UNIX)) as sock:
+        sock.settimeout(_TIMEOUT)
+        try:
+            sock.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            # Busy, or not ours to open: somebody is there.
+            return True
+    return True

@@ -1,0 +1,45 @@
+"""Room and rights where capd keeps what it remembers."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+
+LITTLE_BYTES = 500_000_000
+TOO_LITTLE_BYTES = 50_000_000
+
+
+def check_storage(seen: Surroundings) -> Iterator[Finding]:
+    """Look at the disks of the state and of the cache."""
+    for what, path in (("state", seen.places.state), ("cache", seen.places.cache)):
+        folder = _existing(Path(path))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield Finding(
+                "storage",
+                "error",
+                f"the {what} folder cannot be written: {folder}",
+                "sessions and records would be lost with each restart",
+                f"chown it to yourself, or chmod u+rwx {folder}",
+            )
+            continue
+        free = shutil.disk_usage(folder).free
+        if free >= LITTLE_BYTES:
+            yield Finding("storage", "ok", f"{what}: {free / 1e9:.1f} GB free at {folder}")
+            continue
+        yield Finding(
+            "storage",
+            "error" if free < TOO_LITTLE_BYTES else "warning",
+            f"{free // 1_000_000} MB are left for the {what} folder, {folder}",
+            "records, vectors and large results are dropped when there is no room",
+            "make room on that disk",
+        )
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that there is."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder

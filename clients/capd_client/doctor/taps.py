@@ -1,0 +1,56 @@
+"""Taps that are not as they should be, as the daemon loaded them or as they stand on the list."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+from capd_client.taps import TapError, TapList
+
+
+def check_taps(seen: Surroundings) -> Iterator[Finding]:
+    """Say which taps could not be loaded, and which have something wrong in them."""
+    if not seen.status:
+        yield from _listed(seen)
+        return
+    for tap in seen.status.get("taps") or []:
+        name, path = tap.get("name", "?"), tap.get("path", "")
+        errors = [each for each in tap.get("findings") or [] if each.get("severity") == "error"]
+        if tap.get("error"):
+            yield Finding(
+                "taps",
+                "error",
+                f"the tap {name} is not loaded as it is",
+                str(tap["error"]),
+                f"correct it (`capd check {path}` has the lines), then `capd reload`",
+            )
+        elif errors:
+            first = errors[0]
+            yield Finding(
+                "taps",
+                "warning",
+                f"{len(errors)} things of the tap {name} are left out",
+                f"the first: {first.get('path')}:{first.get('line')}: {first.get('reason')}",
+                f"`capd check {path}` has them all; its author can correct them",
+            )
+        else:
+            yield Finding("taps", "ok", f"{name}: {tap.get('routable', 0)} capabilities")
+
+
+def _listed(seen: Surroundings) -> Iterator[Finding]:
+    taps = TapList(seen.places.config)
+    try:
+        entries = taps.read()
+    except TapError as error:
+        what, _, fix = str(error).partition("\n")
+        yield Finding("taps", "error", "the list of taps cannot be read", what, fix)
+        return
+    for entry in entries:
+        if not Path(entry["path"], "capabilities").is_dir():
+            yield Finding(
+                "taps",
+                "error",
+                f"the tap {entry['name']} is not at {entry['path']}",
+                "there is no folder `capabilities`",
+                f"put it back, or `capd tap remove {entry['name']}`",
+            )
