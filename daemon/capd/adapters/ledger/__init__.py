@@ -1,0 +1,1 @@
+"""The ledger's file, and the way of a note into it."""

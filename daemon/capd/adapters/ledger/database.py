@@ -1,0 +1,209 @@
+"""The ledger's SQLite file. Every method blocks, and one thread at a time may be in it.
+
+WAL with `synchronous=NORMAL`: a crash of the machine may cost the last notes, never the file. One
+that is damaged, or of another version, is set aside under another name and a fresh one begun.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from capd.adapters.ledger import schema
+from capd.core.records.retention import Retention
+from capd_protos import ledger as messages
+
+log = structlog.get_logger(actor="ledger")
+
+T = TypeVar("T")
+
+_BESIDE = ("", "-wal", "-shm")
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_KEPT_ASIDE = 2
+"""Damaged files that are kept for whoever wants to look."""
+
+
+class Database:
+    """The file at `path`, opened at the first use and again after trouble."""
+
+    def __init__(self, path: Path, retention: Retention) -> None:
+        self.path = path
+        self._retention = retention
+        self._connection: sqlite3.Connection | None = None
+
+    def add(self, notes: Sequence[messages.Note]) -> None:
+        """Write notes, all or none of them.
+
+        Raises:
+            sqlite3.Error, OSError: the disk is full or fails; the notes are not written.
+        """
+        rows: dict[type[messages.Note], list[tuple[Any, ...]]] = {}
+        for note in notes:
+            rows.setdefault(type(note), []).append(schema.row(note))
+
+        def write(connection: sqlite3.Connection) -> None:
+            with connection:
+                for kind, values in rows.items():
+                    connection.executemany(schema.insertion(kind), values)
+
+        self._tried(write)
+
+    def prune(self, now: float) -> None:
+        """Remove what is too old, and the oldest where the file is too large."""
+
+        def remove(connection: sqlite3.Connection) -> None:
+            since = self._retention.keep_since(now)
+            share = self._retention.share_to_drop(self._used_bytes(connection))
+            with connection:
+                for table in schema.TABLES.values():
+                    # Names of tables are ours; nothing from outside is in these statements.
+                    connection.execute(f"DELETE FROM {table} WHERE at < ?", (since,))  # noqa: S608
+                    if share:
+                        connection.execute(
+                            f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} "  # noqa: S608
+                            f"ORDER BY at LIMIT (SELECT CAST(count(*) * ? AS INT) FROM {table}))",
+                            (share,),
+                        )
+            # As a script: it frees a page each step, and `execute` takes one.
+            connection.executescript("PRAGMA incremental_vacuum")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+        self._tried(remove)
+
+    def uses(self, since: float) -> list[messages.Use]:
+        """Return the successful calls of each tool since then, most used first."""
+        rows = self._rows(
+            "SELECT identity, tool, count(*), max(at) FROM calls WHERE at >= ? "
+            "AND outcome = 'result' GROUP BY identity, tool ORDER BY count(*) DESC, max(at) DESC",
+            (since,),
+        )
+        return schema.read(messages.Use, rows)
+
+    def sums(self, since: float) -> list[messages.CapabilityCalls]:
+        """Return what the calls through each capability came to since then."""
+        rows = self._rows(
+            "SELECT coalesce(granted.value, ''), count(*), sum(outcome = 'result'), avg(ms), "
+            "sum(bytes_out) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "
+            "WHERE at >= ? GROUP BY granted.value ORDER BY count(*) DESC, granted.value",
+            (since,),
+        )
+        return schema.read(messages.CapabilityCalls, rows)
+
+    def decisions(self, limit: int, session: str) -> list[messages.DecisionNote]:
+        """Return the newest decisions, of one session or, for an empty name, of all."""
+        rows = self._rows(
+            "SELECT * FROM decisions WHERE ? IN ('', session) ORDER BY at DESC, rowid DESC LIMIT ?",
+            (session, limit),
+        )
+        return schema.read(messages.DecisionNote, rows)
+
+    def counts(self) -> tuple[int, dict[str, int]]:
+        """Return the file's size in bytes, and the number of rows of each table."""
+
+        def look(connection: sqlite3.Connection) -> tuple[int, dict[str, int]]:
+            rows = {
+                table: int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+                for table in schema.TABLES.values()
+            }
+            return self._size(), rows
+
+        return self._tried(look)
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return self._tried(lambda connection: connection.execute(query, values).fetchall())
+
+    def _tried(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `act` returns; where the file is damaged, on a fresh one."""
+        try:
+            return act(self._opened())
+        except sqlite3.DatabaseError as error:
+            self.close()
+            if not _is_damage(error):
+                raise
+            self._set_aside(str(error))
+            return act(self._opened())
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite gives its other files the mode of this one.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(self.path, timeout=2.0, check_same_thread=False)
+        try:
+            _prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_aside(self, why: str) -> None:
+        name = f"{self.path.name}.damaged-{time.time_ns() // 1_000_000}"
+        for end in _BESIDE:
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{self.path}{end}").replace(self.path.with_name(name + end))
+        aside = sorted(self.path.parent.glob(f"{self.path.name}.damaged-*[0-9]"))
+        for old in aside[:-_KEPT_ASIDE]:
+            for end in _BESIDE:
+                Path(f"{old}{end}").unlink(missing_ok=True)
+        log.error("ledger_set_aside", reason=why, kept_as=name)
+
+    def _size(self) -> int:
+        files = (Path(f"{self.path}{end}") for end in _BESIDE)
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    @staticmethod
+    def _used_bytes(connection: sqlite3.Connection) -> int:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        return int((pages - free) * connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+class _UnusableError(sqlite3.DatabaseError):
+    """A file that is no ledger of ours, or one that failed its check."""
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make an empty file a ledger; see that another one is ours and whole."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        with connection:
+            for statement in schema.statements():
+                connection.execute(statement)
+    elif version != schema.VERSION:
+        raise _UnusableError(f"it is of version {version}, not {schema.VERSION}")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    # A spoiled page may hold text that is none.
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise _UnusableError(str(found))
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    if isinstance(error, _UnusableError):
+        return True
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _DAMAGED:
+        return True
+    # A table that is not there, or has other columns: of our version, and yet not ours.
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith(
+        ("no such table", "no such column", "table ")
+    )

@@ -1,0 +1,52 @@
+"""Notes on their way to the ledger: whoever acts leaves one, and waits for nothing."""
+
+from collections import deque
+
+import trio
+
+from capd_protos.ledger import Note
+
+MOST_WAITING = 20_000
+"""About 10 MB. A disk that stays full loses the oldest notes, never a call."""
+
+
+class Journal:
+    """A bounded queue with one reader. `note` is called on every tool call: it only appends."""
+
+    def __init__(self, most: int = MOST_WAITING) -> None:
+        self._notes: deque[Note] = deque(maxlen=most)
+        self._most = most
+        self._has_some = trio.Event()
+        self.dropped = 0
+        """Notes that made way for newer ones."""
+
+    def __len__(self) -> int:
+        """Return how many notes wait."""
+        return len(self._notes)
+
+    def note(self, note: Note) -> None:
+        """Leave a note."""
+        if len(self._notes) == self._most:
+            self.dropped += 1
+        self._notes.append(note)
+        self._has_some.set()
+
+    async def wait(self) -> None:
+        """Wait until there is a note."""
+        while not self._notes:
+            self._has_some = trio.Event()
+            await self._has_some.wait()
+
+    def take(self) -> list[Note]:
+        """Return all notes that wait, oldest first, and forget them."""
+        notes = list(self._notes)
+        self._notes.clear()
+        return notes
+
+    def put_back(self, notes: list[Note]) -> None:
+        """Take notes again that could not be written, before those that came meanwhile."""
+        newer = list(self._notes)
+        kept = [*notes, *newer][-self._most :]
+        self.dropped += len(notes) + len(newer) - len(kept)
+        self._notes = deque(kept, maxlen=self._most)
+        self._has_some.set()

@@ -1,0 +1,66 @@
+"""The ledger's tables: one for each kind of note, and how a note becomes a row."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, Note, SessionNote
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+VERSION = 1
+"""`PRAGMA user_version`. A file of another version is set aside: nothing in it is irreplaceable."""
+
+TABLES: dict[type[Note], str] = {
+    CallNote: "calls",
+    DecisionNote: "decisions",
+    ActivationNote: "activations",
+    SessionNote: "sessions",
+}
+_INDEXES = ("calls(at)", "calls(identity, tool, at)", "decisions(at)", "decisions(session, at)")
+
+
+def statements() -> list[str]:
+    """Return what makes an empty file a ledger."""
+    made = []
+    for kind, table in TABLES.items():
+        columns = ", ".join(field.name for field in msgspec.structs.fields(kind))
+        made.append(f"CREATE TABLE {table} ({columns})")
+    for number, index in enumerate(_INDEXES):
+        made.append(f"CREATE INDEX index_{number} ON {index}")
+    made.extend(
+        f"CREATE INDEX {table}_by_time ON {table}(at)" for table in ("activations", "sessions")
+    )
+    made.append(f"PRAGMA user_version = {VERSION}")
+    return made
+
+
+def insertion(kind: type[Note]) -> str:
+    """Return the statement that adds a note of this kind."""
+    marks = ", ".join("?" for _ in msgspec.structs.fields(kind))
+    # The table's name is ours; every value goes in by a mark.
+    return f"INSERT INTO {TABLES[kind]} VALUES ({marks})"  # noqa: S608
+
+
+def row(note: Note) -> tuple[Any, ...]:
+    """Return a note's values in the order of its table's columns."""
+    return tuple(
+        msgspec.json.encode(value).decode() if isinstance(value, list) else value
+        for value in msgspec.structs.astuple(note)
+    )
+
+
+def read(kind: type[T], rows: Iterable[tuple[Any, ...]]) -> list[T]:
+    """Return rows as structs; one that a damaged page has spoiled is left out."""
+    fields = msgspec.structs.fields(kind)
+    found = []
+    for values in rows:
+        members = {field.name: value for field, value in zip(fields, values, strict=True)}
+        try:
+            if "top" in members:
+                members["top"] = msgspec.json.decode(members["top"])
+            found.append(msgspec.convert(members, kind))
+        except (msgspec.MsgspecError, RecursionError, TypeError):
+            continue
+    return found

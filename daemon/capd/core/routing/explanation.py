@@ -1,0 +1,38 @@
+"""Why a message switched something on, or did not: one decision in words (`capd why`)."""
+
+from capd_protos.ledger import DecisionNote
+
+_PLAIN = {
+    "disabled": "routing is switched off here",
+    "system_content": "the text is not a user's own words",
+    "too_short": "fewer than 8 characters are left of it after cleaning",
+    "model_not_ready": "the embedding model was not ready, and nobody waits for it",
+    "no_candidates": "no capability may be routed to: see capd caps",
+    "already_active": "it is on already, so nothing changes",
+}
+
+
+def explained(note: DecisionNote, threshold: float, margin: float) -> str:
+    """Return the reason of a decision in a sentence, with the numbers that decided.
+
+    `threshold` and `margin` are those of the routing profile.
+    """
+    best = note.top[0] if note.top else None
+    second = note.top[1][1] if len(note.top) > 1 else 0.0
+    if note.outcome == "activate" and best is not None:
+        return (
+            f"{best[0]} scored {best[1]:.2f}, which reaches the threshold {threshold:.2f}, "
+            f"and the next one {second:.2f}"
+        )
+    if best is not None and note.reason == "below_threshold":
+        why = f"the best, {best[0]}, scored {best[1]:.2f}, under the threshold {threshold:.2f}"
+    elif best is not None and note.reason == "below_margin":
+        why = (
+            f"{best[0]} scored {best[1]:.2f} and {note.top[1][0] if len(note.top) > 1 else 'none'} "
+            f"{second:.2f}: less than {margin:.2f} apart, so neither is clearly meant"
+        )
+    else:
+        why = _PLAIN.get(note.reason, note.reason or "no reason was recorded")
+    if note.outcome == "suggest":
+        return f"{why}; the best were suggested to the model instead"
+    return why

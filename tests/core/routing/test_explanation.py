@@ -1,0 +1,64 @@
+"""A decision in words, with the numbers that decided."""
+
+import pytest
+
+from capd.core.routing.explanation import explained
+from capd.core.routing.gates import REASONS
+from capd_protos.ledger import DecisionNote
+from capd_protos.types import SessionKey
+
+TOP = [("starter/git", 0.41), ("starter/files", 0.38)]
+
+
+def note(
+    outcome: str, reason: str = "", top: list[tuple[str, float]] | None = None
+) -> DecisionNote:
+    return DecisionNote(
+        0.0, SessionKey("s"), "f", outcome, reason, "", TOP if top is None else top, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (
+            note("activate", top=[("starter/git", 0.91), ("starter/files", 0.2)]),
+            "starter/git scored 0.91, which reaches the threshold 0.45, and the next one 0.20",
+        ),
+        (
+            note("abstain", "below_threshold"),
+            "the best, starter/git, scored 0.41, under the threshold 0.45",
+        ),
+        (
+            note("abstain", "below_margin"),
+            (
+                "starter/git scored 0.41 and starter/files 0.38: less than 0.08 apart, so neither is "
+                "clearly meant"
+            ),
+        ),
+        (
+            note("suggest", "below_threshold"),
+            (
+                "the best, starter/git, scored 0.41, under the threshold 0.45; the best were suggested "
+                "to the model instead"
+            ),
+        ),
+        (
+            note("abstain", "too_short", []),
+            "fewer than 8 characters are left of it after cleaning",
+        ),
+        (note("abstain", "judged", []), "judged"),
+        (note("abstain", "", []), "no reason was recorded"),
+    ],
+)
+def test_a_decision_is_told_with_the_numbers_that_decided(
+    decision: DecisionNote, text: str
+) -> None:
+    assert explained(decision, 0.45, 0.08) == text
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_has_words(reason: str) -> None:
+    text = explained(note("abstain", reason), 0.45, 0.08)
+
+    assert text != reason
