@@ -260,6 +260,7 @@ class Daemon:
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
+                    is_watching=configuration.taps.watch,
                 ).run(task_status=task_status),
             ),
             Child(

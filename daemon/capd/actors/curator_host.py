@@ -390,6 +390,8 @@ class CuratorHost:
                             session.curator.upstream.close("stopping", reconnect=True)
                     continue
                 for session in self._sessions.values():
+                    if hint.has_other_skills:
+                        session.curator.skills_changed()
                     if session.curator.upstream is not None and hint.wanted_keys:
                         session.curator.upstream.want_environment(hint.wanted_keys)
 
