@@ -245,3 +245,16 @@ async def test_the_registry_lost_shows_no_skill_and_breaks_no_list(
         names = [each["name"] for each in await entries(client)]
 
         assert names == ["books__p"]
+
+
+async def test_discover_names_no_skill_where_no_finder_answers(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with started(autojump_clock, tmp_path) as made:
+        client = await made.session("s")
+        await made.until_routing()
+
+        said, is_error = await client.capability("discover", intent="alpha things")
+
+        assert (said.splitlines()[0], is_error) == ("Capabilities for 'alpha things':", False)
+        assert "Skills" not in said

@@ -15,11 +15,13 @@ from capd_client.taps import TapError, TapList
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-def check(*, path: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def check(*, path: Path | None, as_json: bool) -> None:
     """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
     command = [sys.executable, "-m", "capd", "check", *([str(path)] if path else [])]
+    command += ["--json"] if as_json else []
     # The rules are the daemon's, and no daemon need run for them.
     done = subprocess.run(command, check=False)
     click.get_current_context().exit(done.returncode)

@@ -101,7 +101,7 @@ class Curator:
             on_step=self._stepped,
             peer=self,
         )
-        self._skills = None if is_bare else Skills(self._state, self.activation)
+        self._skills = None if is_bare else Skills(self._state, self.activation, bus)
         self._relaying = Relaying(self, self._state, self.activation, on_change, self._skills)
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
@@ -386,7 +386,8 @@ class Curator:
         hits = [
             self._entry_of(hit.id, hit.triggers, hit.wanted_keys, hit.score) for hit in reply.hits
         ]
-        return Outcome(own_tools.discovered(intent, hits))
+        skills = await self._skills.found(intent) if self._skills else ""
+        return Outcome(own_tools.discovered(intent, hits) + skills)
 
     def _entry_of(
         self,

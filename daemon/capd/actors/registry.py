@@ -255,5 +255,5 @@ class Registry:
                 "margin": profile.margin,
                 "top_k": profile.top_k,
             },
-            watch=self._files.watch_error if self._is_watching else "switched off",
+            watch=self._files.watch_error if self._is_watching else "it is switched off",
         )

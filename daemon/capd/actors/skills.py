@@ -10,7 +10,9 @@ from capd.actors.activation import Activation, NotActivatedError, Outcome
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.skill_prompts import (
+    FoundSkill,
     Switched,
+    found_skills,
     no_room,
     out_of_time,
     prompt,
@@ -19,8 +21,15 @@ from capd.core.sessions.skill_prompts import (
     unknown_skill,
 )
 from capd.core.taps.catalog import Unknown
-from capd_protos import registry
-from capd_protos.types import CapabilityId
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import finder, registry
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, CapabilityId
+
+FINDER = ActorName("finder")
+FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
+FIND_TIMEOUT = 2.0
 
 USE_TIMEOUT = 45.0
 """Seconds for all capabilities of a skill together: clients give a prompt a minute."""
@@ -29,7 +38,8 @@ USE_TIMEOUT = 45.0
 class Skills:
     """The skills, as one session uses them."""
 
-    def __init__(self, state: SessionState, activation: Activation) -> None:
+    def __init__(self, state: SessionState, activation: Activation, bus: Bus) -> None:
+        self._bus = bus
         self._state = state
         self._activation = activation
 
@@ -69,6 +79,18 @@ class Skills:
             why = Unknown(used.reason, tuple(used.near))
             return Outcome(unknown_skill(name, why), is_ok=False)
         return Outcome(used.text)
+
+    async def found(self, intent: str) -> str:
+        """Return the words on skills that fit; none where nobody can say."""
+        request = finder.FindSkills(intent)
+        try:
+            reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, FIND_TIMEOUT)
+        except (AskTimeoutError, PeerUnreachableError, AskFailedError):
+            return ""
+        hits = reply.hits if isinstance(reply, finder.SkillsFound) else []
+        return found_skills(
+            [FoundSkill(hit.prompt, hit.skill.description, hit.skill.capabilities) for hit in hits]
+        )
 
     async def _used(self, name: str) -> registry.SkillText | registry.SkillUnknown:
         reply = await self._activation.ask_registry(registry.ReadSkill(name))

@@ -6,7 +6,7 @@ the network (10-catalog).
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -86,20 +86,14 @@ def read_tap(place: TapPlace) -> Tap:
     Raises:
         TapUnreadableError: there is neither a folder of capabilities nor one of skills.
     """
-    root = place.path / "capabilities"
     digest = hashlib.sha256()
     reads = []
     try:
-        folders = sorted(folder for folder in _entries(root) if folder.is_dir())
-        for folder in folders:
-            capability = file_name(Path(folder.name))
-            texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
-            for file, text in texts.items():
-                digest.update(f"{capability}/{file}\0{text}\0".encode())
-            shown = f"capabilities/{capability}"
-            name = CapabilityName(capability)
-            files = CapabilityFiles(name, shown, texts)
-            reads.append(read_capability(place.name, files, place.providers.get(name, "")))
+        for files in capability_files(place):
+            for file, text in files.texts.items():
+                digest.update(f"{files.name}/{file}\0{text}\0".encode())
+            provider = place.providers.get(files.name, "")
+            reads.append(read_capability(place.name, files, provider))
     except OSError as error:
         raise TapUnreadableError(f"tap {place.name}: {error}") from None
     known = {read.name for read in reads}
@@ -119,6 +113,19 @@ def read_tap(place: TapPlace) -> Tap:
         skill_reads=skill_reads,
         tap_findings=findings,
     )
+
+
+def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
+    """Yield the texts of each capability's folder, by name.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    folders = _entries(place.path / "capabilities")
+    for folder in sorted(folder for folder in folders if folder.is_dir()):
+        capability = file_name(Path(folder.name))
+        texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
+        yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
 
 
 def _entries(root: Path) -> list[Path]:

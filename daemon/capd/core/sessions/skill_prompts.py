@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from capd.core.sessions.own_tools import echo
+from capd.core.sessions.own_tools import ECHO_CHARACTERS, echo
 from capd.core.taps.catalog import Unknown
 from capd_protos.types import SkillSpec, WireName
 
@@ -20,6 +20,33 @@ class Switched:
     name: str
     text: str
     is_ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSkill:
+    """A skill that fits what was asked for."""
+
+    name: WireName
+    description: str
+    capabilities: Sequence[str]
+
+    def line(self) -> str:
+        """Return the skill in one line."""
+        needs = f" [uses {', '.join(self.capabilities)}]" if self.capabilities else ""
+        about = " ".join(self.description.split())
+        cut = about if len(about) <= ECHO_CHARACTERS else about[: ECHO_CHARACTERS - 1] + "…"
+        return f"- {PREFIX}{self.name}: {cut}{needs}"
+
+
+def found_skills(hits: Sequence[FoundSkill]) -> str:
+    """Say which skills fit, below what a search has found; empty where none does."""
+    if not hits:
+        return ""
+    lines = "\n".join(hit.line() for hit in hits)
+    return (
+        f"\nSkills, instructions for a kind of task, that may fit:\n{lines}\n"
+        "Read one, and switch on what it uses, with action enable and its name."
+    )
 
 
 def prompt(name: WireName, skill: SkillSpec) -> bytes:
