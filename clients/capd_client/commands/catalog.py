@@ -105,14 +105,20 @@ def tap_list(*, as_json: bool) -> None:
 @tap.command("remove")
 @click.argument("name")
 def tap_remove(*, name: str) -> None:
-    """Take the tap NAME off the list; its folder stays."""
-    TapList(this_places().config).remove(name)
+    """Take the tap NAME off the list, and remove its clone if capd made it; a folder stays."""
+    from capd_client import tap_git  # noqa: PLC0415 - as above
+
+    folder = TapList(this_places().config).remove(name)
+    is_ours = folder.parent == Path(this_places().data, "taps")
+    kept = ""
+    if is_ours and folder.is_dir() and not tap_git.discard(folder):
+        kept = f"; {folder} stays: it has what its origin may not have"
     try:
         ask("reload")
     except DaemonDownError:
-        click.echo(f"{name}: will not be loaded when the daemon starts")
+        tables.say(f"{name}: will not be loaded when the daemon starts{kept}")
         return
-    click.echo(f"{name}: removed")
+    tables.say(f"{name}: removed{kept}")
 
 
 @click.command(
