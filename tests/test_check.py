@@ -1,12 +1,22 @@
 """`capd check`: what it prints, and how it ends."""
 
+import json
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import trio
 
 from capd import check
+from capd.adapters.tap_files import TapPlace, read_tap
+from capd.adapters.tool_lists import ToolLists
+from capd.core.servers.identity import server_identity
+from capd_protos.types import TapName, ToolDefinition, ToolName
 
 CONFIG = 'triggers = ["one thing", "two things", "three things"]\n'
 DEFAULT = '[[mcp.servers]]\nname = "x"\ncommand = "x"\n'
@@ -23,7 +33,10 @@ def tap(folder: Path, config: str = CONFIG, default: str = DEFAULT) -> Path:
 def test_a_tap_without_faults_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = check.main([str(tap(tmp_path))], tmp_path)
 
-    assert (code, capsys.readouterr().out) == (0, "0 errors, 0 warnings\n")
+    assert (code, capsys.readouterr().out) == (
+        0,
+        f"{tmp_path.name}: 1 routable\n0 errors, 0 warnings\n",
+    )
 
 
 def test_each_fault_is_printed_with_file_line_and_reason(
@@ -41,6 +54,7 @@ def test_each_fault_is_printed_with_file_line_and_reason(
             f"{root}/x/config.toml:3: error: trigger '' is blank or not text: left out",
             f"{root}/voice\\x1b: warning: not routable: no config.toml",
             f"{root}/x/default.toml: error: requires 'o/t', and the tap has no deps/o/t.sh",
+            f"{folder.name}: 1 routable, 1 not (no config.toml)",
             "2 errors, 1 warnings",
         ],
     )
@@ -70,7 +84,7 @@ def test_without_a_path_the_users_taps_and_overlays_are_checked(
 
     code = check.main([], tmp_path)
 
-    first, second, third, count = (
+    first, second, third, mine_line, _, count = (
         line for line in capsys.readouterr().out.splitlines() if "/starter" not in line
     )
     assert code == 1
@@ -79,16 +93,16 @@ def test_without_a_path_the_users_taps_and_overlays_are_checked(
         f"{mine}/capabilities/x/config.toml:1: warning: only 1 triggers: fewer than 3 route badly"
     )
     assert third.startswith(f"{tmp_path}/none/overlay.toml: error: no overlay.toml")
-    assert count == "2 errors, 1 warnings"
+    assert (mine_line, count) == ("mine: 1 routable", "2 errors, 1 warnings")
 
 
-@pytest.mark.parametrize("arguments", [["--json"], ["a", "b"]])
+@pytest.mark.parametrize("arguments", [["--jsn"], ["a", "b"]])
 def test_other_arguments_are_wrong_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     code = check.main(arguments, tmp_path)
 
-    assert (code, capsys.readouterr().err) == (2, "usage: capd check [PATH]\n")
+    assert (code, capsys.readouterr().err) == (2, "usage: capd check [PATH] [--json]\n")
 
 
 def test_the_starter_tap_and_the_shipped_overlays_pass(tmp_path: Path) -> None:
@@ -105,6 +119,155 @@ def test_the_command_hands_over_to_it_and_ends_as_it_does(tmp_path: Path) -> Non
 
     reason = "no triggers: 5 to 15 phrases in a user's words"
     assert done.stdout == (
-        f"{folder}/capabilities/x/config.toml:1: error: {reason}\n1 errors, 0 warnings\n"
+        f"{folder}/capabilities/x/config.toml:1: error: {reason}\n"
+        f"{folder.name}: 0 routable, 1 not (no triggers)\n1 errors, 0 warnings\n"
     )
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def listed(folder: Path, cache: Path, *names: str) -> None:
+    """Keep what the server of the tap's only capability listed when it last ran."""
+    (capability,) = read_tap(TapPlace(TapName("t"), folder)).capabilities
+    (server,) = capability.servers
+    tools = [ToolDefinition(ToolName(n), msgspec.json.encode({"name": n})) for n in names]
+    lists = ToolLists(cache / "tools")
+    trio.run(lists.keep, server_identity(server), server.name, "1", tools)
+
+
+def checked(capsys: pytest.CaptureFixture[str], folder: Path, cache: Path) -> list[str]:
+    check.main([str(folder)], folder / "none", cache)
+    return [line.removeprefix(f"{folder}/") for line in capsys.readouterr().out.splitlines()[:-2]]
+
+
+@pytest.mark.parametrize(
+    ("filters", "findings"),
+    [
+        ('["read"]', []),
+        ('["x:re*", "write"]', []),
+        ('["x:raed"]', ["`allowed_tools` matches none of the 2 tools of server 'x': read, write"]),
+        ('["y:read"]', ["`allowed_tools` speaks of no tool of server 'x': it has none"]),
+        ('["read", "x:del*"]', ["pattern 'x:del*' matches no tool of the servers that are known"]),
+    ],
+)
+def test_a_filter_that_matches_nothing_is_found_in_what_the_server_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], filters: str, findings: list[str]
+) -> None:
+    folder = tap(tmp_path / "tap", default=f"[roles.mcp]\nallowed_tools = {filters}\n{DEFAULT}")
+    listed(folder, tmp_path, "read", "write")
+
+    lines = checked(capsys, folder, tmp_path)
+
+    where = "capabilities/x/default.toml:2: warning: "
+    assert lines == [where + finding for finding in findings]
+
+
+def test_without_a_list_no_filter_is_judged_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tap(tmp_path / "tap", default=f'[roles.mcp]\nallowed_tools = ["raed"]\n{DEFAULT}')
+
+    lines = checked(capsys, folder, tmp_path)
+
+    assert lines == []
+
+
+def test_every_provider_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tap(tmp_path / "tap")
+    other = '[[mcp.servers]]\nname = "x"\ncommand = "npx"\nargs = ["left-pad"]\n'
+    (folder / "capabilities/x/other.toml").write_text(other)
+
+    lines = checked(capsys, folder, tmp_path)
+
+    why = "server 'x': left-pad has no exact version, so each start may run other code"
+    assert lines == [f"capabilities/x/other.toml:4: warning: {why}"]
+
+
+def test_a_skill_that_needs_what_no_tap_has_is_an_error_where_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tap(tmp_path / "tap")
+    file = folder / "skills/review/SKILL.md"
+    file.parent.mkdir(parents=True)
+    # `time` is the starter tap's.
+    file.write_text("---\nname: review\ndescription: d\ncapabilities: x time gone\n---\nDo it.\n")
+
+    code = check.main([str(folder)], tmp_path)
+
+    why = "capability 'gone' cannot be switched on: no tap has a capability 'gone'"
+    assert (code, capsys.readouterr().out) == (
+        1,
+        f"{file}:4: error: {why}\ntap: 1 routable, 1 skills\n1 errors, 0 warnings\n",
+    )
+
+
+def test_as_json_it_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tap(tmp_path / "tap", 'triggers = ["a"]\n')
+    (folder / "capabilities/voice").mkdir()
+
+    code = check.main([str(folder), "--json"], tmp_path)
+
+    capabilities = f"{folder}/capabilities"
+    assert (code, json.loads(capsys.readouterr().out)) == (
+        0,
+        {
+            "schema": 1,
+            "taps": [
+                {
+                    "name": "tap",
+                    "path": str(folder),
+                    "routable": 1,
+                    "unroutable": {"voice": "no config.toml"},
+                    "skills": 0,
+                }
+            ],
+            "findings": [
+                {
+                    "path": f"{capabilities}/x/config.toml",
+                    "line": 1,
+                    "reason": "only 1 triggers: fewer than 3 route badly",
+                    "severity": "warning",
+                },
+                {
+                    "path": f"{capabilities}/voice",
+                    "line": 0,
+                    "reason": "not routable: no config.toml",
+                    "severity": "warning",
+                },
+            ],
+            "errors": 0,
+            "warnings": 2,
+        },
+    )
+
+
+def test_the_public_tap_comes_to_the_counts_that_are_known_of_it(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    shared_fixtures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = shared_fixtures / "data/octomind-tap"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    check.main([str(folder), "--json"], tmp_path)
+
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    (public,) = document["taps"]
+    kinds = Counter(_kind(finding["reason"]) for finding in document["findings"])
+    lines = [f["line"] for f in document["findings"] if _kind(f["reason"]) in {"args", "version"}]
+    assert public["routable"] == 58
+    assert Counter(public["unroutable"].values()) == {"no config.toml": 14}
+    assert kinds == {"no config.toml": 14, "args": 6, "version": 1, "script": 63}
+    assert all(lines)
+
+
+def _kind(reason: str) -> str:
+    known = {
+        "not routable: no config.toml": "no config.toml",
+        "goes into args": "args",
+        "no exact version": "version",
+        "and the tap has no deps/": "script",
+    }
+    return next((kind for part, kind in known.items() if re.search(part, reason)), reason)

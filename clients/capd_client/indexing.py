@@ -1,7 +1,13 @@
-"""`capd index`: one request that takes minutes, and its progress beside it."""
+"""`capd index`: one request that takes minutes, and its progress beside it.
+
+On a terminal that is a bar, on standard error; elsewhere a line as each server has answered.
+"""
 
 import os
+import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from capd_client import tables
@@ -13,10 +19,14 @@ _LAST_WORD = 0.5
 
 
 def indexed(socket: str, session: str, *, show_progress: bool) -> dict[str, Any]:
-    """Return the daemon's result; print a line as each server has answered."""
-    with Control(socket, timeout=_TIMEOUT) as control, Control(socket) as watcher:
+    """Return the daemon's result, showing how far it is."""
+    with (
+        Control(socket, timeout=_TIMEOUT) as control,
+        Control(socket) as watcher,
+        _shown(is_bar=show_progress and sys.stderr.isatty()) as show,
+    ):
         # A daemon thread: it ends with the last event, or with the command.
-        follower = threading.Thread(target=_follow, args=(watcher,), daemon=True)
+        follower = threading.Thread(target=_follow, args=(watcher, show), daemon=True)
         if show_progress:
             follower.start()
         params = {"session": session, "project": os.getcwd()}  # noqa: PTH109 - one call, no import
@@ -26,13 +36,47 @@ def indexed(socket: str, session: str, *, show_progress: bool) -> dict[str, Any]
         return result
 
 
-def _follow(watcher: Control) -> None:
+@contextmanager
+def _shown(*, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield what shows the event of one server."""
+    if not is_bar:
+        yield _say
+        return
+    from rich.console import Console  # noqa: PLC0415 - as in tables
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True, markup=False, highlight=False)
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        bar = progress.add_task("asking servers", total=None)
+
+        def show(event: Mapping[str, Any]) -> None:
+            if event.get("error"):
+                progress.console.print(tables.printable(f"{event.get('name')}: {event['error']}"))
+            name = tables.printable(event.get("name", ""))
+            done, total = event.get("done", 0), event.get("total")
+            progress.update(bar, completed=done, total=total, description=name)
+
+        yield show
+
+
+def _say(event: Mapping[str, Any]) -> None:
+    told = event.get("error") or f"{event.get('tools', 0)} tools"
+    place = f"{event.get('done', '?')}/{event.get('total', '?')}"
+    tables.say(f"{place} {event.get('name', '?')}: {told}")
+
+
+def _follow(watcher: Control, show: Callable[[Mapping[str, Any]], None]) -> None:
     try:
         for each in watcher.events(["index.server"]):
             event = each.get("event") or {}
-            told = event.get("error") or f"{event.get('tools', 0)} tools"
-            place = f"{event.get('done', '?')}/{event.get('total', '?')}"
-            tables.say(f"{place} {event.get('name', '?')}: {told}")
+            show(event)
             if event.get("done") == event.get("total"):
                 return
     except (DaemonDownError, OSError):

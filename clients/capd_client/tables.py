@@ -44,6 +44,8 @@ def tap_line(tap: Mapping[str, Any]) -> str:
     line = f"{tap.get('name', '?')}: {tap.get('routable', 0)} routable"
     if unroutable:
         line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
+    if tap.get("skills"):
+        line += f", {tap['skills']} skills"
     if tap.get("error"):
         line += f"; not reloaded: {tap['error']}"
     return printable(line)
@@ -84,6 +86,8 @@ def print_status(status: Mapping[str, Any]) -> None:
     _heading("taps")
     for tap in status.get("taps") or []:
         say(f"  {tap_line(tap)}" + (f"  [{tap['revision']}]" if tap.get("revision") else ""))
+    if status.get("not_watched"):
+        say(f"  not watched: {status['not_watched']}")
     _heading("sessions")
     for session in status.get("sessions") or []:
         say(f"  {_session_line(session)}")
@@ -217,6 +221,7 @@ def print_hits(result: Mapping[str, Any]) -> None:
         for each in result.get("hits") or []
     ]
     _print_rows(_console(), ("capability", "score", "triggers", "missing", "active in"), rows)
+    print_skills(result)
 
 
 def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:
@@ -316,11 +321,18 @@ def _duration(value: Any) -> str:
     return f"{seconds} s"
 
 
+def print_skills(result: Mapping[str, Any]) -> None:
+    """Print the skills that a search has found."""
+    for skill in result.get("skills") or []:
+        say(f"skill:{skill.get('name', '?')}  {skill.get('description') or ''}".rstrip())
+
+
 def print_found_tools(result: Mapping[str, Any]) -> None:
     """Print the hits of a tool search, best first, and what is to be said about them."""
     for hit in result.get("hits") or []:
         definition = hit.get("definition") or {}
         first = str(definition.get("description") or "").strip().split("\n", 1)[0]
         say(f"{hit.get('name', '?')}  {first}".rstrip())
+    print_skills(result)
     if result.get("text"):
         say(result["text"])

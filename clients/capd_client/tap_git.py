@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from capd_client.taps import TapError
+from capd_client.taps import TapError, is_tap
 
 _URL = re.compile(r"(https?|ssh|git|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 # A repository's own hooks and submodules are not what was asked for; `ext::` runs commands.
@@ -46,9 +46,10 @@ def clone(url: str, folder: Path) -> None:
         done = _git("clone", *progress, "--no-recurse-submodules", "--", url, str(fresh))
         if done.returncode:
             raise TapError(f"git could not clone {url}\nIts own words are above.")
-        if not (fresh / "capabilities").is_dir():
+        if not is_tap(fresh):
             raise TapError(
-                f"{url} is no tap: it has no folder `capabilities`\nNothing of it was kept."
+                f"{url} is no tap: it has no folder `capabilities`, nor `skills`\n"
+                "Nothing of it was kept."
             )
         fresh.rename(folder)
 
@@ -70,6 +71,37 @@ def update(folder: Path) -> tuple[str, str] | None:
             " says whether it was changed by hand."
         )
     return before, _revision(folder)
+
+
+def discard(folder: Path) -> bool:
+    """Remove a clone; tell whether it is gone, which one that was worked in is not."""
+    # A folder of that name may be anything; and only a clone can be had again.
+    if not (folder / ".git").exists() or _is_worked_in(folder):
+        return False
+    aside = folder.with_name(f".removed.{folder.name}.{os.getpid()}")
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
+
+
+def _is_worked_in(folder: Path) -> bool:
+    """Tell whether a checkout has changes, or commits, that its origin may not have."""
+    if shutil.which("git") is None:
+        return True
+    for question in (
+        ("status", "--porcelain", "--ignored"),
+        ("log", "--oneline", "-1", "--branches", "--not", "--remotes"),
+        ("stash", "list"),
+    ):
+        done = subprocess.run(
+            [_program(), *_SAFE, "-C", str(folder), *question],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode or done.stdout.strip():
+            return True
+    return False
 
 
 def _revision(folder: Path) -> str:

@@ -25,6 +25,11 @@ class TapError(Exception):
     """The list cannot be changed so; the text says why, and what to do."""
 
 
+def is_tap(folder: Path) -> bool:
+    """Tell whether `folder` holds what a tap holds."""
+    return any((folder / part).is_dir() for part in ("capabilities", "skills"))
+
+
 class TapList:
     """The taps of one configuration folder."""
 
@@ -39,9 +44,9 @@ class TapList:
     def add(self, folder: Path, name: str | None = None) -> dict[str, str]:
         """Append the tap in `folder` and return its entry."""
         folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100 - keeps symlinks
-        if not (folder / "capabilities").is_dir():
+        if not is_tap(folder):
             raise TapError(
-                f"{folder} is no tap: it has no folder `capabilities`\n"
+                f"{folder} is no tap: it has no folder `capabilities`, nor `skills`\n"
                 "Name the folder that holds it, or the address of a git repository."
             )
         name = folder.name if name is None else name
@@ -59,17 +64,20 @@ class TapList:
         _check_name(name)
         self._refuse_twice(name, self.read())
 
-    def remove(self, name: str) -> None:
-        """Take the tap `name` off the list; its folder stays."""
+    def remove(self, name: str) -> Path:
+        """Take the tap `name` off the list and return its folder, which stays."""
         with self._locked():
             document = self._load()
-            names = [entry["name"] for entry in self._entries(document)]
+            entries = self._entries(document)
+            names = [entry["name"] for entry in entries]
             if name not in names:
                 known = ", ".join(names) or "none"
                 raise TapError(f"no tap named {name} in {self.path}\nThere are: {known}.")
             taps: Any = document["taps"]
-            del taps[names.index(name)]
+            at = names.index(name)
+            del taps[at]
             self._store(document)
+        return Path(entries[at]["path"])
 
     @staticmethod
     def _refuse_twice(name: str, entries: list[dict[str, str]]) -> None:

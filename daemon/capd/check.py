@@ -1,90 +1,190 @@
-"""`python -m capd check [PATH]`: each broken item of taps and overlays, with file, line, reason.
+"""`python -m capd check [PATH] [--json]`: what is broken in taps and overlays: file, line, reason.
 
 Without PATH: every tap of the user's list, the starter tap and all overlays. With it: the tap, or
-the overlay, in that folder. Nothing is started and the network is not touched.
+the overlay, in that folder. Every provider is looked at, whichever is used. Nothing is started
+and the network is not touched: what tools a server has is known from when it last ran.
 """
 
+import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+import trio
 
 from capd.adapters.overlay_files import read_overlay_folder, read_overlays
 from capd.adapters.tap_files import (
     TapPlace,
     TapUnreadableError,
+    capability_files,
     read_tap,
     starter_place,
     tap_places,
 )
-from capd.core.taps.catalog import Tap
+from capd.adapters.tool_lists import ToolLists
+from capd.core.servers.identity import server_identity
+from capd.core.taps.catalog import Catalog, Tap
 from capd.core.taps.overlays import OVERLAY_FILE, overlaid
+from capd.core.taps.required_capabilities import unknown_capabilities
 from capd.core.taps.required_scripts import missing_scripts
+from capd.core.taps.tap_format import (
+    CapabilityFiles,
+    CapabilityRead,
+    provider_names,
+    read_capability,
+)
+from capd.core.taps.unmatched_filters import ToolNames, unmatched_filters
 from capd_protos.types import Finding, TapName
 
-USAGE = "usage: capd check [PATH]"
+USAGE = "usage: capd check [PATH] [--json]"
 FAILED = 1
 WRONG_USAGE = 2
+SCHEMA = 1
 
 
-def main(arguments: Sequence[str], config: Path) -> int:
+@dataclass(slots=True)
+class Report:
+    """What a check came to."""
+
+    taps: list[Tap] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> int:
+        """How many findings say that something is left out."""
+        return sum(finding.severity == "error" for finding in self.findings)
+
+
+def main(arguments: Sequence[str], config: Path, cache: Path | None = None) -> int:
     """Print all findings; return 1 where one of them is an error."""
-    paths = [Path(argument) for argument in arguments]
-    if len(paths) > 1 or any(argument.startswith("-") for argument in arguments):
+    paths = [Path(argument) for argument in arguments if argument != "--json"]
+    if len(paths) > 1 or any(str(path).startswith("-") for path in paths):
         sys.stderr.write(USAGE + "\n")
         return WRONG_USAGE
-    findings = _of_folder(paths[0]) if paths else _of_everything(config / "taps.toml")
-    for finding in findings:
-        sys.stdout.write(_line(finding))
-    errors = sum(finding.severity == "error" for finding in findings)
-    sys.stdout.write(f"{errors} errors, {len(findings) - errors} warnings\n")
-    return FAILED if errors else 0
+    report = Report()
+    if paths and (paths[0] / OVERLAY_FILE).exists():
+        report.findings += read_overlay_folder(paths[0]).findings
+    else:
+        _check_taps(report, paths[0] if paths else None, config / "taps.toml", cache)
+    sys.stdout.write(_document(report) if "--json" in arguments else _text(report))
+    return FAILED if report.errors else 0
 
 
-def _of_everything(list_file: Path) -> list[Finding]:
-    findings: list[Finding] = []
+def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path | None) -> None:
+    """Check the tap at `path`, or all that are installed, their overlays included."""
+    of_list = Report()
+    installed = [
+        (place, tap)
+        for place in _installed(of_list, list_file)
+        if (tap := _read(of_list, place)) is not None
+    ]
+    checked = installed
+    if path is None:
+        report.findings += of_list.findings
+    else:
+        place = TapPlace(TapName(path.resolve().name), path)
+        tap = _read(report, place)
+        checked = [] if tap is None else [(place, tap)]
+        # As if it were installed: its skills may need what other taps have.
+        others = [each for each in installed if each[0].name != place.name]
+        installed = [*checked, *others]
+    catalog = Catalog(tap for _, tap in installed)
+    for place, tap in checked:
+        report.taps.append(tap)
+        report.findings += _of_tap(place, tap, catalog, cache)
+    if path is None:
+        said_more = overlaid([tap for _, tap in installed], read_overlays(list_file))
+        report.findings += said_more.findings
+
+
+def _installed(report: Report, list_file: Path) -> list[TapPlace]:
     try:
-        places = tap_places(list_file)
+        return tap_places(list_file)
     except TapUnreadableError as error:
-        findings.append(Finding(str(list_file), 0, str(error)))
-        places = [starter_place()]
-    taps: list[Tap] = []
-    for place in places:
-        try:
-            taps.append(read_tap(place))
-        except TapUnreadableError as error:
-            findings.append(Finding(str(place.path), 0, str(error)))
-    for tap in taps:
-        findings += _of_tap(tap)
-    return [*findings, *overlaid(taps, read_overlays(list_file)).findings]
+        report.findings.append(Finding(str(list_file), 0, str(error)))
+        return [starter_place()]
 
 
-def _of_folder(folder: Path) -> list[Finding]:
-    if (folder / OVERLAY_FILE).exists():
-        return list(read_overlay_folder(folder).findings)
+def _read(report: Report, place: TapPlace) -> Tap | None:
     try:
-        return _of_tap(read_tap(TapPlace(TapName(folder.resolve().name), folder)))
+        return read_tap(place)
     except TapUnreadableError as error:
-        return [Finding(str(folder), 0, str(error))]
+        report.findings.append(Finding(str(place.path), 0, str(error)))
+        return None
 
 
-def _of_tap(tap: Tap) -> list[Finding]:
-    findings = list(tap.findings)
+def _of_tap(place: TapPlace, tap: Tap, catalog: Catalog, cache: Path | None) -> list[Finding]:
+    files = {each.name: each for each in capability_files(place)}
+    others = [read for each in files.values() for read in _other_providers(place, each)]
+    whole = replace(tap, reads=(*tap.reads, *others))
+    findings = list(whole.findings)
     for name, reason in tap.unroutable.items():
         folder = f"capabilities/{name}"
         if not any(finding.path.startswith(f"{folder}/") for finding in findings):
             findings.append(Finding(folder, 0, f"not routable: {reason}", "warning"))
-    findings += missing_scripts(tap, lambda command: shutil.which(command) is not None)
+    findings += missing_scripts(whole, lambda command: shutil.which(command) is not None)
+    tools = _known_tools(whole, cache)
+    for capability in whole.capabilities:
+        findings += unmatched_filters(files[capability.id.name], capability, tools)
+    findings += unknown_capabilities(tap, catalog)
     return [
         Finding(f"{tap.path}/{finding.path}", finding.line, finding.reason, finding.severity)
-        for finding in findings
+        for finding in dict.fromkeys(findings)
     ]
+
+
+def _other_providers(place: TapPlace, files: CapabilityFiles) -> list[CapabilityRead]:
+    """Read a capability once with each provider that it could be told to use."""
+    return [read_capability(place.name, files, name) for name in provider_names(files)]
+
+
+def _known_tools(tap: Tap, cache: Path | None) -> ToolNames:
+    if cache is None:
+        return {}
+    servers = {server_identity(server) for c in tap.capabilities for server in c.servers}
+    lists = trio.run(ToolLists(cache / "tools").load_all, sorted(servers))
+    return {identity: [tool.name for tool in kept.tools] for identity, kept in lists.items()}
+
+
+def _document(report: Report) -> str:
+    document = {
+        "schema": SCHEMA,
+        "taps": [
+            {
+                "name": tap.name,
+                "path": tap.path,
+                "routable": len(tap.capabilities),
+                "unroutable": tap.unroutable,
+                "skills": len(tap.skills),
+            }
+            for tap in report.taps
+        ],
+        "findings": msgspec.to_builtins(report.findings),
+        "errors": report.errors,
+        "warnings": len(report.findings) - report.errors,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _text(report: Report) -> str:
+    lines = [_line(finding) for finding in report.findings]
+    for tap in report.taps:
+        reasons = ", ".join(sorted(set(tap.unroutable.values())))
+        unroutable = f", {len(tap.unroutable)} not ({reasons})" if tap.unroutable else ""
+        skills = f", {len(tap.skills)} skills" if tap.skills else ""
+        lines.append(f"{tap.name}: {len(tap.capabilities)} routable{unroutable}{skills}")
+    lines.append(f"{report.errors} errors, {len(report.findings) - report.errors} warnings")
+    # A tap is somebody else's text: nothing of it may steer a terminal.
+    return "".join(f"{_printable(line)}\n" for line in lines)
 
 
 def _line(finding: Finding) -> str:
     where = f"{finding.path}:{finding.line}" if finding.line else finding.path
-    text = f"{where}: {finding.severity}: {finding.reason}"
-    # A tap is somebody else's text: nothing of it may steer a terminal.
-    return (
-        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text) + "\n"
-    )
+    return f"{where}: {finding.severity}: {finding.reason}"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

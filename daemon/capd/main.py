@@ -95,7 +95,9 @@ def main(arguments: Sequence[str]) -> int:
         case ["check", *rest]:
             from capd import check  # noqa: PLC0415 - the daemon has no use for it
 
-            return check.main(rest, Path(places(os.environ, os.getuid()).config))
+            where = places(os.environ, os.getuid())
+            configure_logs(os.environ)
+            return check.main(rest, Path(where.config), Path(where.cache))
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE
@@ -280,6 +282,7 @@ class Daemon:
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
+                    is_watching=configuration.taps.watch,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from capd_protos.types import ServerIdentity, ServerName, SessionKey, ToolName, WireName
+from capd_protos.types import ServerIdentity, ServerName, SessionKey, SkillSpec, ToolName, WireName
 
 
 class ToolBar(msgspec.Struct, frozen=True):
@@ -43,6 +43,29 @@ class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
     searched: int
     mode: str
     """`fused`, `lexical` where the model is not ready, or `selected`."""
+    skills: "list[SkillHit]" = []
+    """Skills that fit as well, a few."""
+
+
+class SkillHit(msgspec.Struct, frozen=True):
+    """One skill that fits."""
+
+    prompt: WireName
+    skill: SkillSpec
+    score: float = 0.0
+
+
+class FindSkills(msgspec.Struct, frozen=True, tag="finder.find_skills"):
+    """Rank skills for a query."""
+
+    query: str
+    max_results: int = 3
+
+
+class SkillsFound(msgspec.Struct, frozen=True, tag="finder.skills"):
+    """The hits, best first."""
+
+    hits: list[SkillHit]
 
 
 class FinderRefused(msgspec.Struct, frozen=True, tag="finder.refused"):
@@ -84,6 +107,6 @@ class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
     has_vectors: bool = False
 
 
-Request = FindTools | IndexServers
-Reply = ToolsFound | FinderRefused | ServersIndexed
+Request = FindTools | IndexServers | FindSkills
+Reply = ToolsFound | FinderRefused | ServersIndexed | SkillsFound
 Event = ServerIndexed | ToolsIndexed

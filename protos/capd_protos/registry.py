@@ -9,7 +9,9 @@ from capd_protos.types import (
     Decision,
     Finding,
     SessionKey,
+    SkillSpec,
     TapName,
+    WireName,
 )
 
 
@@ -132,6 +134,7 @@ class TapEntry(msgspec.Struct, frozen=True):
     findings: list[Finding]
     error: str = ""
     """Why the last reload failed, where the last good state is still in use."""
+    skills: int = 0
 
 
 class DecisionEntry(msgspec.Struct, frozen=True):
@@ -154,12 +157,16 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     """`cold`, `loading`, `ready` or `unusable`, as routing sees it."""
     embedder_reason: str
     profile: dict[str, str | float | int]
+    watch: str = ""
+    """Why changes of files are not followed; empty where they are."""
 
 
 class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
     """A reload took effect."""
 
     wanted_keys: list[str]
+    has_other_skills: bool = False
+    """Whether the prompts of skills are others than before."""
 
 
 class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
@@ -171,6 +178,46 @@ class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
     name: str
 
 
+class ListSkills(msgspec.Struct, frozen=True, tag="registry.list_skills"):
+    """List the skills of all taps."""
+
+
+class SkillEntry(msgspec.Struct, frozen=True):
+    """A skill under the name of its prompt."""
+
+    prompt: WireName
+    skill: SkillSpec
+
+
+class SkillsListed(msgspec.Struct, frozen=True, tag="registry.skills"):
+    """All skills, by tap in their order of precedence, then by folder."""
+
+    skills: list[SkillEntry]
+
+
+class ReadSkill(msgspec.Struct, frozen=True, tag="registry.read_skill"):
+    """Read the text of the skill whose prompt has this name, or of `tap/name`."""
+
+    name: str
+
+
+class SkillText(msgspec.Struct, frozen=True, tag="registry.skill"):
+    """A skill, and its text as it is at this moment."""
+
+    entry: SkillEntry
+    text: str
+
+
+class SkillUnknown(msgspec.Struct, frozen=True, tag="registry.no_skill"):
+    """There is no such skill, or its text cannot be read; the reason says which."""
+
+    name: str
+    reason: str
+    near: list[str] = []
+    is_there: bool = False
+    """Whether there is a skill of this name."""
+
+
 Request = (
     RouteMessage
     | ResolveCapability
@@ -178,6 +225,8 @@ Request = (
     | DiscoverCapabilities
     | ReloadCatalog
     | DescribeRegistry
+    | ListSkills
+    | ReadSkill
 )
 Reply = (
     MessageRouted
@@ -187,5 +236,8 @@ Reply = (
     | CapabilitiesFound
     | RegistryRefused
     | RegistryDescribed
+    | SkillsListed
+    | SkillText
+    | SkillUnknown
 )
 Event = CatalogChanged | MessageDecided

@@ -142,3 +142,15 @@ class ToolDefinition(msgspec.Struct, frozen=True):
     name: ToolName
     json: bytes
     """The whole definition, as the server wrote it."""
+
+
+class SkillSpec(msgspec.Struct, frozen=True):
+    """A skill of a tap: a text for a model, known by (tap, name)."""
+
+    tap: TapName
+    name: str
+    file: str
+    """Where its text is, which is read when it is used."""
+    description: str = ""
+    capabilities: tuple[str, ...] = ()
+    """What it needs, as `name` or `tap/name`."""

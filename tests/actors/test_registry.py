@@ -350,3 +350,25 @@ async def test_a_suggestion_that_the_model_knows_is_not_made_again(
         assert "- alpha" in told[0]
         assert told[1] == ""
         assert "- beta" in told[2]
+
+
+async def test_what_an_attempt_that_failed_has_embedded_is_not_embedded_again(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        triggers = ", ".join(f'"alpha number {number}"' for number in range(100))
+        file = tmp_path / "tap/capabilities/alpha/config.toml"
+        file.write_text(f"triggers = [{triggers}]\n")
+        made.embedder.most_texts = 40
+        await made.start()
+        made.registry._vectors._need.set()
+        await made.until_routing("cold")
+        while len(made.embedder.texts) < 40:
+            await trio.sleep(0.001)
+
+        made.embedder.most_texts = None
+        with trio.fail_after(10_000):
+            await made.until_routing()
+
+        assert len(made.embedder.texts) > 100
+        assert len(made.embedder.texts) == len(set(made.embedder.texts))

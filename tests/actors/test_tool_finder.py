@@ -29,6 +29,7 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
     SessionKey,
+    SkillSpec,
     TapName,
     ToolDefinition,
     ToolName,
@@ -61,6 +62,7 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.capabilities: dict[str, CapabilitySpec] = {}
+        self.skills: list[registry.SkillEntry] = []
 
     def add(self, name: str, *servers: ServerSpec, allowed: tuple[str, ...] | None = None) -> None:
         id_ = CapabilityId(TAP, CapabilityName(name))
@@ -70,6 +72,8 @@ class FakeRegistry:
         if isinstance(request, registry.ResolveCapability):
             name = request.name.rpartition("/")[2]
             return registry.CapabilityResolved(self.capabilities[name])
+        if isinstance(request, registry.ListSkills):
+            return registry.SkillsListed(self.skills)
         entries = [
             registry.CapabilityEntry(TAP, each.id.name, "x", is_routable=True)
             for each in self.capabilities.values()
@@ -334,3 +338,41 @@ async def test_a_server_that_fails_or_hangs_is_a_line_and_stops_no_other(
         progress = [e for e in stage.bus.events if isinstance(e, finder.ServerIndexed)]
         assert [(e.done, e.total) for e in progress] == [(1, 3), (2, 3), (3, 3)]
         assert stage.supervisor.journal[-1] == "release session"
+
+
+REVIEW = registry.SkillEntry(
+    WireName("review"),
+    SkillSpec(TAP, "review", "/t/SKILL.md", "Walks through a change.", ("git",)),
+)
+
+
+async def test_skills_are_found_beside_tools_and_by_themselves(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with staged(tmp_path) as (stage, nursery):
+        stage.registry.skills = [REVIEW]
+        stage.registry.add("files", server("fs"))
+        await stage.keep(server("fs"), FILES)
+        await stage.start(nursery)
+        await stage.until(2, has_vectors=True)
+
+        beside = await stage.find("walk through a file")
+        alone = await stage.ask(finder.FindSkills("what was changed"))
+
+        assert isinstance(alone, finder.SkillsFound)
+        assert {hit.wire_name for hit in beside.hits} == {"fs__read", "fs__drop"}
+        assert [hit.prompt for hit in beside.skills] == ["review"]
+        assert [(hit.prompt, hit.skill) for hit in alone.hits] == [("review", REVIEW.skill)]
+
+
+async def test_skills_are_found_where_there_is_no_tool_at_all(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with staged(tmp_path) as (stage, nursery):
+        stage.registry.skills = [REVIEW]
+        await stage.start(nursery)
+        await stage.until(0, has_vectors=False)
+
+        found = await stage.find("walk through a change")
+
+        assert (found.hits, [hit.prompt for hit in found.skills]) == ([], ["review"])

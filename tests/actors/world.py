@@ -58,6 +58,8 @@ class FakeEmbedder:
         """Its vectors lack their last number."""
         self.is_loading = False
         self.is_silent = False
+        self.most_texts: int | None = None
+        """How many it embeds before it is loading."""
         self.hold: trio.Event | None = None
         """Texts are answered when it is set."""
         self._bus = bus
@@ -82,7 +84,7 @@ class FakeEmbedder:
         if isinstance(request, embedder.EmbedTexts):
             if self.hold is not None:
                 await self.hold.wait()
-            if self.is_loading:
+            if self.is_loading or (self.most_texts or 1 << 30) <= len(self.texts):
                 return embedder.EmbedderRefused("loading", "the model is loading")
             self.texts += request.texts
             rows = np.stack([vector(each) for each in request.texts])

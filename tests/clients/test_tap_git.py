@@ -100,7 +100,7 @@ def test_a_repository_that_is_no_tap_leaves_nothing(run: Run, home: Path, upstre
 
     assert result.exit_code == 1
     assert result.stderr.endswith(
-        f"capd: {upstream.as_uri()} is no tap: it has no folder `capabilities`\n"
+        f"capd: {upstream.as_uri()} is no tap: it has no folder `capabilities`, nor `skills`\n"
         "Nothing of it was kept.\n"
     )
     assert list((home / "data" / "taps").iterdir()) == []
@@ -179,3 +179,40 @@ def test_an_unknown_name_is_refused(run: Run, upstream: Path) -> None:
 
     assert result.stderr == "capd: no tap named tap: there are a-tap\n"
     assert result.exit_code == 1
+
+
+def test_removing_a_clone_removes_it_from_the_disk(run: Run, home: Path, upstream: Path) -> None:
+    run("add", upstream.as_uri())
+
+    result = run("remove", "a-tap")
+
+    said = "a-tap: will not be loaded when the daemon starts\n"
+    assert (result.output, result.exit_code) == (said, 0)
+    assert list((home / "data/taps").iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["changed", "committed", "stashed", "added"])
+def test_a_clone_that_was_worked_in_stays(run: Run, home: Path, upstream: Path, how: str) -> None:
+    run("add", upstream.as_uri())
+    folder = home / "data/taps/a-tap"
+    if how == "committed":
+        commit(folder, "capabilities/x/config.toml", "triggers = ['a']\n")
+    else:
+        name = "mine.toml" if how == "added" else "config.toml"
+        (folder / "capabilities/x" / name).write_text("x")
+    if how == "stashed":
+        git(folder, "stash")
+
+    result = run("remove", "a-tap")
+
+    assert f"; {folder} stays: it has what its origin may not have" in result.output
+    assert folder.is_dir()
+    assert TapList(str(home / "config")).read() == []
+
+
+def test_a_folder_that_was_added_by_its_path_stays(run: Run, home: Path, upstream: Path) -> None:
+    run("add", str(upstream))
+
+    run("remove", "a-tap.git")
+
+    assert (upstream / "capabilities").is_dir()

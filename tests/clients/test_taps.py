@@ -119,7 +119,7 @@ def test_a_folder_without_capabilities_is_no_tap(run: Run, home: Path, tmp_path:
     result = run("add", str(tmp_path / "nothing"))
 
     assert result.stderr == (
-        f"capd: {tmp_path}/nothing is no tap: it has no folder `capabilities`\n"
+        f"capd: {tmp_path}/nothing is no tap: it has no folder `capabilities`, nor `skills`\n"
         "Name the folder that holds it, or the address of a git repository.\n"
     )
     assert result.exit_code == 1
@@ -205,3 +205,13 @@ def test_a_folder_that_cannot_be_written_is_told(
 
     assert result.exit_code == 1
     assert "Traceback" not in result.stderr
+
+
+def test_a_folder_of_skills_alone_is_a_tap(run: Run, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    (folder / "skills").mkdir(parents=True)
+
+    result = run("add", str(folder))
+
+    assert result.exit_code == 0, result.output
+    assert TapList(str(home / "config")).read() == [{"name": "mine", "path": str(folder)}]

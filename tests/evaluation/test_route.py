@@ -122,3 +122,49 @@ def test_a_catalogue_takes_triggers_from_the_rows_of_that_split(tmp_path: Path) 
         ("a", ("one",), "An a."),
         ("b", ("two",), ""),
     ]
+
+
+def overlaid_tap(folder: Path, head: str, words: str) -> tuple[Path, Path]:
+    capability = folder / "mine/capabilities/a"
+    capability.mkdir(parents=True)
+    (capability / "config.toml").write_text('triggers = ["one", "two", "three"]\n')
+    (capability / "default.toml").write_text('[[mcp.servers]]\nname = "x"\ncommand = "x"\n')
+    overlay = folder / "overlay"
+    (overlay / "capabilities").mkdir(parents=True)
+    (overlay / "overlay.toml").write_text(head)
+    (overlay / "capabilities/a.toml").write_text(words)
+    return folder / "mine", overlay
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ('triggers = ["One!", "four"]\ndescription = "An a."\n', ("four",)),
+        ('triggers = ["four"]\nparts = ["x"]\n', ("four",)),
+        ('triggers = ["four"]\nparts = ["y"]\n', ()),
+        ('triggers = ["four", ""]\nservers = []\n', ("four",)),
+    ],
+)
+def test_an_overlay_is_measured_by_the_rules_that_the_daemon_has(
+    tmp_path: Path, words: str, extra: tuple[str, ...]
+) -> None:
+    folder, overlay = overlaid_tap(tmp_path, 'tap = "mine"\n', words)
+
+    (got,) = datasets.tap(folder, [overlay])
+
+    assert got.extra_triggers == extra
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ('tap = "other"\n', "it says nothing of the tap mine"),
+        ("least_in_common = 2\n", "no `parts`"),
+        ("x =\n", "overlay.toml: "),
+    ],
+)
+def test_an_overlay_for_another_tap_is_an_error(tmp_path: Path, head: str, reason: str) -> None:
+    folder, overlay = overlaid_tap(tmp_path, head, 'triggers = ["four"]\n')
+
+    with pytest.raises(BadDataError, match=reason):
+        datasets.tap(folder, [overlay])

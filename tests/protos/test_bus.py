@@ -34,6 +34,7 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
     SessionKey,
+    SkillSpec,
     TapName,
     ToolDefinition,
     ToolName,
@@ -93,6 +94,10 @@ HELLO = socket.Hello(
 )
 
 CLIENT = ClientFacts("2025-11-25", b'{"name":"zed","version":"1"}', b'{"roots":{}}')
+SKILL = registry.SkillEntry(
+    WireName("review"), SkillSpec(TapName("t"), "review", "/t/SKILL.md", "d", ("git",))
+)
+
 EXAMPLES: tuple[msgspec.Struct, ...] = (
     Envelope(MessageId(7), ActorName("curator"), 2.5, Address("inproc://curator"), 1),
     Failure("no_answer", "nothing came"),
@@ -136,7 +141,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.RegistryDescribed(
         [
             registry.TapEntry(
-                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e"
+                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e", 2
             )
         ],
         [registry.DecisionEntry(ONE, 1.5, DECISION, 11.0)],
@@ -144,8 +149,14 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         "ready",
         "why",
         {"model": "m", "threshold": 0.45, "top_k": 3},
+        "it is switched off",
     ),
-    registry.CatalogChanged(["A"]),
+    registry.ListSkills(),
+    registry.ReadSkill("review"),
+    registry.SkillsListed([SKILL]),
+    registry.SkillText(SKILL, "Do it."),
+    registry.SkillUnknown("reviw", "no tap has it", ["review"], is_there=True),
+    registry.CatalogChanged(["A"], has_other_skills=True),
     registry.MessageDecided(ONE, "abstain", "too_short", ""),
     supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT),
     supervisor.ReleaseServer(ONE, INSTANCE, at_once=True),
@@ -194,7 +205,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         "that is all",
         7,
         "fused",
+        [finder.SkillHit(SKILL.prompt, SKILL.skill, 0.5)],
     ),
+    finder.FindSkills("review", 2),
+    finder.SkillsFound([finder.SkillHit(SKILL.prompt, SKILL.skill, 0.5)]),
     finder.FinderRefused("the query is empty"),
     finder.ServersIndexed([INDEXED]),
     INDEXED,

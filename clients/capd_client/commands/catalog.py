@@ -15,11 +15,13 @@ from capd_client.taps import TapError, TapList
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-def check(*, path: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def check(*, path: Path | None, as_json: bool) -> None:
     """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
     command = [sys.executable, "-m", "capd", "check", *([str(path)] if path else [])]
+    command += ["--json"] if as_json else []
     # The rules are the daemon's, and no daemon need run for them.
     done = subprocess.run(command, check=False)
     click.get_current_context().exit(done.returncode)
@@ -103,14 +105,20 @@ def tap_list(*, as_json: bool) -> None:
 @tap.command("remove")
 @click.argument("name")
 def tap_remove(*, name: str) -> None:
-    """Take the tap NAME off the list; its folder stays."""
-    TapList(this_places().config).remove(name)
+    """Take the tap NAME off the list, and remove its clone if capd made it; a folder stays."""
+    from capd_client import tap_git  # noqa: PLC0415 - as above
+
+    folder = TapList(this_places().config).remove(name)
+    is_ours = folder.parent == Path(this_places().data, "taps")
+    kept = ""
+    if is_ours and folder.is_dir() and not tap_git.discard(folder):
+        kept = f"; {folder} stays: it has what its origin may not have"
     try:
         ask("reload")
     except DaemonDownError:
-        click.echo(f"{name}: will not be loaded when the daemon starts")
+        tables.say(f"{name}: will not be loaded when the daemon starts{kept}")
         return
-    click.echo(f"{name}: removed")
+    tables.say(f"{name}: removed{kept}")
 
 
 @click.command(

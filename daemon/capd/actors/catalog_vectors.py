@@ -191,20 +191,26 @@ class CatalogVectors:
         texts = list(dict.fromkeys([*catalog_texts, *background]))
         known = cache.get(texts)
         missing = [text for text in texts if text not in known]
-        for at in range(0, len(missing), BATCH):
-            await self._embed_batch(missing[at : at + BATCH], cache)
+        fresh: dict[str, Vectors] = {}
+        try:
+            for at in range(0, len(missing), BATCH):
+                fresh.update(await self._embedded(missing[at : at + BATCH]))
+        finally:
+            # Written once, because it is written whole; also what an attempt that failed has made.
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(cache.put, fresh)
         return await trio.to_thread.run_sync(
             _scorer, self._profile, catalog, cache.get(texts), background
         )
 
-    async def _embed_batch(self, texts: list[str], cache: VectorCache) -> None:
+    async def _embedded(self, texts: list[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above
 
         reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts(texts), REPLIES, BATCH_TIMEOUT)
         if not isinstance(reply, embedder.TextsEmbedded):
             raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
-        await trio.to_thread.run_sync(cache.put, dict(zip(texts, rows, strict=True)))
+        return dict(zip(texts, rows, strict=True))
 
 
 def _said_of(error: CapdError) -> str:

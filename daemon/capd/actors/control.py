@@ -45,6 +45,7 @@ FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 ANY_EVENT: MsgpackCodec[dict[str, Any]] = MsgpackCodec(dict[str, Any])
 
 ASK_TIMEOUT = 5.0
+FIND_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """The status does not wait for a model that is busy or stopped."""
 TURN_TIMEOUT = 150.0
@@ -260,7 +261,13 @@ class Control:
             raise MethodError(code, found.message)
         assert isinstance(found, registry.CapabilitiesFound)
         sessions = await self._sessions()
-        return reports.discovered(found, sessions.sessions, self._keys(sessions))
+        skills: list[finder.SkillHit] = []
+        with suppress(*_UNANSWERED):
+            reply = await self._bus.ask(
+                FINDER, finder.FindSkills(params.intent), FINDER_REPLIES, FIND_TIMEOUT
+            )
+            skills = reply.hits if isinstance(reply, finder.SkillsFound) else []
+        return reports.discovered(found, skills, sessions.sessions, self._keys(sessions))
 
     async def _index(self, params: frames.IndexParams) -> dict[str, Any]:
         session = params.session

@@ -10,6 +10,7 @@ import trio
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
 from capd.actors.relaying import Relaying
+from capd.actors.skills import Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
@@ -22,6 +23,7 @@ from capd.core.sessions import hook_context, own_tools
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
+from capd.core.sessions.skill_prompts import PREFIX
 from capd.core.sessions.surface import Surface
 from capd.core.tools.names import near_names
 from capd.runtime.bus import Bus
@@ -99,7 +101,8 @@ class Curator:
             on_step=self._stepped,
             peer=self,
         )
-        self._relaying = Relaying(self, self._state, self.activation, on_change)
+        self._skills = None if is_bare else Skills(self._state, self.activation, bus)
+        self._relaying = Relaying(self, self._state, self.activation, on_change, self._skills)
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     # What outlives the daemon
@@ -184,6 +187,11 @@ class Curator:
         """Take over from which level on the client wants log messages."""
         self.log_level = level
         await self._relaying.follow_level()
+
+    def skills_changed(self) -> None:
+        """Tell the client that the prompts of skills are others."""
+        if self._skills is not None:
+            self.tell("notifications/prompts/list_changed", b"")
 
     def roots_changed(self) -> None:
         """Pass on that the client's roots are others."""
@@ -348,6 +356,8 @@ class Curator:
                     outcome = await self._listed()
                 case "discover":
                     outcome = await self._discovered(wanted.intent)
+                case "enable" if self._skills and wanted.name.startswith(PREFIX):
+                    outcome = await self._skills.use(wanted.name.removeprefix(PREFIX))
                 case "enable":
                     outcome = await self.activation.enable(wanted.name)
                 case _:
@@ -376,7 +386,8 @@ class Curator:
         hits = [
             self._entry_of(hit.id, hit.triggers, hit.wanted_keys, hit.score) for hit in reply.hits
         ]
-        return Outcome(own_tools.discovered(intent, hits))
+        skills = await self._skills.found(intent) if self._skills else ""
+        return Outcome(own_tools.discovered(intent, hits) + skills)
 
     def _entry_of(
         self,

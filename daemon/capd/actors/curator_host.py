@@ -418,6 +418,8 @@ class CuratorHost:
                         self._nursery.start_soon(self._follow_tools, session, hint.instance)
                     continue
                 for session in self._sessions.values():
+                    if hint.has_other_skills:
+                        session.curator.skills_changed()
                     if session.curator.upstream is not None and hint.wanted_keys:
                         session.curator.upstream.want_environment(hint.wanted_keys)
 

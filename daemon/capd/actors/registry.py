@@ -1,6 +1,6 @@
 """The registry: what is installed, and which of it a message asks for.
 
-It reads taps, keeps their triggers' vectors, and answers routing and search by the rules of
+It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
 `core.routing`. It never waits for the embedder: a message that comes before the vectors are
 there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
 fingerprinted and forgotten.
@@ -14,14 +14,13 @@ import msgspec
 import structlog
 import trio
 
+from capd.actors.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
-from capd.adapters.overlay_files import read_overlays
 from capd.adapters.routing_files import read_profile
-from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
 from capd.core.routing import gates
 from capd.core.sessions.own_tools import MODEL_NOT_READY
-from capd.core.taps.catalog import Catalog, Tap, Unknown
-from capd.core.taps.overlays import overlaid
+from capd.core.taps.catalog import Catalog, Unknown
+from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
@@ -38,20 +37,27 @@ log = structlog.get_logger(actor="registry")
 class Registry:
     """Message in, decision out."""
 
-    def __init__(self, bus: Bus, tap_list: Path, cache_file: Path) -> None:
+    def __init__(
+        self, bus: Bus, tap_list: Path, cache_file: Path, *, is_watching: bool = False
+    ) -> None:
+        """`is_watching` loads the catalog again whenever one of its files changes."""
         self._bus = bus
-        self._tap_list = tap_list
-        self._catalog = Catalog()
-        self._list_error = ""
+        self._files = CatalogFiles(tap_list, self._loaded)
+        self._is_watching = is_watching
+        self._is_serving = False
+        self._skills: list[messages.SkillEntry] = []
         self._profile = read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
-        await self._load_taps()
+        await self._files.load()
+        self._is_serving = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
+            if self._is_watching:
+                nursery.start_soon(self._follow_files)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -65,51 +71,48 @@ class Registry:
             case messages.DiscoverCapabilities():
                 return await self._discover(request)
             case messages.ReloadCatalog():
-                await self._load_taps()
-                self._bus.publish(messages.CatalogChanged(list(self._catalog.wanted_keys)))
+                if not await self._files.load():
+                    self._tell()
                 return self._described()
+            case messages.ListSkills():
+                return messages.SkillsListed(self._skills)
+            case messages.ReadSkill(name):
+                return await self._read_skill(name)
             case messages.DescribeRegistry():
                 return self._described()
 
-    # Taps
+    # What there is
 
-    async def _load_taps(self) -> None:
-        """Read everything again; a tap that cannot be read keeps its last good state."""
-        old = {tap.name: tap for tap in self._catalog.taps}
-        try:
-            places = await trio.to_thread.run_sync(tap_places, self._tap_list)
-        except TapUnreadableError as error:
-            self._list_error = str(error)
-            log.error("tap_list_unreadable", reason=self._list_error)
-            if old:
-                return
-            places = await trio.to_thread.run_sync(tap_places, Path("/nonexistent"))
-        else:
-            self._list_error = ""
-        taps: list[Tap] = []
-        for place in places:
-            try:
-                taps.append(await trio.to_thread.run_sync(read_tap, place))
-            except TapUnreadableError as error:
-                log.error("tap_unreadable", tap=place.name, reason=str(error))
-                last = old.get(place.name) or Tap(place.name, str(place.path), "", (), {})
-                taps.append(
-                    Tap(last.name, last.path, last.revision, last.reads, last.scripts, str(error))
-                )
-        overlays = await trio.to_thread.run_sync(read_overlays, self._tap_list)
-        said_more = overlaid(taps, overlays)
-        for finding in said_more.findings:
-            log.warning("overlay_finding", path=finding.path, reason=finding.reason)
-        self._catalog = Catalog(said_more.taps)
-        for tap in taps:
-            log.info(
-                "tap_loaded",
-                tap=tap.name,
-                routable=len(tap.capabilities),
-                unroutable=len(tap.unroutable),
-                findings=len(tap.findings),
-            )
-        self._vectors.catalog_changed(self._catalog)
+    @property
+    def _catalog(self) -> Catalog:
+        return self._files.catalog
+
+    def _loaded(self, catalog: Catalog) -> None:
+        skills = [messages.SkillEntry(name, each) for name, each in catalog.skills.items()]
+        has_other_skills, self._skills = skills != self._skills, skills
+        self._vectors.catalog_changed(catalog)
+        if self._is_serving:
+            self._tell(has_other_skills=has_other_skills)
+
+    def _tell(self, *, has_other_skills: bool = False) -> None:
+        keys = list(self._catalog.wanted_keys)
+        self._bus.publish(messages.CatalogChanged(keys, has_other_skills))
+
+    async def _follow_files(self) -> None:
+        while True:
+            await contained("follow files", self._files.follow, log=log)
+            await trio.sleep(TRY_AGAIN)
+
+    async def _read_skill(self, name: str) -> messages.Reply:
+        found = self._catalog.find_skill(name)
+        if isinstance(found, Unknown):
+            return messages.SkillUnknown(name, found.reason, list(found.near))
+        prompt, skill = found
+        text = await self._files.text_of(skill)
+        if text is None:
+            reason = f"{skill.tap} has a skill {skill.name!r}, and {skill.file} cannot be read"
+            return messages.SkillUnknown(name, reason, is_there=True)
+        return messages.SkillText(messages.SkillEntry(prompt, skill), text)
 
     def _resolve(self, name: str) -> messages.Reply:
         found = self._catalog.find(name)
@@ -223,14 +226,21 @@ class Registry:
                 tap.unroutable,
                 list(tap.findings),
                 tap.error,
+                len(tap.skills),
             )
             for tap in self._catalog.taps
         ]
-        if self._list_error:
+        if self._files.list_error:
             taps.insert(
                 0,
                 messages.TapEntry(
-                    TapName("taps.toml"), str(self._tap_list), "", 0, {}, [], self._list_error
+                    TapName("taps.toml"),
+                    str(self._files.tap_list),
+                    "",
+                    0,
+                    {},
+                    [],
+                    self._files.list_error,
                 ),
             )
         profile = self._profile
@@ -246,4 +256,5 @@ class Registry:
                 "margin": profile.margin,
                 "top_k": profile.top_k,
             },
+            watch=self._files.watch_error if self._is_watching else "it is switched off",
         )

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from capd.actors.activation import Activation
+from capd.actors.skills import Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
@@ -68,8 +69,10 @@ class Relaying:
         state: SessionState,
         activation: Activation,
         on_use: Callable[[], None],
+        skills: Skills | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given."""
+        self._skills = skills
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -97,7 +100,8 @@ class Relaying:
         return [what for what in _FOLLOWED if before[what] != self._offering[what]]
 
     async def prompts(self) -> list[bytes]:
-        """Return every prompt of the session's servers, under its wire name."""
+        """Return every skill, and every prompt of the session's servers under its wire name."""
+        skills = await self._skills.prompts() if self._skills else []
         found = await self._entries("prompts")
         known = len(self._state.surface.names)
         prompts: list[bytes] = []
@@ -109,7 +113,7 @@ class Relaying:
                         prompts.append(renamed(entry, name))
         if len(self._state.surface.names) != known:
             self._on_use()
-        return prompts
+        return [*skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
         """Return `resources` or `resources/templates`; of one URI the first server's counts."""
@@ -152,6 +156,9 @@ class Relaying:
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""
         wanted = _text(request.members, "name")
+        skill = await self._skills.prompt(wanted) if self._skills else None
+        if skill is not None:
+            return skill
         identity, name = await self._find_prompt(wanted)
         return await self._sent(identity, request, {**request.members, "name": raw(name)})
 

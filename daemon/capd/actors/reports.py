@@ -79,6 +79,7 @@ def status(
             "profile": described.profile,
         },
         "taps": taps(described),
+        "not_watched": described.watch,
         "sessions": [_session(entry) for entry in listed_sessions.sessions],
         "servers": [_server(entry) for entry in listed_servers.servers],
         "decisions": [_decision(entry) for entry in described.decisions[-20:]],
@@ -96,6 +97,7 @@ def taps(described: registry.RegistryDescribed) -> list[Document]:
             "unroutable": tap.unroutable,
             "findings": [msgspec.to_builtins(finding) for finding in tap.findings],
             "error": tap.error,
+            "skills": tap.skills,
         }
         for tap in described.taps
     ]
@@ -103,6 +105,7 @@ def taps(described: registry.RegistryDescribed) -> list[Document]:
 
 def discovered(
     found: registry.CapabilitiesFound,
+    skills: Sequence[finder.SkillHit],
     listed_sessions: Sequence[curator.SessionEntry],
     available_keys: frozenset[str],
 ) -> Document:
@@ -124,6 +127,7 @@ def discovered(
             }
             for hit in found.hits
         ],
+        "skills": [_found_skill(hit) for hit in skills],
     }
 
 
@@ -227,6 +231,16 @@ def indexed(reply: finder.ServersIndexed) -> Document:
     }
 
 
+def _found_skill(hit: finder.SkillHit) -> Document:
+    return {
+        "name": hit.prompt,
+        "tap": hit.skill.tap,
+        "description": hit.skill.description,
+        "capabilities": list(hit.skill.capabilities),
+        "score": round(hit.score, 4),
+    }
+
+
 def found_tools(reply: finder.ToolsFound) -> Document:
     """Return `search`: the tools that fit, and what is to be said about them."""
     return {
@@ -244,4 +258,5 @@ def found_tools(reply: finder.ToolsFound) -> Document:
             }
             for hit in reply.hits
         ],
+        "skills": [_found_skill(hit) for hit in reply.skills],
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from capd.actors.skill_finder import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.tool_indexing import distinct, index_servers, index_session
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters import platform
@@ -70,10 +71,12 @@ class ToolFinder:
     def __init__(
         self, bus: Bus, lists: ToolLists, environments: SessionEnvironments, cache_file: Path
     ) -> None:
+        """`cache_file` is for the vectors of tools; those of skills are beside it."""
         self._bus = bus
         self._lists = lists
         self._environments = environments
         self._vectors = ToolVectors(bus, cache_file)
+        self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._index = ToolIndex()
         self._sources: dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]] = {}
         self._unlisted: list[ServerName] = []
@@ -86,12 +89,17 @@ class ToolFinder:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
             nursery.start_soon(self._vectors.follow)
+            nursery.start_soon(self._skills.follow)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
             case messages.FindTools():
                 return await self._find(request)
+            case messages.FindSkills(query, most):
+                words = query.strip()
+                vector = await self._vectors.of_query(words) if self._skills.has_any else None
+                return messages.SkillsFound(self._skills.found(words, max(1, most), vector))
             case messages.IndexServers():
                 return await self._index_servers(request)
 
@@ -109,7 +117,7 @@ class ToolFinder:
             text = search_answers.unresolved(selected, self._searched())
             return messages.ToolsFound(hits, text, len(self._index.tools), "selected")
         vector: Vectors | None = None
-        if self._index.tools:
+        if self._index.tools or self._skills.has_any:
             vector = await self._vectors.of_query(asked.words)
         index = self._index
         found = index.ranked(asked.words, asked.limit, vector, barred)
@@ -123,6 +131,7 @@ class ToolFinder:
             text,
             len(index.tools),
             "lexical" if found.is_lexical else "fused",
+            self._skills.found(asked.words, MOST_BESIDE_TOOLS, vector),
         )
 
     def _searched(self) -> search_answers.Searched:
@@ -152,11 +161,16 @@ class ToolFinder:
         """Index what the catalog's servers listed last."""
         started_at = trio.current_time()
         try:
+            skills = await self._bus.ask(
+                REGISTRY, registry.ListSkills(), REGISTRY_REPLIES, CATALOG_TIMEOUT
+            )
             capabilities = await self._capabilities()
         except _UNANSWERED as error:
             log.warning("catalog_not_read", reason=str(error))
             self._changed.set()
             return
+        assert isinstance(skills, registry.SkillsListed)
+        await self._skills.take(skills)
         servers = distinct(server for c in capabilities for server in c.servers)
         lists = await self._lists.load_all(list(servers))
         tools, self._sources = catalogued(capabilities, lists)

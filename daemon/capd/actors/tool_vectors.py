@@ -49,7 +49,9 @@ class NoVectorsError(CapdError):
 class ToolVectors:
     """Vectors for one index at a time: the last that was wanted."""
 
-    def __init__(self, bus: Bus, cache_file: Path) -> None:
+    def __init__(self, bus: Bus, cache_file: Path, *, is_told: bool = True) -> None:
+        """`is_told` publishes when the vectors are there."""
+        self._is_told = is_told
         self._bus = bus
         self._cache_file = cache_file
         self._cache: VectorCache | None = None
@@ -130,7 +132,8 @@ class ToolVectors:
             if index is not self._index:
                 return
         index.take_vectors(await trio.to_thread.run_sync(_stacked, wanted, cache))
-        self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
+        if self._is_told:
+            self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
 
     async def _batch(self, batch: list[str]) -> "dict[str, Vectors]":

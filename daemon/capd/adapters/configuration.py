@@ -39,6 +39,13 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     """Seconds without a text after which the model is dropped."""
 
 
+class TapsTable(msgspec.Struct, frozen=True):
+    """`[taps]`."""
+
+    watch: bool = True
+    """Whether a change of a tap, an overlay or their list is loaded at once."""
+
+
 class HttpTable(msgspec.Struct, frozen=True):
     """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
 
@@ -71,6 +78,7 @@ class Configuration(msgspec.Struct, frozen=True):
     embedder: EmbedderTable = EmbedderTable()
     listen_http: HttpTable = HttpTable()
     daemon: DaemonTable = DaemonTable()
+    taps: TapsTable = TapsTable()
 
 
 # Each variable with the key that it sets.
@@ -81,6 +89,7 @@ VARIABLES = {
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),
     "CAPD_EMBEDDER": ("embedder", "placement"),
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
+    "CAPD_WATCH": ("taps", "watch"),
 }
 
 

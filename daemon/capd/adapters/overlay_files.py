@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 import capd
-from capd.adapters.tap_files import file_name, file_text
+from capd.adapters.file_texts import file_name, file_text
 from capd.core.taps.overlays import OVERLAY_FILE, Overlay, read_overlay
 from capd_protos.types import Finding
 
@@ -33,23 +33,37 @@ def shipped_overlays() -> Path:
 
 def read_overlays(list_file: Path) -> list[Overlay]:
     """Return all overlays, in the order in which their descriptions count."""
-    try:
-        listed = msgspec.convert(tomllib.loads(list_file.read_text(encoding="utf-8")), _OverlayList)
-        wrong = ""
-    except FileNotFoundError:
-        listed, wrong = _OverlayList(), ""
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        listed, wrong = _OverlayList(), str(error)
-    # A path in a list is beside the list.
-    folders = [list_file.parent / Path(entry.path).expanduser() for entry in listed.overlays]
-    folders += _folders_in(list_file.parent / "overlays")
+    listed, wrong = _listed(list_file)
+    folders = _own_folders(list_file, listed)
     if listed.shipped_overlays:
         folders += _folders_in(shipped_overlays())
     overlays = [read_overlay_folder(folder) for folder in folders]
     if wrong:
         overlays.insert(0, _unusable(str(list_file), f"its overlays are not used: {wrong}"))
     return overlays
+
+
+def overlay_folders(list_file: Path) -> list[Path]:
+    """Return the folders of the user's own overlays, there or not."""
+    return _own_folders(list_file, _listed(list_file)[0])
+
+
+def _listed(list_file: Path) -> tuple[_OverlayList, str]:
+    """Return what the list says of overlays, and why that is not used where it is not."""
+    try:
+        text = list_file.read_text(encoding="utf-8")
+        return msgspec.convert(tomllib.loads(text), _OverlayList), ""
+    except FileNotFoundError:
+        return _OverlayList(), ""
+    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
+        return _OverlayList(), str(error)
+
+
+def _own_folders(list_file: Path, listed: _OverlayList) -> list[Path]:
+    # A path in a list is beside the list.
+    folders = [list_file.parent / Path(entry.path).expanduser() for entry in listed.overlays]
+    return [*folders, *_folders_in(list_file.parent / "overlays")]
 
 
 def _folders_in(root: Path) -> list[Path]:

@@ -5,22 +5,22 @@ the network (10-catalog).
 """
 
 import hashlib
-import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 import capd
+from capd.adapters.file_texts import file_name, file_text
+from capd.adapters.skill_files import SKILLS, read_skills
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles, read_capability
 from capd_protos.types import CapabilityName, TapName
 
 STARTER = TapName("starter")
-_LARGEST_FILE_BYTES = 1 << 20
 
 
 class TapUnreadableError(CapdError):
@@ -84,22 +84,16 @@ def read_tap(place: TapPlace) -> Tap:
     """Return the tap at `place`.
 
     Raises:
-        TapUnreadableError: there is no folder of capabilities.
+        TapUnreadableError: there is neither a folder of capabilities nor one of skills.
     """
-    root = place.path / "capabilities"
     digest = hashlib.sha256()
     reads = []
     try:
-        folders = sorted(folder for folder in root.iterdir() if folder.is_dir())
-        for folder in folders:
-            capability = file_name(Path(folder.name))
-            texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
-            for file, text in texts.items():
-                digest.update(f"{capability}/{file}\0{text}\0".encode())
-            shown = f"capabilities/{capability}"
-            name = CapabilityName(capability)
-            files = CapabilityFiles(name, shown, texts)
-            reads.append(read_capability(place.name, files, place.providers.get(name, "")))
+        for files in capability_files(place):
+            for file, text in files.texts.items():
+                digest.update(f"{files.name}/{file}\0{text}\0".encode())
+            provider = place.providers.get(files.name, "")
+            reads.append(read_capability(place.name, files, provider))
     except OSError as error:
         raise TapUnreadableError(f"tap {place.name}: {error}") from None
     known = {read.name for read in reads}
@@ -107,13 +101,41 @@ def read_tap(place: TapPlace) -> Tap:
         if name not in known:
             files = CapabilityFiles(name, f"capabilities/{name}", {})
             reads.append(read_capability(place.name, files, provider))
+    skill_reads, findings = read_skills(place.name, place.path)
+    for skill in skill_reads:
+        digest.update(f"{skill.path}\0{skill.revision}\0".encode())
     return Tap(
         name=place.name,
         path=str(place.path),
         revision=digest.hexdigest()[:12],
         reads=tuple(reads),
         scripts=_scripts(place.path / "deps"),
+        skill_reads=skill_reads,
+        tap_findings=findings,
     )
+
+
+def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
+    """Yield the texts of each capability's folder, by name.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    folders = _entries(place.path / "capabilities")
+    for folder in sorted(folder for folder in folders if folder.is_dir()):
+        capability = file_name(Path(folder.name))
+        texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
+        yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
+
+
+def _entries(root: Path) -> list[Path]:
+    try:
+        return list(root.iterdir())
+    except FileNotFoundError:
+        # A tap may be skills alone.
+        if (root.parent / SKILLS).is_dir():
+            return []
+        raise
 
 
 def _chosen(providers: Mapping[str, str], tap: TapName) -> dict[CapabilityName, str]:
@@ -128,21 +150,6 @@ def _chosen(providers: Mapping[str, str], tap: TapName) -> dict[CapabilityName, 
 def _provider_files(folder: Path) -> list[Path]:
     # Neither a folder nor a pipe, which would be waited for without end.
     return sorted(f for f in folder.glob("*.toml") if f.is_symlink() or f.is_file())
-
-
-def file_name(path: Path) -> str:
-    """Return a path as text that can be sent, whatever its bytes are."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
-def file_text(file: Path) -> str:
-    """Return a file's text; a link reads as the name of the sibling that it points to."""
-    if file.is_symlink():
-        return file_name(Path(file.readlink().name))
-    with file.open("rb") as opened:
-        data = opened.read(_LARGEST_FILE_BYTES)
-    # What is not UTF-8 fails in the parser, with a line number.
-    return data.decode("utf-8", "replace")
 
 
 def _scripts(root: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ terms, so ten thousand documents take well under a millisecond.
 import math
 import re
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -86,16 +87,20 @@ def stem(word: str) -> str:
 class _Postings:
     """Which documents hold a term, and with what weight."""
 
-    def __init__(self, rows: Sequence[dict[str, float]]) -> None:
+    def __init__(self, rows: Iterable[dict[str, float]]) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        at: dict[str, list[int]] = {}
-        weights: dict[str, list[float]] = {}
+        # Machine numbers, and one row at a time: ten thousand rows of objects are 100 MB.
+        at: dict[str, array[int]] = {}
+        weights: dict[str, array[float]] = {}
+        self.size = 0
         for number, row in enumerate(rows):
+            self.size = number + 1
             for term, weight in row.items():
-                at.setdefault(term, []).append(number)
-                weights.setdefault(term, []).append(weight)
-        self.size = len(rows)
+                if term not in at:
+                    at[term], weights[term] = array("i"), array("f")
+                at[term].append(number)
+                weights[term].append(weight)
         self._terms: dict[str, tuple[Indexes, Numbers]] = {
             term: (np.array(numbers, np.int32), np.array(weights[term], np.float32))
             for term, numbers in at.items()
@@ -118,24 +123,21 @@ class Bm25:
     """Okapi BM25 over documents given as lists of terms (Robertson and Zaragoza 2009)."""
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
-        counts = [Counter(document) for document in documents]
-        present = Counter(term for count in counts for term in count)
+        present = Counter(term for document in documents for term in set(document))
         total = len(documents)
         mean = sum(map(len, documents)) / total if total else 0.0
         self.idf = {
             term: math.log(1 + (total - number + 0.5) / (number + 0.5))
             for term, number in present.items()
         }
-        rows: list[dict[str, float]] = []
-        for document, count in zip(documents, counts, strict=True):
-            length = _K1 * (1 - _B + _B * len(document) / mean) if mean else _K1
-            rows.append(
-                {
-                    term: self.idf[term] * number * (_K1 + 1) / (number + length)
-                    for term, number in count.items()
-                }
-            )
-        self._postings = _Postings(rows)
+        self._postings = _Postings(self._row(document, mean) for document in documents)
+
+    def _row(self, document: Sequence[str], mean: float) -> dict[str, float]:
+        length = _K1 * (1 - _B + _B * len(document) / mean) if mean else _K1
+        return {
+            term: self.idf[term] * number * (_K1 + 1) / (number + length)
+            for term, number in Counter(document).items()
+        }
 
     def scores(self, query: Iterable[str]) -> "Numbers":
         """Return each document's score for the query's terms; a repeated term counts once."""
@@ -146,11 +148,10 @@ class Ngrams:
     """Character n-grams within words, weighted by rarity, compared by cosine; forgives typos."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        counts = [Counter(_ngrams(text)) for text in texts]
-        present = Counter(gram for count in counts for gram in count)
+        present = Counter(gram for text in texts for gram in set(_ngrams(text)))
         self._idf = {gram: math.log(1 + len(texts) / number) for gram, number in present.items()}
         self._unseen = math.log(1 + len(texts))
-        self._postings = _Postings([self._unit(count) for count in counts])
+        self._postings = _Postings(self._unit(Counter(_ngrams(text))) for text in texts)
 
     def similarities(self, query: str) -> "Numbers":
         """Return each text's cosine with the query."""

@@ -6,7 +6,6 @@ sha256 ends in an even hex digit are for tuning, the others for the development 
 """
 
 import hashlib
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,10 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from capd.adapters.overlay_files import read_overlay_folder
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.core.errors import CapdError
+from capd.core.taps.overlays import overlaid
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
 
 Part = Literal["all", "tune", "test"]
@@ -113,30 +114,21 @@ def catalogue(
 
 
 def tap(folder: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ...]:
-    """Return what a tap can route to, with the phrases of overlay folders.
+    """Return what a tap can route to, with the words of overlay folders, as the daemon would.
 
     Raises:
-        BadDataError: an overlay cannot be read.
-        TapUnreadableError: the tap cannot.
+        BadDataError: an overlay is not for this tap.
+        TapUnreadableError: the tap cannot be read.
     """
-    found = {c.id.name: c for c in read_tap(TapPlace(TapName(folder.name), folder)).capabilities}
-    for overlay in overlays:
-        for file in sorted((overlay / "capabilities").glob("*.toml")):
-            known = found.get(CapabilityName(file.stem))
-            if known is None:
-                continue
-            try:
-                body = tomllib.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise BadDataError(f"{file}: {error}") from None
-            own = set(known.triggers)
-            extra = tuple(phrase for phrase in body.get("triggers", ()) if phrase not in own)
-            found[known.id.name] = msgspec.structs.replace(
-                known,
-                extra_triggers=(*known.extra_triggers, *extra),
-                extra_description=body.get("description", ""),
-            )
-    return tuple(found.values())
+    read = read_tap(TapPlace(TapName(folder.resolve().name), folder))
+    said = [read_overlay_folder(overlay) for overlay in overlays]
+    for overlay in said:
+        if not overlay.is_for(read):
+            why = "; ".join(finding.reason for finding in overlay.findings)
+            reason = why or f"it says nothing of the tap {read.name} in {folder}"
+            raise BadDataError(f"{overlay.path}: {reason}")
+    (with_words,) = overlaid([read], said).taps
+    return with_words.capabilities
 
 
 def _lines(file: Path, type_: type[_T]) -> list[_T]:

@@ -7,9 +7,18 @@ Taps count in their order: the first that has a capability wins, `tap/name` pins
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from capd.core.taps.skills import SkillRead, prompt_names
 from capd.core.taps.tap_format import CapabilityRead
 from capd.core.tools.names import near_names
-from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, Finding, TapName
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Finding,
+    SkillSpec,
+    TapName,
+    WireName,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,9 @@ class Tap:
     """Paths of its dependency scripts by `org/tool`."""
     error: str = ""
     """Why the newest state could not be read, where this is an older one."""
+    skill_reads: tuple[SkillRead, ...] = ()
+    tap_findings: tuple[Finding, ...] = ()
+    """What is wrong with the tap as a whole."""
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
@@ -38,7 +50,14 @@ class Tap:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All that is wrong with it."""
-        return tuple(finding for read in self.reads for finding in read.findings)
+        of_capabilities = (finding for read in self.reads for finding in read.findings)
+        of_skills = (finding for read in self.skill_reads for finding in read.findings)
+        return (*self.tap_findings, *of_capabilities, *of_skills)
+
+    @property
+    def skills(self) -> tuple[SkillSpec, ...]:
+        """The skills that can be used, by folder."""
+        return tuple(read.skill for read in self.skill_reads if read.skill is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +83,17 @@ class Catalog:
                     self._winners.setdefault(capability.id.name, capability)
             # Another tap's would be what nobody asked for.
             barred.update(read.name for read in tap.reads if read.is_binding)
+        self._skills = prompt_names(skill for tap in self.taps for skill in tap.skills)
 
     @property
     def winners(self) -> tuple[CapabilitySpec, ...]:
         """What a bare name can mean: each name once, from the first tap that has it."""
         return tuple(self._winners.values())
+
+    @property
+    def skills(self) -> dict[WireName, SkillSpec]:
+        """Every skill by the name of its prompt: the taps in their order, each by folder."""
+        return self._skills
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:
@@ -88,6 +113,15 @@ class Catalog:
                 return Unknown(f"{tap.name} has {bare!r}, but with {tap.unroutable[bare]}")
         near = near_names(bare, self._winners)
         return Unknown(f"no tap has a capability {bare!r}", tuple(near))
+
+    def find_skill(self, name: str) -> tuple[WireName, SkillSpec] | Unknown:
+        """Return the skill of this prompt's name, or of `tap/name`, or why there is none."""
+        wanted = name.strip()
+        for prompt, skill in self._skills.items():
+            if wanted in {prompt, f"{skill.tap}/{skill.name}"}:
+                return prompt, skill
+        near = near_names(wanted, self._skills)
+        return Unknown(f"no tap has a skill {wanted[:100]!r}", tuple(near))
 
     def tap_of(self, capability: CapabilityId) -> Tap | None:
         """Return the tap that owns `capability`."""

@@ -134,6 +134,15 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
     return CapabilityRead(files.name, capability, "", tuple(folder.findings))
 
 
+def provider_names(files: CapabilityFiles) -> list[str]:
+    """Return the providers that a capability has, what only points at another one left out."""
+    names = []
+    for file, text in files.texts.items():
+        if file not in {"config.toml", "default.toml"} and not _POINTER.fullmatch(text.strip()):
+            names.append(file.removesuffix(".toml"))
+    return names if "config.toml" in files.texts else []
+
+
 def _provider_file(files: CapabilityFiles, provider: str) -> str | None:
     file = f"{provider}.toml" if provider else "default.toml"
     for _ in range(3):

@@ -1,0 +1,115 @@
+"""The registry's files: the list of taps, the taps and the overlays, read into one catalog.
+
+    load ──> the catalog, or the last good one with the reason why it is that
+    a file changes ──> load again (where files are watched)
+
+A tap that cannot be read keeps its last good state, and so does the list. Loads come one after
+the other: of two the later one has read the newer files.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.adapters.overlay_files import read_overlays
+from capd.adapters.skill_files import skill_body
+from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
+from capd.adapters.watched_files import Watch, WatchError, watched_folders
+from capd.core.taps.catalog import Catalog, Tap
+from capd.core.taps.overlays import overlaid
+from capd_protos.types import SkillSpec
+
+TRY_AGAIN = 10.0
+"""Seconds after which watching is tried again where it failed."""
+
+log = structlog.get_logger(actor="registry")
+
+
+class CatalogFiles:
+    """What is installed, as files say it."""
+
+    def __init__(self, tap_list: Path, on_change: Callable[[Catalog], None]) -> None:
+        """`on_change` is called with the catalog after each load that changes it."""
+        self.tap_list = tap_list
+        self.catalog = Catalog()
+        self.list_error = ""
+        self.watch_error = ""
+        """Why changes of files are not followed."""
+        self._on_change = on_change
+        self._loading = trio.Lock()
+
+    async def load(self) -> bool:
+        """Read everything again; tell whether the catalog is another one."""
+        async with self._loading:
+            taps = await self._taps()
+            if taps is None:
+                return False
+            overlays = await trio.to_thread.run_sync(read_overlays, self.tap_list)
+            said_more = overlaid(taps, overlays)
+            for finding in said_more.findings:
+                log.warning("overlay_finding", path=finding.path, reason=finding.reason)
+            if said_more.taps == self.catalog.taps:
+                return False
+            self.catalog = Catalog(said_more.taps)
+        for tap in taps:
+            log.info(
+                "tap_loaded",
+                tap=tap.name,
+                routable=len(tap.capabilities),
+                unroutable=len(tap.unroutable),
+                skills=len(tap.skills),
+                findings=len(tap.findings),
+            )
+        self._on_change(self.catalog)
+        return True
+
+    async def text_of(self, skill: SkillSpec) -> str | None:
+        """Return the text of a skill at this moment, None where it has none any more."""
+        return await trio.to_thread.run_sync(skill_body, Path(skill.file))
+
+    async def follow(self) -> None:
+        """Load again whenever a file changes, until cancelled."""
+        while True:
+            try:
+                await self._follow_once()
+            except WatchError as error:
+                self.watch_error = f"changes of taps are not followed: {error}"
+                log.warning("taps_not_watched", reason=str(error))
+                await trio.sleep(TRY_AGAIN)
+
+    async def _follow_once(self) -> None:
+        """Load, and return after the next change: a folder may be another one under its name."""
+        folders = await trio.to_thread.run_sync(watched_folders, self.tap_list)
+        async with Watch(folders) as watch:
+            self.watch_error = ""
+            # Only what is watched already can be loaded without missing a change.
+            await self.load()
+            if folders == await trio.to_thread.run_sync(watched_folders, self.tap_list):
+                await watch.changed()
+                log.info("files_changed")
+
+    async def _taps(self) -> list[Tap] | None:
+        """Return every tap, or None where the list cannot be read and an older one is in use."""
+        old = {tap.name: tap for tap in self.catalog.taps}
+        try:
+            places = await trio.to_thread.run_sync(tap_places, self.tap_list)
+        except TapUnreadableError as error:
+            self.list_error = str(error)
+            log.error("tap_list_unreadable", reason=self.list_error)
+            if old:
+                return None
+            places = await trio.to_thread.run_sync(tap_places, Path("/nonexistent"))
+        else:
+            self.list_error = ""
+        taps: list[Tap] = []
+        for place in places:
+            try:
+                taps.append(await trio.to_thread.run_sync(read_tap, place))
+            except TapUnreadableError as error:
+                log.error("tap_unreadable", tap=place.name, reason=str(error))
+                last = old.get(place.name) or Tap(place.name, str(place.path), "", (), {})
+                taps.append(replace(last, error=str(error)))
+        return taps

@@ -1,0 +1,154 @@
+"""Which files a catalog rests on, and being told when one of them changes.
+
+Only the folders that are read are watched, each by itself: what else a checkout holds, such as
+`.git` or the packages of a script, costs nothing. A folder that is not there is waited for at
+the nearest one above it. Changes on a network file system that another machine makes are not
+seen, as `capd reload` is for.
+"""
+
+import os
+import threading
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import trio
+
+from capd.adapters.overlay_files import overlay_folders
+from capd.adapters.tap_files import STARTER, TapUnreadableError, tap_places
+from capd.core.errors import CapdError
+
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
+
+MOST_FOLDERS = 8192
+"""The kernel allows a user 8,192 watches or more; what is beyond is not followed."""
+MOST_OF_ONE = 2048
+"""Subfolders of one folder."""
+QUIET_MS = 500
+"""Changes within this of each other are one: a checkout writes hundreds. It is also how often
+the thread that waits looks up."""
+LONGEST_MS = 5000
+
+Folders = Mapping[Path, frozenset[str] | None]
+"""Each folder with the names in it that count; None for all of them."""
+
+_PARTS_OF_A_TAP = ("capabilities", "skills", "deps")
+
+
+class WatchError(CapdError):
+    """Files cannot be watched; the text says why."""
+
+
+def watched_folders(list_file: Path) -> Folders:
+    """Return the folders that taps and overlays of the user are read from."""
+    found: dict[Path, frozenset[str] | None] = {}
+    _add(found, list_file.parent, list_file.name)
+    try:
+        roots = [place.path for place in tap_places(list_file) if place.name != STARTER]
+    except TapUnreadableError:
+        # It is on the list that everything waits.
+        roots = []
+    for root in roots:
+        for part in _PARTS_OF_A_TAP:
+            _add(found, root, part)
+            _add_below(found, root / part)
+    _add_below(found, list_file.parent / "overlays")
+    for folder in overlay_folders(list_file):
+        _add(found, folder)
+        _add(found, folder / "capabilities")
+    return dict(islice(found.items(), MOST_FOLDERS))
+
+
+def _add_below(found: dict[Path, frozenset[str] | None], folder: Path) -> None:
+    _add(found, folder)
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, MOST_OF_ONE) if entry.is_dir()]
+    except OSError:
+        return
+    for name in sorted(names):
+        _add(found, folder / name)
+
+
+def _add(found: dict[Path, frozenset[str] | None], folder: Path, name: str = "") -> None:
+    """Watch `folder` for all that happens in it, or for what happens to `name` alone."""
+    folder = Path(os.path.abspath(folder))  # noqa: PTH100 - keeps symlinks
+    while not folder.is_dir():
+        if folder == folder.parent:
+            return
+        name, folder = folder.name, folder.parent
+    known = found.get(folder, frozenset())
+    found[folder] = None if not name or known is None else known | {name}
+
+
+class Watch:
+    """Folders that are watched for as long as this is entered."""
+
+    def __init__(self, folders: Folders) -> None:
+        self._folders = folders
+        self._stopped = threading.Event()
+        self._backend: RustNotify | None = None
+
+    async def __aenter__(self) -> Self:
+        """Watch from here on.
+
+        Raises:
+            WatchError: the kernel does not let us.
+        """
+        # In a thread: a network folder may not answer.
+        try:
+            self._backend = await trio.to_thread.run_sync(
+                _watching, list(self._folders), abandon_on_cancel=True
+            )
+        except (OSError, RuntimeError) as error:
+            raise WatchError(str(error)) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop watching; a thread that still waits ends within `QUIET_MS`."""
+        self._stopped.set()
+
+    async def changed(self) -> None:
+        """Return when something that counts has changed, and nothing more for a moment.
+
+        Raises:
+            WatchError: what happens cannot be heard any more.
+        """
+        await trio.to_thread.run_sync(self._wait, abandon_on_cancel=True)
+
+    def _wait(self) -> None:
+        assert self._backend is not None
+        while not self._stopped.is_set():
+            try:
+                heard = self._backend.watch(LONGEST_MS, QUIET_MS, 0, self._stopped)
+            except (OSError, RuntimeError) as error:
+                raise WatchError(str(error)) from None
+            if isinstance(heard, set) and any(self._counts(Path(path)) for _, path in heard):
+                return
+
+    def _counts(self, path: Path) -> bool:
+        if path in self._folders:
+            return True
+        names = self._folders.get(path.parent, frozenset())
+        return names is None or path.name in names
+
+
+def _watching(folders: list[Path]) -> "RustNotify":
+    from watchfiles._rust_notify import RustNotify  # noqa: PLC0415 - 40 ms
+
+    return RustNotify(
+        [str(folder) for folder in folders if folder.is_dir()],
+        False,
+        False,
+        300,
+        False,
+        True,
+    )

@@ -1,0 +1,120 @@
+"""The YAML head of a Markdown file, between two lines `---`: its fields, and the text below.
+
+Only texts and lists of texts are fields; `yes`, `1.0` and dates are the texts that they are
+written as. What YAML could do beyond that, from tags to merged mappings, is never done.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from capd.core.errors import CapdError
+
+LONGEST_HEAD = 16_384
+"""Characters: a head is read by a parser that takes a second for a megabyte."""
+
+_FENCE = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
+
+
+class FrontmatterError(CapdError):
+    """There is no head that can be read."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.line = line
+        """Counted from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A text of a field, and where it stands."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The value of one key."""
+
+    line: int
+    items: tuple[Item, ...] = ()
+    is_list: bool = False
+    is_odd: bool = False
+    """Whether it holds something that is neither text nor a list of texts."""
+
+    @property
+    def text(self) -> str:
+        """The text on one line, empty where it is a list."""
+        return "" if self.is_list or not self.items else " ".join(self.items[0].text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Frontmatter:
+    """A file that was taken apart."""
+
+    fields: Mapping[str, Field]
+    body: str
+
+
+def frontmatter(text: str) -> Frontmatter:
+    """Return the head's fields and the text below it.
+
+    Raises:
+        FrontmatterError: there is no head, or it is not YAML.
+    """
+    text = text.removeprefix("\ufeff")
+    opening = _FENCE.match(text)
+    if opening is None:
+        raise FrontmatterError("it does not begin with a line `---`, so it has no frontmatter", 1)
+    closing = _FENCE.search(text, opening.end(), opening.end() + LONGEST_HEAD)
+    if closing is None:
+        reason = f"no line `---` closes the frontmatter within {LONGEST_HEAD} characters"
+        raise FrontmatterError(reason, 1)
+    fields = _fields(text[opening.end() + 1 : closing.start()])
+    return Frontmatter(fields, text[closing.end() :].strip())
+
+
+def _fields(head: str) -> dict[str, Field]:
+    import yaml  # noqa: PLC0415 - 20 ms that a catalog without skills never pays
+
+    try:
+        # Every scalar is text to it, and composing builds no objects at all.
+        root = yaml.compose(head, Loader=yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 2 if error.problem_mark else 1
+        raise FrontmatterError(f"frontmatter: {error.problem or 'not YAML'}", line) from None
+    except yaml.YAMLError as error:
+        raise FrontmatterError(f"frontmatter: {str(error).splitlines()[0]}", 1) from None
+    # chr() of an escape that is none, and a thousand brackets.
+    except (ValueError, OverflowError, RecursionError):
+        raise FrontmatterError("frontmatter: it cannot be read as YAML", 1) from None
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise FrontmatterError("frontmatter: it is not a table of `key: value` lines", 2)
+    return {
+        key.value: _field(value, key.start_mark.line + 2)
+        for key, value in root.value
+        if isinstance(key, yaml.ScalarNode)
+    }
+
+
+def _field(node: object, line: int) -> Field:
+    import yaml  # noqa: PLC0415 - as above
+
+    if isinstance(node, yaml.ScalarNode):
+        return Field(line, (Item(_sendable(node.value), line),))
+    if not isinstance(node, yaml.SequenceNode):
+        return Field(line, is_odd=True)
+    items = tuple(
+        Item(_sendable(each.value), each.start_mark.line + 2)
+        for each in node.value
+        if isinstance(each, yaml.ScalarNode)
+    )
+    return Field(line, items, is_list=True, is_odd=len(items) < len(node.value))
+
+
+def _sendable(text: str) -> str:
+    # An escape in YAML may be half of a character.
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,64 @@
+"""Filters that keep no tool of a server, or patterns that match none (10-catalog).
+
+A filter fails closed, so a misspelt one costs a capability its tools and nobody is told why.
+What the patterns could match is known from the lists that servers gave when they last ran.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from capd.core.servers.identity import server_identity
+from capd.core.taps.tap_format import CapabilityFiles
+from capd.core.taps.toml_folder import TomlFolder
+from capd.core.tools.tool_filter import kept_tools, patterns_for
+from capd_protos.types import (
+    CapabilitySpec,
+    Finding,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    ToolName,
+)
+
+ToolNames = Mapping[ServerIdentity, Sequence[ToolName]]
+_SHOWN = 8
+
+
+def unmatched_filters(
+    files: CapabilityFiles, capability: CapabilitySpec, known: ToolNames
+) -> tuple[Finding, ...]:
+    """Return a finding for each, at the line of what does not match."""
+    folder = TomlFolder(files.path, files.texts)
+    file = f"{capability.provider}.toml"
+
+    def add(reason: str, near: str) -> None:
+        folder.add(file, reason, near=near, severity="warning")
+
+    servers = [each for each in capability.servers if each.transport != "builtin"]
+    for server in servers:
+        listed = known.get(server_identity(server), ())
+        for key, patterns in (("allowed_tools", capability.allowed_tools), ("tools", server.tools)):
+            if patterns_for(server.name, patterns) == []:
+                add(f"`{key}` speaks of no tool of server {server.name!r}: it has none", key)
+            elif listed and not kept_tools(server.name, listed, patterns):
+                add(f"`{key}` matches none of {_told(server.name, listed)}", key)
+    for pattern in _idle(capability.allowed_tools or (), servers, known):
+        add(f"pattern {pattern!r} matches no tool of the servers that are known", f'"{pattern}"')
+    return tuple(folder.findings)
+
+
+def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
+    """Return the patterns that match nothing, where others match and all tools are known."""
+    lists = {server.name: known.get(server_identity(server), ()) for server in servers}
+    if not all(lists.values()) or not any(kept_tools(n, t, patterns) for n, t in lists.items()):
+        return []
+    return [
+        pattern
+        for pattern in patterns
+        if not any(kept_tools(name, tools, [pattern]) for name, tools in lists.items())
+    ]
+
+
+def _told(server: ServerName, listed: Sequence[ToolName]) -> str:
+    shown = ", ".join(listed[:_SHOWN])
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return f"the {len(listed)} tools of server {server!r}: {shown}{more}"
