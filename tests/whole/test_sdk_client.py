@@ -36,7 +36,7 @@ async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> No
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
         wrong = await client.call_tool("capability", {"action": "dance"})
 
-    assert [tool.name for tool in before.tools] == ["capability"]
+    assert [tool.name for tool in before.tools] == ["capability", "result_read"]
     assert not enabled.is_error
     assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
