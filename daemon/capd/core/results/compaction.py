@@ -24,7 +24,7 @@ from capd.core.results.json_cut import (
     width,
 )
 from capd.core.results.limits import MEDIA_LIMIT
-from capd.core.results.path_hints import hints
+from capd.core.results.path_hints import hints, unseen
 from capd.core.results.schema_fit import Objections, fitted, note_of
 from capd.core.results.summary import (
     Told,
@@ -41,6 +41,8 @@ from capd_protos.codec import MalformedError
 _META = "capd/compacted"
 _FAIR_BLOCKS = 8
 _SMALL = 200
+_TOLD = 1500
+"""What the sentences of a summary take at most, nearly always."""
 _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
 
 
@@ -82,8 +84,9 @@ def is_over(parts: Parts, limit: int, media_limit: int) -> bool:
 
 def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
     """Return the short result, None where it cannot be had."""
+    found = hints(_main_text(parts))
     for scale in _SCALES:
-        attempt = _Attempt(parts, wanted, int(wanted.room * scale))
+        attempt = _Attempt(parts, wanted, int(wanted.room * scale), found)
         out = attempt.result()
         passed = sum(block.media_characters for block in attempt.passed)
         if (characters := width(out) - passed) <= wanted.room or attempt.is_short:
@@ -114,10 +117,11 @@ class _Part:
 class _Attempt:
     """One result, in one room."""
 
-    def __init__(self, parts: Parts, wanted: Wanted, room: int) -> None:
+    def __init__(self, parts: Parts, wanted: Wanted, room: int, found: Sequence[str]) -> None:
         self.passed: list[Block] = []
         """Blocks whose media are passed on."""
         self._parts, self._wanted, self._room = parts, wanted, room
+        self._hints = found
         self._links = _links(parts.blocks, wanted.media_limit)
         self.is_short = parts.characters <= wanted.limit and not wanted.beyond_bytes
         """Whether only its media are too much."""
@@ -131,7 +135,8 @@ class _Attempt:
         others = {
             k: v for k, v in parts.members.items() if k not in {"content", "structuredContent"}
         }
-        reserve = min(self._room // 3, 6000) + min(width(joined(others)), self._room // 4) + 300
+        reserve = _TOLD + self._hints_width(self._room // 4)
+        reserve += min(width(joined(others)), self._room // 4)
         room = max(self._room - reserve, 0)
         content_width = sum(self._encoded(block) for block in parts.blocks)
         structured_width = width(parts.structured)
@@ -140,6 +145,10 @@ class _Attempt:
         self._forbids = wanted.objections is not None and structured is None and not parts.is_error
         used = width(structured.data) if structured is not None else 0
         return self._joined(self._content(room - used), structured)
+
+    def _hints_width(self, room: int) -> int:
+        """Return how much of `room` is of use to paths and URLs."""
+        return min(sum(len(each) + 3 for each in self._hints), room)
 
     # The parts
 
@@ -292,7 +301,7 @@ class _Attempt:
         ):
             remark = "The structured content is cut as well; its schema has no place to say so."
         visible = b"".join(shown).decode(errors="replace") + "".join(missing)
-        found = [] if self.is_short else hints(self._main_text(), visible, max(room, 0))
+        found = [] if self.is_short else unseen(self._hints, visible, max(room, 0))
         return summary(
             Told(
                 tool=wanted.tool,
@@ -309,12 +318,6 @@ class _Attempt:
             room,
         )
 
-    def _main_text(self) -> str:
-        texts = [block.text for block in self._parts.blocks if block.text is not None]
-        if width(self._parts.structured) > sum(map(len, texts)):
-            return self._parts.structured.decode(errors="replace")
-        return "\n".join(texts)
-
     def _described(self) -> str:
         parts = self._parts
         if parts.structured and width(parts.structured) >= parts.text_characters:
@@ -329,6 +332,13 @@ class _Attempt:
         text = texts[0].text or ""
         whole = described(text.strip().encode()) if is_container(text[:100].encode()) else ""
         return whole if whole and whole != "a JSON value" else described_text(text)
+
+
+def _main_text(parts: Parts) -> str:
+    texts = [block.text for block in parts.blocks if block.text is not None]
+    if width(parts.structured) > sum(map(len, texts)):
+        return parts.structured.decode(errors="replace")
+    return "\n".join(texts)
 
 
 def _links(blocks: Sequence[Block], media_limit: int) -> list[Block]:

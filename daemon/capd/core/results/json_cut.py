@@ -52,6 +52,14 @@ class Kept:
     """Containers that keep every item, of which each may still be cut."""
 
 
+@dataclass(slots=True)
+class Split:
+    """The containers of one value that were split into their parts."""
+
+    lists: dict[Path, list[msgspec.Raw]] = field(default_factory=dict)
+    members: dict[Path, dict[str, msgspec.Raw]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class CutJson:
     """A value, cut."""
@@ -71,16 +79,21 @@ def is_container(data: bytes) -> bool:
     return data.lstrip(_SPACE)[:1] in (b"{", b"[")
 
 
-def cut_json(data: bytes, room: int, kept: Kept | None = None) -> CutJson | None:
+def cut_json(
+    data: bytes, room: int, kept: Kept | None = None, split: Split | None = None
+) -> CutJson | None:
     """Return `data` in at most `room` characters, None where that cannot be.
+
+    `split` is for one value that is cut more than once.
 
     Raises:
         MalformedError: it is no JSON.
     """
     scale = 1.0
     stripped = data.strip(_SPACE)
+    split = split or Split()
     for _ in range(_TRIES):
-        cut = _Cutting(kept or Kept())
+        cut = _Cutting(kept or Kept(), split)
         out = cut.value(stripped, int(room * scale), ())
         if (over := width(out) / max(room, 1)) <= 1:
             return CutJson(out, cut.omissions)
@@ -99,9 +112,10 @@ def _emptied(data: bytes, room: int) -> CutJson | None:
 class _Cutting:
     """One pass over one value."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: Kept, split: Split) -> None:
         self.omissions: list[Omission] = []
         self._kept = kept
+        self._lists, self._members = split.lists, split.members
 
     def value(self, data: bytes, room: int, path: Path) -> bytes:
         if len(data) <= max(room, SHORT) or path in self._kept.whole or width(data) <= room:
@@ -119,7 +133,9 @@ class _Cutting:
     def _list(self, data: bytes, room: int, path: Path) -> bytes:
         if len(path) >= _DEEPEST:
             return self._left_out(b"[]", path, "levels", 0, 1)
-        items = _LIST.decode(data)
+        if path not in self._lists:
+            self._lists[path] = _LIST.decode(data)
+        items = self._lists[path]
         fair = max((room - 2) // _SHARES, SHORT)
         values = self._fitting(
             (_dense(item) for item in items), lambda value: _need(value, fair) + 1, room, path
@@ -135,7 +151,9 @@ class _Cutting:
     def _object(self, data: bytes, room: int, path: Path) -> bytes:
         if len(path) >= _DEEPEST:
             return self._left_out(b"{}", path, "levels", 0, 1)
-        members = _MEMBERS.decode(data)
+        if path not in self._members:
+            self._members[path] = _MEMBERS.decode(data)
+        members = self._members[path]
         shown = self._fitting(
             ((key, msgspec.json.encode(key), _dense(value)) for key, value in members.items()),
             lambda each: width(each[1]) + 2 + _need(each[2], SHORT),

@@ -5,7 +5,7 @@ character of a long word once for every one before it, and took nine seconds for
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 LONGEST = 300
 """Longer ones are data, or of no use when cut."""
@@ -13,23 +13,34 @@ LONGEST = 300
 _BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
 _AFTER = re.compile(r"[^\s\"'`<>()\[\]{}|,;\\\x00-\x1f\x7f]*")
 _NAMED = re.compile(r"[^\W\d_]{2}")
-_MOST_LOOKS = 200_000
+_MOST_LOOKS = 20_000
+"""Slashes that are looked at: text of nothing else would take seconds."""
+_MOST_FOUND = 1_000
 _TRAILING = ".:!?*"
 
 
-def hints(text: str, shown: str, room: int) -> list[str]:
-    """Return the first paths and URLs in `text` that are not `shown`, as many as have room."""
-    seen = set(_candidates(shown))
-    found: list[str] = []
+def hints(text: str) -> list[str]:
+    """Return the first paths and URLs in a text, each once."""
+    found: dict[str, None] = {}
     for hint in _candidates(text):
+        found[hint] = None
+        if len(found) == _MOST_FOUND:
+            break
+    return list(found)
+
+
+def unseen(found: Sequence[str], shown: str, room: int) -> list[str]:
+    """Return those that `shown` does not have, as many as have room."""
+    seen = set(hints(shown))
+    kept: list[str] = []
+    for hint in found:
         if hint in seen:
             continue
-        seen.add(hint)
         room -= len(hint) + 3
         if room < 0:
             break
-        found.append(hint)
-    return found
+        kept.append(hint)
+    return kept
 
 
 def _candidates(text: str) -> Iterator[str]:

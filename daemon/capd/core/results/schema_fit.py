@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from capd.core.results.json_cut import CutJson, Kept, Omission, Path, cut_json
+from capd.core.results.json_cut import CutJson, Kept, Omission, Path, Split, cut_json
 
 Objections = Callable[[bytes], Sequence[Path]]
 """Where a value does not satisfy a schema; nowhere, if it does."""
@@ -39,9 +39,9 @@ def _noted(data: bytes, room: int, objections: Objections, note: bytes) -> CutJs
 
 
 def _fitted(data: bytes, room: int, objections: Objections, member: bytes) -> CutJson | None:
-    kept = Kept()
+    kept, split = Kept(), Split()
     for _ in range(_ROUNDS):
-        cut = cut_json(data, room - len(member) - bool(member), kept)
+        cut = cut_json(data, room - len(member) - bool(member), kept, split)
         if cut is None:
             return None
         out = _with_first(cut.data, member)

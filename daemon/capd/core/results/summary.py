@@ -116,7 +116,7 @@ def described(data: bytes) -> str:
 def described_text(text: str) -> str:
     """Return what a text is."""
     lines = text.count("\n") + 1
-    return f"text of {lines:,} lines, {len(text):,} characters"
+    return f"text of {lines:,} line{'' if lines == 1 else 's'}, {len(text):,} characters"
 
 
 def _first(members: dict[str, msgspec.Raw]) -> list[tuple[str, msgspec.Raw]]:
