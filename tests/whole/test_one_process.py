@@ -45,7 +45,7 @@ def test_a_tool_that_was_switched_on_is_announced_listed_and_answers(home: Home)
     editor.leave()
 
     assert before == ["capability", "result_read"]
-    assert after == ["capability", "talk__echo"]
+    assert after == ["capability", "result_read", "talk__echo"]
     assert result == {"content": [{"type": "text", "text": f"{pid} hello"}]}
 
 

@@ -2,18 +2,28 @@
 
 import base64
 import json
+import os
 import random
 import re
+import shutil
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from mcp import Client
+from mcp_types import BlobResourceContents, ResourceLink, TextContent
 
 from capd_client.mcp_host import McpHost
 from whole_daemon import PATIENCE, Home
+
+from .test_http_front import client_of as http_client
+from .test_http_front import switched_on
+from .test_sdk_client import shim_of
 
 RESULTS_SERVER = Path(__file__).parent / "results_server.py"
 ISSUE = {
@@ -55,6 +65,38 @@ def issues(count: int) -> dict[str, Any]:
     }
 
 
+class Wire:
+    """A client straight on the socket, which says what a shim does not."""
+
+    def __init__(self, path: str, **hello: Any) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(PATIENCE)
+        self._socket.connect(path)
+        self._lines = self._socket.makefile("rb")
+        client = {"name": "agent", "pid": os.getpid()}
+        self._send({"capd": "hello", "protocol": 1, "role": "mcp", "client": client, **hello})
+        assert json.loads(self._lines.readline())["capd"] == "welcome"
+        self._ask("initialize", {"protocolVersion": "2025-11-25"})
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        return self._ask("tools/call", {"name": name, "arguments": arguments})
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+    def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        while True:
+            message: dict[str, Any] = json.loads(self._lines.readline())
+            if message.get("id") == 1:
+                result: dict[str, Any] = message["result"]
+                return result
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+
 def text_result(text: str, **members: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], **members}
 
@@ -64,6 +106,7 @@ class Shop:
 
     def __init__(self, home: Home) -> None:
         self.home = home
+        self.port = 0
         self.folder = home.folder / "results"
         self.folder.mkdir()
         home.capability(
@@ -318,6 +361,83 @@ def test_switched_off_everything_passes_and_no_tool_is_offered(shop: Shop) -> No
 
     assert result == log
     assert "result_read" not in [tool["name"] for tool in editor.tools()]
+    editor.leave()
+
+
+def client_of(shop: Shop, way: str) -> AbstractAsyncContextManager[Client]:
+    mode = "2026-07-28" if way.startswith("stateless") else "legacy"
+    if way.endswith("HTTP"):
+        return http_client(shop.home, shop.port, mode)
+    return Client(shim_of(shop.home), mode=mode)
+
+
+@pytest.mark.parametrize(
+    "way", [f"{era} over {by}" for era in ("handshake", "stateless") for by in ("stdio", "HTTP")]
+)
+async def test_the_sdk_client_takes_short_results_for_valid_ones_in_both_eras(
+    shop: Shop, way: str
+) -> None:
+    found = issues(400)
+    shop.offers("list", text_result(json.dumps(found), structuredContent=found), schema=SCHEMA)
+    image = {"type": "image", "data": "QUJD" * 9_000, "mimeType": "image/png"}
+    shop.offers("shot", {"content": [image]})
+    shop.port = switched_on(shop.home, "[results]", "media = 9000")
+    shop.home.start()
+
+    async with client_of(shop, way) as client:
+        await client.call_tool("capability", {"action": "enable", "name": "shop"})
+        result = await client.call_tool("shop__list", {})
+        handle = (result.meta or {})["capd/compacted"]["handle"]
+        page = await client.call_tool("result_read", {"handle": handle, "json_path": "$.total"})
+        shot = await client.call_tool("shop__shot", {})
+        link = shot.content[1]
+        assert isinstance(link, ResourceLink)
+        blob = (await client.read_resource(link.uri)).contents[0]
+
+    assert result.structured_content is not None
+    assert 0 < len(result.structured_content["issues"]) < 400
+    assert isinstance(page.content[1], TextContent)
+    assert page.content[1].text == "400"
+    assert isinstance(blob, BlobResourceContents)
+    assert blob.blob == image["data"]
+
+
+def test_a_full_disk_costs_no_result_and_is_told(shop: Shop) -> None:
+    log = text_result("x" * 400_000)
+    shop.offers("log", log)
+    shop.home.start()
+    editor = shop.session("one")
+    in_the_way = shop.home.folder / "cache" / "results"
+    shutil.rmtree(in_the_way, ignore_errors=True)
+    in_the_way.write_text("")
+
+    result = editor.call("shop__log", {})
+    in_the_way.unlink()
+    in_the_way.mkdir()
+    later = editor.call("shop__log", {})
+
+    assert result == log
+    assert "result_not_kept" in shop.home.log()
+    assert shop.home.ask("sessions")["sessions"][0]["results"]["not_kept"] == 1
+    assert json.loads(json.dumps(later))["_meta"]["capd/compacted"]["characters"] == 400_000
+    editor.leave()
+
+
+def test_a_session_reads_what_the_session_that_started_it_got(shop: Shop) -> None:
+    shop.offers("log", text_result("line\n" * 20_000))
+    shop.home.start()
+    editor = shop.session("one")
+    handle = handle_in(editor.call("shop__log", {}))
+    child = Wire(shop.home.socket, session="child", parent="one")
+    stranger = Wire(shop.home.socket, session="stranger", parent="nobody")
+
+    read_by_child = child.call("result_read", handle=handle, length=5)
+    read_by_stranger = stranger.call("result_read", handle=handle, length=5)
+
+    assert (read_by_child["isError"], read_by_child["content"][1]["text"]) == (False, "line\n")
+    assert read_by_stranger["isError"]
+    for wire in (child, stranger):
+        wire.close()
     editor.leave()
 
 

@@ -156,7 +156,12 @@ class SpoolFile:
 
     def _link(self, path: Path) -> None:
         assert self._file is not None, "named before anything was added"
-        os.link(f"/proc/self/fd/{self._file.fileno()}", path, follow_symlinks=True)
+        folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Without a folder's descriptor Python makes a link to the link that stands there.
+            os.link(str(self._file.fileno()), path, src_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
 
     def _read(self, start: int, size_bytes: int) -> bytes:
         assert self._file is not None, "read before anything was added"

@@ -60,7 +60,8 @@ def texts(result: dict[str, Any]) -> list[str]:
 def test_every_result_is_made_a_valid_one_within_its_limit(
     content: list[Any], structured: Any, limit: int, media: int
 ) -> None:
-    result = {"content": content, "isError": True, "_meta": {"a": 1}, "future": [1.50]}
+    result: dict[str, Any] = {"content": content, "isError": True, "_meta": {"a": 1}}
+    result["future"] = [1.5]
     if structured is not None:
         result["structuredContent"] = structured
     data = json.dumps(result, ensure_ascii=False).encode()
