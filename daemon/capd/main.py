@@ -23,6 +23,7 @@ from capd import __version__
 from capd.actors import curator_host, embedder, gateway, registry, supervisor, tool_finder
 from capd.actors.control import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
@@ -30,6 +31,7 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
 from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
+from capd.adapters.result_store import ResultStore
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
@@ -39,6 +41,7 @@ from capd.adapters.spool import Spool
 from capd.adapters.systemd import Notifier
 from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError, leaves
+from capd.core.results.limits import Limits
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -273,6 +276,7 @@ class Daemon:
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, environments, logins)
+        results = self._result_room()
         control = Control(bus, environments, daemon=self.described, stop=self.stop)
         return [
             self._embedder_child(bus),
@@ -307,6 +311,7 @@ class Daemon:
                     SessionFiles(Path(where.state, "sessions")),
                     cap=configuration.sessions.capabilities,
                     version=__version__,
+                    results=results,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -322,6 +327,15 @@ class Daemon:
             ),
             *self._http_children(bus, connections),
         ]
+
+    def _result_room(self) -> ResultRoom | None:
+        """Return where long results are kept, None where none is ever cut."""
+        table = self._configuration.results
+        limits = Limits(table.limit, table.servers, table.tools, table.media)
+        if not (table.limit or any(table.servers.values()) or any(table.tools.values())):
+            return None
+        folder = Path(self._where.cache, "results")
+        return ResultRoom(ResultStore(folder, most_bytes=table.store_mib << 20), limits)
 
     def _http_children(self, bus: Bus, connections: Handover[int, Connection]) -> list[Child]:
         table = self._configuration.listen_http

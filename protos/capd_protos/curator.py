@@ -147,6 +147,14 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """Ids under which the client itself knows the conversation."""
     linked_by: str = ""
     """How the last prompt hook found this session."""
+    compacted: int = 0
+    """Results that were too long and came back short, with a handle."""
+    characters_in: int = 0
+    """How long those were."""
+    characters_out: int = 0
+    """How long they came back."""
+    not_kept: int = 0
+    """Results that were too long and passed whole, because they could not be stored."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
@@ -183,6 +191,15 @@ class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed")
     session: SessionKey
     added: list[str]
     removed: list[str]
+
+
+class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted"):
+    """A result over its limit came back short; it is kept whole for the session."""
+
+    session: SessionKey
+    tool: str
+    characters_in: int
+    characters_out: int
 
 
 class DaemonStopping(msgspec.Struct, frozen=True, tag="daemon.stopping"):
@@ -224,4 +241,4 @@ Reply = (
     | SessionsDrained
     | CuratorRefused
 )
-Event = SessionStarted | SessionEnded | SurfaceChanged | DaemonStopping
+Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

@@ -243,6 +243,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 surface_chars=300,
                 client_sessions=["c-1"],
                 linked_by="session id",
+                compacted=2,
+                characters_in=90_000,
+                characters_out=30_000,
+                not_kept=1,
             )
         ]
     ),
@@ -250,6 +254,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.SessionStarted(ONE, "zed"),
     curator.SessionEnded(ONE),
     curator.SurfaceChanged(ONE, ["a"], ["b"]),
+    curator.ResultCompacted(ONE, "git__log", 90_000, 24_000),
     curator.DaemonStopping(),
     curator.DrainSessions(8.0),
     curator.SessionsDrained(1),

@@ -14,7 +14,7 @@ from .world import LIST_CHANGED, MIB, Memory, World, outcome
 
 pytestmark = pytest.mark.reliability
 
-OWN = ["capability"]
+OWN = ["capability", "result_read"]
 
 
 def without_neighbour(tools: list[str]) -> list[str]:

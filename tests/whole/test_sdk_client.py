@@ -8,6 +8,8 @@ from mcp_types import TextContent, ToolListChangedNotification
 
 from whole_daemon import SHIM, Home
 
+OWN = ["capability", "result_read"]
+
 
 def shim_of(home: Home) -> StdioServerParameters:
     return StdioServerParameters(
@@ -36,9 +38,9 @@ async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> No
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
         wrong = await client.call_tool("capability", {"action": "dance"})
 
-    assert [tool.name for tool in before.tools] == ["capability"]
+    assert [tool.name for tool in before.tools] == OWN
     assert not enabled.is_error
-    assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
+    assert [tool.name for tool in after.tools] == [*OWN, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")
     assert wrong.is_error
@@ -59,6 +61,6 @@ async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_ope
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
 
     assert type(change).__name__ == "ToolsListChanged"
-    assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
+    assert [tool.name for tool in after.tools] == [*OWN, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 import msgspec
 import structlog
@@ -10,14 +11,16 @@ import trio
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
 from capd.actors.relaying import Relaying
+from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.skills import Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import joined
+from capd.core.protocol.eras import joined, text_of
 from capd.core.protocol.outcomes import RefusedError, text_result
+from capd.core.results import reading
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context, own_tools
 from capd.core.sessions.active_set import ActiveSet
@@ -66,6 +69,7 @@ class Curator:
         cap: int,
         is_bare: bool = False,
         on_change: Callable[[], None] = lambda: None,
+        results: ResultRoom | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down.
 
@@ -90,6 +94,10 @@ class Curator:
         self._bus = bus
         self._environments = environments
         own = [] if is_bare else [(own_tools.CAPABILITY, own_tools.DEFINITION)]
+        # Where capd has no tools of its own, nobody could read by a handle.
+        self._results = ResultDesk(results, place.key, bus.publish) if results and own else None
+        if self._results is not None:
+            own.append((reading.RESULT_READ, reading.DEFINITION))
         surface = Surface(own, is_bare=is_bare)
         self._state = SessionState(ActiveSet(cap), surface)
         self.activation = Activation(
@@ -102,7 +110,14 @@ class Curator:
             peer=self,
         )
         self._skills = None if is_bare else Skills(self._state, self.activation, bus)
-        self._relaying = Relaying(self, self._state, self.activation, on_change, self._skills)
+        self._relaying = Relaying(
+            self,
+            self._state,
+            self.activation,
+            on_change,
+            skills=self._skills,
+            results=self._results,
+        )
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     # What outlives the daemon
@@ -162,18 +177,27 @@ class Curator:
             case "prompts/get":
                 return await self._relaying.prompt(request)
             case "resources/read":
-                return await self._relaying.resource(request)
+                media = await self._media(request)
+                return await self._relaying.resource(request) if media is None else media
             case "completion/complete":
                 return await self._relaying.completion(request)
         call = _CALL.decode(joined(request.members))
         if call.name == own_tools.CAPABILITY and not self._is_bare:
             return await self._call_capability(call.arguments)
+        if call.name == reading.RESULT_READ and self._results is not None:
+            return await self._results.read(call.arguments)
         if call.name == hook_context.TURN and not self._is_bare:
             return await self._call_turn(call.arguments)
         shown = self._state.surface.find(call.name)
         if shown is None:
             raise UnknownNameError(self._unknown_tool(call.name))
         return await self._relaying.tool(request, shown)
+
+    async def _media(self, request: Request) -> bytes | None:
+        """Return an image or audio that became a link, None where the resource is a server's."""
+        if self._results is None:
+            return None
+        return await self._results.media(text_of(request.members.get("uri")))
 
     async def subscribed(self, uri: str) -> bytes:
         """Subscribe to a resource; raises as `relayed`."""
@@ -280,6 +304,7 @@ class Curator:
             surface_chars=len(state.surface.listing()),
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
+            **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
     async def _routed(self, text: str) -> Decision:

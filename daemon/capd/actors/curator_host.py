@@ -19,6 +19,7 @@ import trio
 
 from capd.actors.activation import SessionPlace
 from capd.actors.curator import Curator
+from capd.actors.result_desk import ResultRoom
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
@@ -105,7 +106,9 @@ class CuratorHost:
         *,
         cap: int,
         version: str,
+        results: ResultRoom | None = None,
     ) -> None:
+        self._results = results
         self._bus = bus
         self._store = store
         self._connections = connections
@@ -313,7 +316,10 @@ class CuratorHost:
             cap=self._cap,
             is_bare=request.is_bare,
             on_change=lambda: self._changed(key),
+            results=self._results,
         )
+        if self._results is not None and hello.parent in self._sessions:
+            self._results.readers.started(key, SessionKey(hello.parent))
         session = self._sessions[key] = _Session(
             curator,
             "",
@@ -381,6 +387,8 @@ class CuratorHost:
         await session.curator.activation.release_all()
         self._environments.drop(key)
         del self._sessions[key]
+        if self._results is not None:
+            self._results.readers.ended(key)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
 
@@ -392,6 +400,8 @@ class CuratorHost:
 
     async def _keep(self) -> None:
         await self._store.sweep()
+        if self._results is not None:
+            await self._results.store.sweep()
         while True:
             await self._has_unsaved.wait()
             await trio.sleep(SAVE_PAUSE)

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from capd.actors.activation import Activation
+from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.servers.callers import Peer
@@ -69,10 +70,13 @@ class Relaying:
         state: SessionState,
         activation: Activation,
         on_use: Callable[[], None],
+        *,
         skills: Skills | None = None,
+        results: ResultDesk | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given."""
         self._skills = skills
+        self._results = results
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -151,7 +155,10 @@ class Relaying:
         if is_success(result):
             self._state.active.used(shown.grant, time.time())
             self._on_use()
-        return result
+        held = self._state.held(shown.grant.server)
+        if self._results is None or held is None:
+            return result
+        return await self._results.passed(result, shown, held.spec.name, request.caller.client)
 
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""

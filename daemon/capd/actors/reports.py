@@ -192,6 +192,12 @@ def _session(entry: curator.SessionEntry) -> Document:
         "surface": entry.surface,
         "available": entry.available,
         "surface_chars": entry.surface_chars,
+        "results": {
+            "compacted": entry.compacted,
+            "characters_in": entry.characters_in,
+            "characters_out": entry.characters_out,
+            "not_kept": entry.not_kept,
+        },
         # Counted with a real tokenizer or not at all; that comes with the token accounting.
         "tokens": None,
         "tokens_saved": None,

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from capd.core.results.limits import LIMIT, MEDIA_LIMIT
+
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -70,6 +72,24 @@ class DaemonTable(msgspec.Struct, frozen=True):
     """Seconds that calls under way may take to end when the daemon is asked to stop."""
 
 
+Characters = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
+class ResultsTable(msgspec.Struct, frozen=True):
+    """`[results]`: when a tool's result is too long to be passed on whole (docs/results.md)."""
+
+    limit: Characters = LIMIT
+    """In characters; 0 passes all results on as they come."""
+    media: Characters = MEDIA_LIMIT
+    """The same for the base64 of a result's images, audio and blobs."""
+    servers: dict[str, Characters] = {}
+    """Limits of single servers, by name."""
+    tools: dict[str, Characters] = {}
+    """Limits of single tools, by `server:tool`."""
+    store_mib: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 1024
+    """How much of the disk kept results may take."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -79,6 +99,7 @@ class Configuration(msgspec.Struct, frozen=True):
     listen_http: HttpTable = HttpTable()
     daemon: DaemonTable = DaemonTable()
     taps: TapsTable = TapsTable()
+    results: ResultsTable = ResultsTable()
 
 
 # Each variable with the key that it sets.
@@ -90,6 +111,7 @@ VARIABLES = {
     "CAPD_EMBEDDER": ("embedder", "placement"),
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
     "CAPD_WATCH": ("taps", "watch"),
+    "CAPD_RESULT_LIMIT": ("results", "limit"),
 }
 
 

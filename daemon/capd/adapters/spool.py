@@ -4,6 +4,7 @@ A file of it has no name: it is gone when nobody refers to it, and with the proc
 bounded for the daemon as a whole, and its files for each server.
 """
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -113,6 +114,16 @@ class SpoolFile:
         threads = self._share.spool.threads
         return await trio.to_thread.run_sync(self._read, start, size_bytes, limiter=threads)
 
+    async def link(self, path: Path) -> None:
+        """Give the file the name `path`, under which it stays when this is closed.
+
+        Raises:
+            OSError: the file system cannot do that.
+        """
+        if self._unwritten:
+            await self.flush()
+        await trio.to_thread.run_sync(self._link, path, limiter=self._share.spool.threads)
+
     def close(self) -> None:
         """Give its room back."""
         if not self._is_open:
@@ -137,11 +148,20 @@ class SpoolFile:
     def _write(self) -> None:
         if self._file is None:
             # Without a name from the beginning where the file system can do that; 0600.
-            self._file = tempfile.TemporaryFile(dir=self._share.spool.folder, buffering=0)  # noqa: SIM115 - closed by `close`
+            self._file = _file_in(self._share.spool.folder)
         for data in self._unwritten:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(self._file.fileno(), rest) :]
+
+    def _link(self, path: Path) -> None:
+        assert self._file is not None, "named before anything was added"
+        folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Without a folder's descriptor Python makes a link to the link that stands there.
+            os.link(str(self._file.fileno()), path, src_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
 
     def _read(self, start: int, size_bytes: int) -> bytes:
         assert self._file is not None, "read before anything was added"
@@ -151,6 +171,16 @@ class SpoolFile:
             start += len(piece)
             size_bytes -= len(piece)
         return b"".join(pieces)
+
+
+def _file_in(folder: Path) -> BinaryIO:
+    """Return a file without a name; 0600, and where the system can do that it may get one."""
+    flag: int = getattr(os, "O_TMPFILE", 0)
+    if flag:
+        with contextlib.suppress(OSError):
+            # Of the standard library's own nobody can make a named one: it is opened O_EXCL.
+            return os.fdopen(os.open(folder, os.O_RDWR | flag, 0o600), "w+b", buffering=0)
+    return tempfile.TemporaryFile(dir=folder, buffering=0)
 
 
 def _ignore(_: object) -> None:

@@ -32,15 +32,15 @@ def note(
         (
             note("abstain", "below_margin"),
             (
-                "starter/git scored 0.41 and starter/files 0.38: less than 0.08 apart, so neither is "
-                "clearly meant"
+                "starter/git scored 0.41 and starter/files 0.38: less than 0.08 apart, so neither "
+                "is clearly meant"
             ),
         ),
         (
             note("suggest", "below_threshold"),
             (
-                "the best, starter/git, scored 0.41, under the threshold 0.45; the best were suggested "
-                "to the model instead"
+                "the best, starter/git, scored 0.41, under the threshold 0.45; the best were "
+                "suggested to the model instead"
             ),
         ),
         (

@@ -1,0 +1,274 @@
+"""A curator's part for results that are too long: kept whole, told short, and read by handle.
+
+    result ── within its limit ──────────────────────────────> as it came, byte for byte
+           └─ over it ── kept ── made short ─────────────────> summary, first parts, handle
+                          └─ it cannot be (a full disk) ─────> as it came, with a warning
+
+Nothing here may cost a call its result: what fails leaves it as it came (80, 5.7).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import structlog
+import trio
+
+from capd.adapters import json_paths
+from capd.adapters.clients.conversation import UnknownNameError
+from capd.adapters.output_schemas import objections_of
+from capd.adapters.result_store import NotKeptError, ResultStore, StoredResult
+from capd.core.protocol.eras import input_required
+from capd.core.results import reading
+from capd.core.results.blocks import Parts, parts_of
+from capd.core.results.compaction import (
+    Compacted,
+    Wanted,
+    compacted,
+    compacted_beginning,
+    is_over,
+)
+from capd.core.results.handles import Readers, linked
+from capd.core.results.json_cut import cut_json
+from capd.core.results.large_results import LargeResult, Result
+from capd.core.results.limits import SHORTEST, Limits
+from capd.core.results.summary import missing_lines
+from capd.core.results.word_search import search
+from capd.core.sessions.surface import Shown
+from capd_protos.codec import MalformedError
+from capd_protos.curator import ResultCompacted
+from capd_protos.types import ClientFacts, SessionKey
+
+T = TypeVar("T")
+
+BEGINNING_BYTES = 256 * 1024
+"""How much of a result too large to be held is looked at."""
+_LINKS_SINCE = "2025-06-18"
+_CONTINUATION = range(0x80, 0xC0)
+
+
+@dataclass(slots=True)
+class ResultRoom:
+    """What the desks of all sessions share."""
+
+    store: ResultStore
+    limits: Limits = field(default_factory=Limits)
+    readers: Readers = field(default_factory=Readers)
+    threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
+    """A result of 16 MB is looked at for a tenth of a second; others go on meanwhile."""
+
+
+@dataclass(slots=True)
+class ResultCounts:
+    """What became of one session's results."""
+
+    compacted: int = 0
+    characters_in: int = 0
+    characters_out: int = 0
+    not_kept: int = 0
+    """Too long, and passed on all the same, because they could not be stored."""
+
+
+class ResultDesk:
+    """The long results of one session."""
+
+    def __init__(
+        self,
+        room: ResultRoom,
+        session: SessionKey,
+        publish: Callable[[msgspec.Struct], None],
+    ) -> None:
+        self.counts = ResultCounts()
+        self._room = room
+        self._session = session
+        self._publish = publish
+        self._log = structlog.get_logger(actor="curator", session=session)
+
+    # Results of servers
+
+    async def passed(
+        self, result: Result, shown: Shown, server: str, client: ClientFacts
+    ) -> Result:
+        """Return what the client gets of a server's result."""
+        if isinstance(result, bytes) and len(result) <= SHORTEST:
+            return result
+        limits = self._room.limits
+        limit = limits.of(server, shown.grant.tool, shown.json)
+        if not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media)):
+            return result
+        wanted = Wanted(
+            tool=shown.name,
+            limit=limit,
+            handle="",
+            reader=reading.RESULT_READ,
+            media_limit=limits.media,
+            knows_links=not client.version or client.version >= _LINKS_SINCE,
+        )
+        try:
+            short = await self._short(result, wanted, shown.json)
+        except (OSError, NotKeptError) as error:
+            self.counts.not_kept += 1
+            self._log.warning("result_not_kept", tool=shown.name, reason=str(error))
+            return result
+        except Exception as error:  # noqa: BLE001 - the call has run, its result is at hand
+            self._log.error("result_not_compacted", tool=shown.name, reason=type(error).__name__)
+            return result
+        if short is None:
+            return result
+        self._note(shown.name, short)
+        return short.result
+
+    async def _short(self, result: Result, wanted: Wanted, definition: bytes) -> Compacted | None:
+        """Return a result made short, None where it need not be, or cannot be.
+
+        Raises:
+            OSError, NotKeptError: it cannot be stored.
+        """
+        store = self._room.store
+        if isinstance(result, LargeResult):
+            size_bytes = min(BEGINNING_BYTES, result.size_bytes)
+            beginning = await result.spooled.read(result.start, size_bytes)
+            handle = await store.keep(result, self._session, wanted.tool)
+            wanted = replace(wanted, handle=handle, beyond_bytes=result.size_bytes - size_bytes)
+            is_error = not result.is_success
+            return await self._in_thread(
+                lambda: compacted_beginning(
+                    beginning, _checking(wanted, definition), is_error=is_error
+                )
+            )
+        parts = await self._in_thread(partial(_parts_over, result, wanted))
+        if parts is None:
+            return None
+        wanted = replace(wanted, handle=await store.keep(result, self._session, wanted.tool))
+        return await self._in_thread(lambda: compacted(parts, _checking(wanted, definition)))
+
+    def _note(self, tool: str, short: Compacted) -> None:
+        self.counts.compacted += 1
+        self.counts.characters_in += short.characters_in
+        self.counts.characters_out += short.characters_out
+        self._log.info(
+            "result_compacted",
+            tool=tool,
+            characters_in=short.characters_in,
+            characters_out=short.characters_out,
+        )
+        self._publish(
+            ResultCompacted(self._session, tool, short.characters_in, short.characters_out)
+        )
+
+    # What is read by handle
+
+    async def read(self, arguments: msgspec.Raw) -> bytes:
+        """Return the result of the tool `result_read`."""
+        try:
+            wanted = reading.arguments_of(arguments)
+            record = await self._record(wanted.handle)
+            if record.size_bytes > reading.PARSED_BYTES:
+                return await self._page_of_bytes(record, wanted)
+            data = await self._whole(record)
+            if wanted.json_path:
+                return await self._path(data, wanted)
+            return await self._in_thread(partial(_read, data, wanted))
+        except (reading.BadReadError, NotKeptError, json_paths.BadPathError) as error:
+            return reading.answer(str(error), is_error=True)
+        except OSError as error:
+            text = f"The stored result cannot be read: {error.strerror or error}. Try again."
+            return reading.answer(text, is_error=True)
+
+    async def media(self, uri: str) -> bytes | None:
+        """Return the result of `resources/read` for a link of capd's own, None for another's.
+
+        Raises:
+            UnknownNameError: nothing is behind it, or not for this session.
+        """
+        link = linked(uri)
+        if link is None:
+            return None
+        handle, index = link
+        try:
+            record = await self._record(handle)
+            data = await self._whole(record)
+        except (reading.BadReadError, NotKeptError, OSError) as error:
+            raise UnknownNameError(str(error)) from None
+        blocks = (await self._in_thread(partial(parts_of, data))).blocks
+        if not 0 <= index < len(blocks) or not blocks[index].media:
+            raise UnknownNameError(f"{uri[:200]} is no image or audio of that result")
+        return reading.contents(uri, blocks[index].mime, blocks[index].base64())
+
+    async def _record(self, handle: str) -> StoredResult:
+        record = await self._room.store.record(handle)
+        if not self._room.readers.may_read(self._session, record.session):
+            raise reading.BadReadError(reading.foreign())
+        return record
+
+    async def _whole(self, record: StoredResult) -> bytes:
+        if record.size_bytes > reading.PARSED_BYTES:
+            raise reading.BadReadError(reading.too_large(record.size_bytes))
+        return await self._room.store.read(record, 0, record.size_bytes)
+
+    async def _page_of_bytes(self, record: StoredResult, wanted: reading.Arguments) -> bytes:
+        if wanted.query or wanted.json_path or wanted.part not in {"", reading.RAW}:
+            raise reading.BadReadError(reading.too_large(record.size_bytes))
+        page = reading.page(wanted, record.size_bytes, "bytes")
+        data = await self._room.store.read(record, page.start, page.end - page.start + 3)
+        # A page begins and ends with a whole character.
+        start = 0
+        while start < len(data) and data[start] in _CONTINUATION:
+            start += 1
+        end = page.end - page.start
+        while end < len(data) and data[end] in _CONTINUATION:
+            end += 1
+        end = max(start, min(end, len(data)))
+        said = reading.Page(page.start + start, page.start + end, page.whole, "bytes")
+        return reading.answer(said.head(), data[start:end].decode(errors="replace"))
+
+    async def _path(self, data: bytes, wanted: reading.Arguments) -> bytes:
+        text = await self._in_thread(partial(_part, data, wanted.part))
+        room = wanted.length or reading.LENGTH
+        found = await json_paths.find(text.encode(), wanted.json_path, room)
+        if not found.count:
+            head = f"[capd] Nothing is at {wanted.json_path[:200]!r}."
+            return reading.answer(head)
+        is_one = found.count == 1
+        body = bytes(found.values[0]) if is_one else reading.values(found.values)
+        cut = cut_json(body, room)
+        shown, lines = (cut.data, missing_lines(cut.omissions)) if cut is not None else (b"", [])
+        more = found.count - len(found.values)
+        head = "[capd] 1 value." if is_one else f"[capd] {found.count:,} values, as a list."
+        head += f" The last {more:,} are left out." if more else ""
+        head += "".join(f"\nLeft out ($ is what is shown): {line}" for line in lines)
+        return reading.answer(head, shown.decode())
+
+    async def _in_thread(self, what: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(what, limiter=self._room.threads)
+
+
+def _checking(wanted: Wanted, definition: bytes) -> Wanted:
+    """Return it with the word of the tool's output schema."""
+    return replace(wanted, objections=objections_of(definition))
+
+
+def _parts_over(result: bytes, wanted: Wanted) -> Parts | None:
+    """Return the parts of a result that is over its limit."""
+    if input_required(result) is not None:
+        return None
+    try:
+        parts = parts_of(result)
+    except MalformedError:
+        return None
+    return parts if is_over(parts, wanted.limit, wanted.media_limit) else None
+
+
+def _part(data: bytes, part: str | int) -> str:
+    return reading.part_of(parts_of(data), data, str(part))
+
+
+def _read(data: bytes, wanted: reading.Arguments) -> bytes:
+    text = _part(data, wanted.part)
+    if not wanted.query:
+        page = reading.page(wanted, len(text))
+        return reading.answer(page.head(), text[page.start : page.end])
+    found = search(text, wanted.query, wanted.length or reading.LENGTH)
+    return reading.answer(*reading.found(wanted.query, found.count, found.shown, found.what))

@@ -1,0 +1,120 @@
+"""JSON paths (RFC 9535), evaluated in a process of their own.
+
+A path of a few characters can take hours (`$..*..*..*`, or a filter whose pattern backtracks), and
+neither Python nor its regular expressions can be interrupted. So the library works where it can
+be ended, with bounds of the kernel's on its time and memory; nothing of it is in the daemon.
+
+    python -P -m capd.adapters.json_paths PATH LIMIT  <value  >{"count":…,"values":[…]}
+"""
+
+import json
+import os
+import resource
+import sys
+from itertools import islice
+from typing import Any
+
+import msgspec
+import trio
+
+from capd.core.errors import CapdError
+from capd_protos.codec import JsonCodec, MalformedError
+
+TIMEOUT = 10.0
+MOST_VALUES = 10_000
+LONGEST_PATH = 2_000
+_CPU_SECONDS = 10
+_MEMORY_BYTES = 2 << 30
+_BAD_PATH = 3
+
+
+class BadPathError(CapdError):
+    """The path leads to nothing, and why."""
+
+
+class Values(msgspec.Struct, frozen=True):
+    """What a path found."""
+
+    count: int
+    """At most `MOST_VALUES`."""
+    values: list[msgspec.Raw]
+
+
+_VALUES: JsonCodec[Values] = JsonCodec(Values)
+
+
+async def find(data: bytes, path: str, room: int) -> Values:
+    """Return the values at `path`, the first ones in about `room` characters.
+
+    Raises:
+        BadPathError: it is none, or takes too long.
+    """
+    if len(path) > LONGEST_PATH:
+        raise BadPathError(f"The JSON path is longer than {LONGEST_PATH:,} characters.")
+    # -P: the folder that the daemon was started in must not be searched for modules.
+    argv = [sys.executable, "-P", "-m", __name__, path, str(room)]
+    kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+    with trio.move_on_after(TIMEOUT):
+        done = await trio.run_process(
+            argv,
+            stdin=data,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={**kept, "PYTHONIOENCODING": "utf-8"},
+            start_new_session=True,
+        )
+        if done.returncode == 0:
+            try:
+                return _VALUES.decode(done.stdout)
+            except MalformedError:
+                pass
+        if done.returncode == _BAD_PATH:
+            raise BadPathError(done.stderr.decode(errors="replace").strip())
+    raise BadPathError(
+        f"The JSON path {path[:200]!r} takes too much time or memory here. Use one without `..`, "
+        "or name the members on the way."
+    )
+
+
+def main(path: str, room: int) -> int:
+    """Answer one path for the value on the standard input."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    # Imported here: the daemon has no use for it.
+    import jsonpath  # noqa: PLC0415
+
+    try:
+        value: Any = json.loads(sys.stdin.buffer.read())
+    except ValueError:
+        return _told("This part is no JSON: read it by offset or query, or name another part.")
+    try:
+        # Strict is the standard alone, without the library's own additions to it.
+        found = jsonpath.JSONPathEnvironment(strict=True).finditer(path, value)
+        return _write(islice((match.obj for match in found), MOST_VALUES), room)
+    except (jsonpath.JSONPathError, RecursionError) as error:
+        said = " ".join(str(error).split("\n")[0].split()) or "nested too deeply"
+        return _told(
+            f"The JSON path {path[:200]!r} is wrong: {said}. A right one: $.items[0:9].name"
+        )
+
+
+def _write(values: Any, room: int) -> int:
+    count = 0
+    shown: list[str] = []
+    for value in values:
+        count += 1
+        if room > 0:
+            shown.append(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+            room -= len(shown[-1])
+    sys.stdout.write(f'{{"count":{count},"values":[{",".join(shown)}]}}')
+    return 0
+
+
+def _told(text: str) -> int:
+    sys.stderr.write(text)
+    return _BAD_PATH
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

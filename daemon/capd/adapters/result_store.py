@@ -1,0 +1,346 @@
+"""Whole results on disk: content-addressed, private, bounded, and checked as they are read.
+
+    <sha256>.result   the bytes of one result, or of the line that it stands in
+    <handle>.handle   who got it, when, and the digest of each block of it
+    secret            what handles are made of
+
+A large result is adopted by a second name for the file that it was spooled to. The disk is slow
+and may be full or broken: all of it is done in one thread of its own, and what cannot be kept is
+said to the caller, who has the result.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
+
+import msgspec
+import structlog
+import trio
+
+from capd.core.errors import CapdError
+from capd.core.results.handles import RETENTION, Stored, handle_of, is_handle, to_drop
+from capd.core.results.large_results import LargeResult, Result
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.types import SessionKey
+
+MOST_BYTES = 1 << 30
+BLOCK_BYTES = 1 << 20
+"""What is read is checked by the block, so that a page of 256 MiB is not 256 MiB to read."""
+_SECRET_BYTES = 32
+_PIECE_BYTES = 1 << 18
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class NotKeptError(CapdError):
+    """The result cannot be had from the store, and why."""
+
+
+class StoredResult(msgspec.Struct, frozen=True):
+    """What is known of a result, beside its bytes."""
+
+    handle: str
+    session: SessionKey
+    tool: str
+    sha256: str
+    size_bytes: int
+    kept_at: float
+    """Seconds since the epoch."""
+    blocks: list[bytes]
+    """The digest of each block."""
+    start: int = 0
+    """Where in its file it begins."""
+
+
+_RECORD: MsgpackCodec[StoredResult] = MsgpackCodec(StoredResult)
+
+
+@runtime_checkable
+class Linkable(Protocol):
+    """Spooled bytes that can be given a name."""
+
+    async def link(self, path: Path) -> None:
+        """Give the file a name; raise OSError where that cannot be."""
+        ...
+
+
+class ResultStore:
+    """The results of one daemon, in `folder`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most_bytes: int = MOST_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._clock = clock
+        # One at a time: what is dropped must not be what is just being read.
+        self._thread = trio.CapacityLimiter(1)
+        self._records: dict[str, StoredResult] | None = None
+        self._used_at: dict[str, float] = {}
+        self._secret = b""
+
+    async def keep(self, result: Result, session: SessionKey, tool: str) -> str:
+        """Keep a result whole; return its handle.
+
+        Raises:
+            OSError: it cannot be written.
+            NotKeptError: it is longer than the store.
+        """
+        size_bytes = len(result) if isinstance(result, bytes) else result.size_bytes
+        if size_bytes > self._most_bytes:
+            raise NotKeptError(f"{size_bytes} bytes are more than the store may have")
+        if isinstance(result, bytes):
+            return await self._run(lambda: self._keep(result, session, tool))
+        path = self._folder / f"{secrets.token_hex(8)}.partial"
+        try:
+            start = await self._adopted(result, path)
+            return await self._run(lambda: self._named(path, start, size_bytes, session, tool))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise
+
+    async def record(self, handle: str) -> StoredResult:
+        """Return what is known of a handle.
+
+        Raises:
+            NotKeptError: nothing is, or it is over.
+            OSError: the disk has a fault.
+        """
+        return await self._run(lambda: self._found(handle))
+
+    async def read(self, record: StoredResult, start: int, size_bytes: int) -> bytes:
+        """Return a part of a result, checked; fewer bytes where it ends before.
+
+        Raises:
+            NotKeptError: it is gone, or is not what was kept.
+            OSError: the disk has a fault.
+        """
+        return await self._run(lambda: self._read(record, start, size_bytes))
+
+    async def sweep(self) -> None:
+        """Remove what is past its retention, and what nobody knows."""
+        with contextlib.suppress(OSError):
+            await self._run(self._sweep)
+
+    async def _run(self, what: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(what, limiter=self._thread)
+
+    # In the thread
+
+    def _keep(self, result: bytes, session: SessionKey, tool: str) -> str:
+        records = self._loaded()
+        sha256 = hashlib.sha256(result).hexdigest()
+        handle = handle_of(self._secret, session, sha256)
+        path = self._path(sha256)
+        known = records.get(handle)
+        if known is not None and known.start == 0 and _is_whole(path, known):
+            return self._put(msgspec.structs.replace(known, kept_at=self._clock()))
+        self._make_room(len(result), sha256)
+        self._write(path, result)
+        blocks = [hashlib.sha256(block).digest() for block in _blocks(result)]
+        return self._put(
+            StoredResult(handle, session, tool, sha256, len(result), self._clock(), blocks)
+        )
+
+    async def _adopted(self, result: LargeResult, path: Path) -> int:
+        """Have a large result's bytes under `path`; return where in it they begin."""
+        await self._run(self._loaded)
+        spooled = result.spooled
+        if isinstance(spooled, Linkable) and not result.spliced:
+            with contextlib.suppress(OSError):
+                await spooled.link(path)
+                return result.start
+        # No file system without names for files: a copy, piece by piece.
+        file = await trio.open_file(path, "wb", opener=_private)
+        async with file:
+            await file.write(result.spliced)
+            for at in range(result.start, result.end, _PIECE_BYTES):
+                await file.write(await spooled.read(at, min(_PIECE_BYTES, result.end - at)))
+        return 0
+
+    def _named(
+        self, path: Path, start: int, size_bytes: int, session: SessionKey, tool: str
+    ) -> str:
+        whole, blocks = hashlib.sha256(), []
+        with path.open("rb") as file:
+            file.seek(start)
+            for at in range(0, size_bytes, BLOCK_BYTES):
+                block = file.read(min(BLOCK_BYTES, size_bytes - at))
+                whole.update(block)
+                blocks.append(hashlib.sha256(block).digest())
+        sha256 = whole.hexdigest()
+        self._make_room(size_bytes, sha256)
+        path.replace(self._path(sha256))
+        handle = handle_of(self._secret, session, sha256)
+        return self._put(
+            StoredResult(handle, session, tool, sha256, size_bytes, self._clock(), blocks, start)
+        )
+
+    def _put(self, record: StoredResult) -> str:
+        # The file is one for all that got the same bytes, in whatever line they came.
+        for handle, other in list(self._loaded().items()):
+            if other.sha256 == record.sha256 and other.start != record.start:
+                self._records_of(handle, msgspec.structs.replace(other, start=record.start))
+        self._records_of(record.handle, record)
+        self._used_at[record.sha256] = self._clock()
+        return record.handle
+
+    def _records_of(self, handle: str, record: StoredResult) -> None:
+        self._write(self._folder / f"{handle}.handle", _RECORD.encode(record))
+        self._loaded()[handle] = record
+
+    def _found(self, handle: str) -> StoredResult:
+        record = self._loaded().get(handle) if is_handle(handle) else None
+        if record is None:
+            raise NotKeptError(
+                "No result is kept under this handle. Copy it exactly from the result that gave "
+                "it, or call the tool again."
+            )
+        if self._clock() - record.kept_at >= RETENTION:
+            raise NotKeptError(
+                f"This handle has expired: results are kept for {RETENTION / 3600:g} hours. Call "
+                f"{record.tool} again."
+            )
+        return record
+
+    def _read(self, record: StoredResult, start: int, size_bytes: int) -> bytes:
+        first = start // BLOCK_BYTES
+        end = min(start + size_bytes, record.size_bytes)
+        pieces: list[bytes] = []
+        path = self._path(record.sha256)
+        try:
+            with path.open("rb") as file:
+                file.seek(record.start + first * BLOCK_BYTES)
+                for index in range(first, -(-end // BLOCK_BYTES)):
+                    left = record.size_bytes - index * BLOCK_BYTES
+                    block = file.read(min(BLOCK_BYTES, left))
+                    if hashlib.sha256(block).digest() != record.blocks[index]:
+                        raise NotKeptError(
+                            "The stored copy of this result is damaged: it is not what was kept "
+                            f"(block {index}). Nothing of it is shown; call {record.tool} again."
+                        )
+                    pieces.append(block)
+        except FileNotFoundError:
+            raise NotKeptError(
+                "This result is no longer kept: it had to make room for later ones. Call "
+                f"{record.tool} again."
+            ) from None
+        self._used_at[record.sha256] = self._clock()
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        at = start - first * BLOCK_BYTES
+        return b"".join(pieces)[at : at + max(end - start, 0)]
+
+    # The folder
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / f"{sha256}.result"
+
+    def _loaded(self) -> dict[str, StoredResult]:
+        if self._records is not None:
+            return self._records
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
+        self._secret = self._kept_secret()
+        self._records = {}
+        for path in self._folder.glob("*.handle"):
+            with contextlib.suppress(OSError):
+                try:
+                    record = _RECORD.decode(path.read_bytes())
+                except MalformedError:
+                    log.warning("result_record_unreadable", file=path.name)
+                    path.unlink(missing_ok=True)
+                    continue
+                self._records[record.handle] = record
+        for path in self._folder.glob("*.result"):
+            with contextlib.suppress(OSError):
+                self._used_at[path.stem] = path.stat().st_mtime
+        return self._records
+
+    def _kept_secret(self) -> bytes:
+        path = self._folder / "secret"
+        with contextlib.suppress(OSError):
+            secret = path.read_bytes()
+            if len(secret) == _SECRET_BYTES:
+                return secret
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        self._write(path, secret)
+        return secret
+
+    def _write(self, path: Path, data: bytes) -> None:
+        partial = path.with_suffix(".partial")
+        try:
+            with open(partial, "wb", opener=_private) as file:
+                file.write(data)
+            partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+    def _make_room(self, size_bytes: int, sha256: str) -> None:
+        self._sweep()
+        stored = self._stored()
+        is_there = any(each.sha256 == sha256 for each in stored)
+        room_bytes = self._most_bytes - (0 if is_there else size_bytes)
+        for each in to_drop(stored, room_bytes, keep=sha256):
+            self._path(each.sha256).unlink(missing_ok=True)
+            self._used_at.pop(each.sha256, None)
+            log.info("result_dropped", bytes=each.size_bytes)
+
+    def _stored(self) -> list[Stored]:
+        found: list[Stored] = []
+        for sha256, used_at in list(self._used_at.items()):
+            try:
+                size_bytes = self._path(sha256).stat().st_size
+            except OSError:
+                continue
+            found.append(Stored(sha256, size_bytes, used_at))
+        return found
+
+    def _sweep(self) -> None:
+        records = self._loaded()
+        now = self._clock()
+        for handle, record in list(records.items()):
+            # Its name is kept for as long again, to say that it has expired.
+            if now - record.kept_at >= 2 * RETENTION:
+                del records[handle]
+                (self._folder / f"{handle}.handle").unlink(missing_ok=True)
+        wanted = {record.sha256 for record in records.values() if now - record.kept_at < RETENTION}
+        for path in self._folder.glob("*.result"):
+            if path.stem not in wanted:
+                path.unlink(missing_ok=True)
+                self._used_at.pop(path.stem, None)
+        for path in self._folder.glob("*.partial"):
+            with contextlib.suppress(OSError):
+                if now - path.stat().st_mtime >= RETENTION:
+                    path.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path, record: StoredResult) -> bool:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(data).hexdigest() == record.sha256
+
+
+def _blocks(data: bytes) -> Iterator[memoryview]:
+    view = memoryview(data)
+    return (view[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

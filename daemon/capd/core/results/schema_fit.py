@@ -1,0 +1,85 @@
+"""Structured content cut so that it still satisfies its tool's output schema.
+
+A validator is the oracle: what it objects to in a cut value is taken from the whole value, a
+list or an object with all its items first, and then as it was written. So every keyword is
+honoured, also those that nobody here has heard of. Where the objections outgrow the room, the
+schema forbids a cut.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from capd.core.results.json_cut import CutJson, Kept, Omission, Path, Split, cut_json
+
+Objections = Callable[[bytes], Sequence[Path]]
+"""Where a value does not satisfy a schema; nowhere, if it does."""
+
+_ROUNDS = 24
+NOTE = "capd_compacted"
+"""The member that says in the structured content itself that it is not whole."""
+
+
+def fitted(data: bytes, room: int, objections: Objections, note: bytes = b"") -> CutJson | None:
+    """Return `data` in `room` characters and satisfying its schema, None where that cannot be.
+
+    `note` is the value of a member that is put first, unless the schema forbids it.
+    """
+    noted = _noted(data, room, objections, note) if note else None
+    return noted or _fitted(data, room, objections, b"")
+
+
+def _noted(data: bytes, room: int, objections: Objections, note: bytes) -> CutJson | None:
+    if not data.startswith(b"{"):
+        return None
+    name = NOTE.encode()
+    while b'"%s"' % name in data:
+        name = b"_" + name
+    return _fitted(data, room, objections, b'"%s":%s' % (name, note))
+
+
+def _fitted(data: bytes, room: int, objections: Objections, member: bytes) -> CutJson | None:
+    kept, split = Kept(), Split()
+    for _ in range(_ROUNDS):
+        cut = cut_json(data, room - len(member) - bool(member), kept, split)
+        if cut is None:
+            return None
+        out = _with_first(cut.data, member)
+        objected = objections(out)
+        if not objected:
+            return CutJson(out, cut.omissions)
+        if member and not cut.omissions:
+            return None
+        before = len(kept.whole), len(kept.full)
+        for path in objected:
+            _protect(kept, path, cut.omissions)
+        if before == (len(kept.whole), len(kept.full)):
+            return None
+    return None
+
+
+def _with_first(data: bytes, member: bytes) -> bytes:
+    if not member:
+        return data
+    rest = data[1:].lstrip()
+    return b"{" + member + (b"" if rest.startswith(b"}") else b",") + rest
+
+
+def _protect(kept: Kept, path: Path, omissions: Sequence[Omission]) -> None:
+    """Keep what is objected to."""
+    before = len(kept.whole), len(kept.full)
+    at = [each for each in omissions if each.path == path]
+    below = [each for each in omissions if each.path[: len(path)] == path]
+    for each in at or below:
+        if each.what in {"items", "members"} and each.path not in kept.full:
+            kept.full.add(each.path)
+        else:
+            kept.whole.add(each.path)
+    if before == (len(kept.whole), len(kept.full)) and (at or below):
+        kept.whole.add(path)
+
+
+def note_of(handle: str, tool: str) -> bytes:
+    """Return what the structured content says of itself."""
+    text = f"This is cut to its first parts. The tool {tool} reads all of it by the handle."
+    return msgspec.json.encode({"handle": handle, "note": text})

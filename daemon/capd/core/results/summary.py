@@ -1,0 +1,179 @@
+"""What a model is told of a result that it gets cut: what it is, what is missing, how to read it.
+
+Keys, paths and figures of the result stand in it as quoted data; every sentence is capd's own, so
+that nothing of a server's text is taken for what capd says (80, C12).
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from capd.core.results.json_cut import Omission, Path, encoded_width
+from capd_protos.codec import JsonCodec, MalformedError
+
+_KEYS = 10
+_KEY_CHARACTERS = 60
+_MOST_LINES = 12
+_PLAIN = re.compile(r"[A-Za-z_]\w{0,59}\Z", re.ASCII)
+_LIST: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
+_MEMBERS: JsonCodec[dict[str, msgspec.Raw]] = JsonCodec(dict[str, msgspec.Raw])
+_NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool", b"n": "null"}
+
+
+@dataclass(slots=True)
+class Told:
+    """What a summary is made of."""
+
+    tool: str
+    handle: str
+    reader: str
+    """The name of the tool that reads by handle."""
+    characters: int
+    whole: str
+    """What the result is, in one line."""
+    beyond_bytes: int = 0
+    """How much of it was not looked at."""
+    missing: list[str] = field(default_factory=list)
+    example: str = ""
+    """Arguments that read what comes next."""
+    remark: str = ""
+    hints: Sequence[str] = ()
+
+
+def summary(told: Told, room: int) -> str:
+    """Return the text, as much of it as there is room for."""
+    size = f"{told.characters:,} characters"
+    if told.beyond_bytes:
+        size = f"{told.beyond_bytes + told.characters:,} bytes"
+    lines = [
+        (
+            f"[capd] The result of {told.tool} is cut: {size} is too long to show. Nothing is "
+            f'lost: {told.reader} reads all of it, with handle "{told.handle}" and one of offset, '
+            "query (words) or json_path."
+        ),
+    ]
+    if told.example:
+        lines.append(f"For what comes next: {told.example}")
+    if told.remark:
+        lines.append(told.remark)
+    lines.append(f"The whole is {told.whole}.")
+    if told.missing:
+        lines += ["Left out:", *(f"- {each}" for each in told.missing)]
+    kept: list[str] = []
+    room -= 2
+    for line in lines:
+        room -= encoded_width(line) + 2
+        if room < 0 and kept:
+            return "\n".join(kept)
+        kept.append(line)
+    return "\n".join(kept + _hint_lines(told.hints, room))
+
+
+def _hint_lines(hints: Sequence[str], room: int) -> list[str]:
+    head = "Paths and URLs in it that are not shown:"
+    lines = [head]
+    room -= len(head) + 2
+    for hint in hints:
+        room -= encoded_width(hint) + 2
+        if room < 0:
+            break
+        lines.append(hint)
+    return lines if len(lines) > 1 else []
+
+
+def json_path(path: Path) -> str:
+    """Return a path as the tool that reads takes it."""
+    return "$" + "".join(_step(step) for step in path)
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if _PLAIN.match(step):
+        return f".{step}"
+    return "[" + msgspec.json.encode(step).decode() + "]"
+
+
+def described(data: bytes) -> str:
+    """Return what a JSON value is: its type, how many keys or items it has, and the first keys."""
+    try:
+        if data[:1] == b"[":
+            items = _LIST.decode(data)
+            each = f", the first of which is {_short(bytes(items[0]))}" if items else ""
+            return f"a JSON list of {len(items):,} items{each}"
+        if data[:1] == b"{":
+            members = _MEMBERS.decode(data)
+            shown = [f"{_key(key)} ({_short(bytes(v))})" for key, v in _first(members)]
+            more = ", …" if len(members) > _KEYS else ""
+            return f"a JSON object with {len(members):,} keys: {', '.join(shown)}{more}"
+    except MalformedError:
+        pass
+    return "a JSON value"
+
+
+def described_text(text: str) -> str:
+    """Return what a text is."""
+    lines = text.count("\n") + 1
+    return f"text of {lines:,} line{'' if lines == 1 else 's'}, {len(text):,} characters"
+
+
+def _first(members: dict[str, msgspec.Raw]) -> list[tuple[str, msgspec.Raw]]:
+    return list(members.items())[:_KEYS]
+
+
+def _key(key: str) -> str:
+    cut = key if len(key) <= _KEY_CHARACTERS else key[:_KEY_CHARACTERS] + "…"
+    return msgspec.json.encode(cut).decode()
+
+
+def _short(data: bytes) -> str:
+    match data[:1]:
+        case b"[":
+            return f"list of {len(_LIST.decode(data)):,}"
+        case b"{":
+            members = _MEMBERS.decode(data)
+            keys = ", ".join(_key(key) for key in list(members)[:_KEYS])
+            more = ", …" if len(members) > _KEYS else ""
+            return f"object with {keys}{more}" if keys else "empty object"
+        case kind:
+            return _NAMES.get(kind, "number")
+
+
+def missing_lines(omissions: Sequence[Omission], of: str = "") -> list[str]:
+    """Return what was left out, alike places together."""
+    found: dict[tuple[Path, str], list[Omission]] = {}
+    for each in omissions:
+        alike = tuple("*" if isinstance(step, int) else step for step in each.path)
+        found.setdefault((alike, each.what), []).append(each)
+    lines = [of + _line(places) for places in found.values()]
+    more = len(lines) - _MOST_LINES
+    return lines[:_MOST_LINES] + ([f"and at {more:,} more kinds of places"] if more > 0 else [])
+
+
+def _line(places: list[Omission]) -> str:
+    first = places[0]
+    if len(places) == 1:
+        where, what = json_path(first.path), first.what
+        if what == "levels":
+            return f"{where}: what is below it"
+        left = first.whole - first.kept
+        return f"{where}: {left:,} of {first.whole:,} {what}, the first {first.kept:,} are here"
+    where = re.sub(r"\[\d+\]", "[*]", json_path(first.path))
+    left = sum(each.whole - each.kept for each in places)
+    return f"{where}: {left:,} {first.what} in {len(places):,} places"
+
+
+def next_read(handle: str, omissions: Sequence[Omission], part: str) -> str:
+    """Return the arguments that read what comes next."""
+    chosen = f',"part":"{part}"' if part else ""
+    for each in sorted(omissions, key=lambda each: len(each.path)):
+        if each.what == "items":
+            path = f"{json_path(each.path)}[{each.kept}:{each.kept + max(each.kept, 10)}]"
+        elif each.what in {"characters", "members"} and each.path:
+            path = json_path(each.path)
+        else:
+            continue
+        return f'{{"handle":"{handle}","json_path":{msgspec.json.encode(path).decode()}{chosen}}}'
+    return ""
