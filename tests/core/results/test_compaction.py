@@ -106,7 +106,10 @@ def test_a_log_keeps_its_first_and_last_lines_and_says_what_is_between() -> None
 
 
 def test_json_in_a_text_stays_json_and_the_summary_says_where_it_goes_on() -> None:
-    value = {"total": 900, "items": [{"id": n, "body": "b" * 200} for n in range(900)]}
+    value: dict[str, Any] = {
+        "total": 900,
+        "items": [{"id": n, "body": "b" * 200} for n in range(900)],
+    }
 
     result = short({"content": [{"type": "text", "text": json.dumps(value, indent=2)}]})
 

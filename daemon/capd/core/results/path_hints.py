@@ -13,7 +13,7 @@ LONGEST = 300
 _BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
 _AFTER = re.compile(r"[^\s\"'`<>()\[\]{}|,;\\\x00-\x1f\x7f]*")
 _NAMED = re.compile(r"[^\W\d_]{2}")
-_MOST_LOOKS = 20_000
+_MOST_LOOKS = 10_000
 """Slashes that are looked at: text of nothing else would take seconds."""
 _MOST_FOUND = 1_000
 _TRAILING = ".:!?*"
