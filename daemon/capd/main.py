@@ -20,7 +20,15 @@ import structlog
 import trio
 
 from capd import __version__
-from capd.actors import curator_host, embedder, gateway, registry, supervisor, tool_finder
+from capd.actors import (
+    curator_host,
+    embedder,
+    gateway,
+    registry,
+    secret_keeper,
+    supervisor,
+    tool_finder,
+)
 from capd.actors.control import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.starts import Starts, SupervisorSettings
@@ -30,6 +38,7 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
 from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
+from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
@@ -235,7 +244,10 @@ class Daemon:
         where, configuration = self._where, self._configuration
         instances: Handover[InstanceId, Instance] = Handover()
         connections: Handover[int, Connection] = Handover()
-        environments = SessionEnvironments()
+        stored = StoredSecrets(
+            Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
+        )
+        environments = SessionEnvironments(stored)
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         tool_lists = ToolLists(Path(where.cache, "tools"))
@@ -250,7 +262,7 @@ class Daemon:
             tool_lists=tool_lists,
         )
         logins = Logins(Path(where.state, "logins"))
-        starts = Starts(settings, environments, logins)
+        starts = Starts(settings, logins)
         control = Control(bus, environments, daemon=self.described, stop=self.stop)
         return [
             self._embedder_child(bus),
@@ -261,6 +273,12 @@ class Daemon:
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
                 ).run(task_status=task_status),
+            ),
+            Child(
+                secret_keeper.NAME,
+                lambda task_status: secret_keeper.SecretKeeper(bus, stored).run(
+                    task_status=task_status
+                ),
             ),
             Child(
                 supervisor.NAME,

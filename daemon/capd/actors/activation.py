@@ -249,7 +249,7 @@ class Activation:
             self._state.active.touch(capability.id, time.time())
             tools = self._state.tools_of(capability.id)
             return Outcome(own_tools.already_active(capability.id.name, tools))
-        self._check(capability)
+        await self._check(capability)
         installed = await self._install(capability, resolved.scripts)
         servers = await self._acquire_all(capability)
         step = self._state.activate(capability, servers, time.time())
@@ -272,15 +272,22 @@ class Activation:
         )
         return Outcome(text, step.added, step.removed)
 
-    def _check(self, capability: CapabilitySpec) -> None:
+    async def _check(self, capability: CapabilitySpec) -> None:
         name = capability.id.name
         if any(server.transport == "builtin" for server in capability.servers):
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
-        values = self._environments.values(self._place.key)
-        if missing := [key for key in capability.wanted_keys if not values.get(key)]:
+        if missing := self._missing(capability):
+            # It may have been stored, or the keyring unlocked, a moment ago.
+            await self._environments.stored.ask_again(missing)
+            missing = self._missing(capability)
+        if missing:
             raise NotActivatedError(own_tools.missing_keys(name, missing))
+
+    def _missing(self, capability: CapabilitySpec) -> list[str]:
+        values = self._environments.values(self._place.key)
+        return [key for key in capability.wanted_keys if not values.get(key)]
 
     async def _install(self, capability: CapabilitySpec, scripts: dict[str, str]) -> list[str]:
         name = capability.id.name

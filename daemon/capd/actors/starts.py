@@ -1,7 +1,7 @@
 """The supervisor's part that reaches a server: a process, or a connection by URL.
 
-Placeholders are filled at this moment, from the values of the session that asks; what they were
-is known to the redactor, and to nothing else (10-catalog, "Secrets and placeholders").
+Placeholders are filled at this moment, from the values that the instance is known by; what they
+were is known to the redactor, and to nothing else (10-catalog, "Secrets and placeholders").
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
@@ -20,7 +19,7 @@ from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
-from capd_protos.types import ServerSpec, SessionKey
+from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
 TRANSPORTS = ("stdio", "http", "sse")
@@ -51,30 +50,27 @@ class Starts:
     def __init__(
         self,
         settings: SupervisorSettings,
-        environments: SessionEnvironments,
         logins: Logins,
         spawn: Spawn = running,
     ) -> None:
         self.logins = logins
         self._settings = settings
-        self._environments = environments
         self._spawn = spawn
 
     def opened(
-        self, server: ServerSpec, session: SessionKey, project: str
+        self, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> AbstractAsyncContextManager[ServerEnd]:
-        """Return the server, to be entered.
+        """Return the server, to be entered; `values` are the secrets that go in, by key.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
         """
         if server.transport == "stdio":
-            return self._spawn(self._process_spec(server, session, project))
-        return connected(self.remote_spec(server, session, project), self.logins)
+            return self._spawn(self._process_spec(server, values, project))
+        return connected(self.remote_spec(server, values, project), self.logins)
 
-    def redactor(self, server: ServerSpec, session: SessionKey) -> Callable[[str], str]:
-        """Return what takes a session's secrets out of a text."""
-        values = self._environments.values(session)
+    def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
+        """Return what takes the secrets of `server` out of a text."""
         return redactor(values.get(key, "") for key in wanted_keys(server))
 
     def environment(self, declared: Mapping[str, str]) -> dict[str, str]:
@@ -83,13 +79,15 @@ class Starts:
             self._settings.environment, declared, extra_path=self._settings.extra_path
         )
 
-    def remote_spec(self, server: ServerSpec, session: SessionKey, project: str) -> RemoteSpec:
+    def remote_spec(
+        self, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> RemoteSpec:
         """Return what a connection by URL starts from.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
         """
-        filled = self._filled(server, session, project)
+        filled = resolved(server, values, Folders(cwd=project, project=project))
         return RemoteSpec(
             name=filled.name,
             url=filled.url,
@@ -98,12 +96,10 @@ class Starts:
             idle_timeout=max(IDLE_TIMEOUT, filled.timeout or 0.0),
         )
 
-    def _filled(self, server: ServerSpec, session: SessionKey, project: str) -> ServerSpec:
-        folders = Folders(cwd=project, project=project)
-        return resolved(server, self._environments.values(session), folders)
-
-    def _process_spec(self, server: ServerSpec, session: SessionKey, project: str) -> ProcessSpec:
-        filled = self._filled(server, session, project)
+    def _process_spec(
+        self, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> ProcessSpec:
+        filled = resolved(server, values, Folders(cwd=project, project=project))
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
         cwd = self._settings.shared_cwd if is_nowhere else Path(project)

@@ -24,7 +24,7 @@ from capd.core.errors import CapdError, leaves
 from capd.core.protocol.eras import is_stateless
 from capd.core.servers.identity import InstanceKey, instance_key
 from capd.core.servers.leases import Effect, Leases, Start, State
-from capd.core.servers.placeholders import MissingValueError
+from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -121,12 +121,15 @@ class Supervisor:
                 "unsupported_transport",
                 f"it is reached by {server.transport}, which is none of {', '.join(TRANSPORTS)}",
             )
-        values = self._environments.values(session)
+        known_values = self._environments.values(session)
+        # A copy of no more than it asks for: it outlives the session.
+        wanted = wanted_keys(server)
+        values = {name: known_values[name] for name in wanted if name in known_values}
         key = instance_key(server, request.project, session, values, self._pepper)
         known = self._instances.get(key)
         if known is None:
             self._instances[key] = InstanceRecord(
-                key, server, request.project, session, request.client
+                key, server, request.project, values, request.client
             )
         else:
             now = trio.current_time()
@@ -134,7 +137,7 @@ class Supervisor:
             if is_down and known.attempts.wait(now) > LONGEST_WAIT:
                 code = "parked" if known.attempts.is_parked else "backing_off"
                 return messages.ServerRefused(server.name, code, known.attempts.refusal(now))
-            known.session, known.client = session, request.client
+            known.client = request.client
         self._carry_out(self._leases.acquire(key, session))
         instance = self._instances[key]
         while self._leases.state(key) in {State.STARTING, State.STOPPING}:
@@ -216,7 +219,7 @@ class Supervisor:
             key.name,
             instance.client,
             log.bind(server=key.name, instance=instance.id),
-            self._starts.redactor(instance.server, instance.session),
+            self._starts.redactor(instance.server, instance.values),
             project=instance.project,
             wants_stateless=self._wants_stateless(instance),
             longest_call=self._settings.longest_call,
@@ -250,7 +253,7 @@ class Supervisor:
 
         try:
             await run.serve(
-                self._starts.opened(instance.server, instance.session, instance.project),
+                self._starts.opened(instance.server, instance.values, instance.project),
                 on_ready=on_ready,
                 on_tools=on_tools,
             )
@@ -274,7 +277,7 @@ class Supervisor:
         """Bring the lease to where the instance is: gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
-        redact = self._starts.redactor(instance.server, instance.session)
+        redact = self._starts.redactor(instance.server, instance.values)
         reason = "unused" if problem is None else redact(str(problem))
         log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
         if was_ready_at is not None:
@@ -336,7 +339,7 @@ class Supervisor:
             text = f"{name} {why}: a login is for a server that a capability reaches by URL"
             return messages.LoginFailed(text)
         instance = remote[-1]
-        spec = self._starts.remote_spec(instance.server, instance.session, instance.project)
+        spec = self._starts.remote_spec(instance.server, instance.values, instance.project)
         return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
 
     # What is known
