@@ -32,6 +32,7 @@ _WHERE = {
     "acting": ("call", "disable", "enable", "index", "login", "reload", "turn"),
     "catalog": ("check", "eval", "tap"),
     "installing": ("install", "uninstall"),
+    "secrets": ("secret",),
     "service": ("daemon", "mcp", "stop"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}

@@ -1,16 +1,14 @@
 """Values of sessions: each its own, and shown to nobody."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-import trio
-
-from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
 from capd_protos.types import SessionKey
 
 A, B = SessionKey("a"), SessionKey("b")
 
 
-class Stored:
+class Stored(NothingStored):
     """What is stored, in memory."""
 
     def __init__(self, **values: str) -> None:
@@ -21,15 +19,6 @@ class Stored:
 
     def sources(self) -> dict[str, str]:
         return dict.fromkeys(self._values, "keyring")
-
-    def problems(self) -> list[str]:
-        return []
-
-    def notes(self) -> list[str]:
-        return []
-
-    async def ask_again(self, keys: Collection[str]) -> None:
-        await trio.lowlevel.checkpoint()
 
 
 def test_each_session_has_its_own_values_and_later_ones_count() -> None:
