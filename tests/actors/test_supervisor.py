@@ -326,7 +326,7 @@ class Raced(Supervisor):
             if key not in self._instances:
                 session = SessionKey("b")
                 self._instances[key] = InstanceRecord(
-                    key, instance.server, instance.project, session, ClientFacts()
+                    key, instance.server, instance.project, {}, ClientFacts()
                 )
                 self._carry_out(self._leases.acquire(key, session))
 
