@@ -9,13 +9,14 @@ of one session come one after the other; those of different sessions run side by
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 import trio
 
+from capd.actors.install_progress import OnProgress, told
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
@@ -104,11 +105,14 @@ class Activation:
         self._is_over = False
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
-    async def enable(self, name: str) -> Outcome:
-        """Switch a capability on, by `name` or `tap/name`; one that is on is touched."""
+    async def enable(self, name: str, on_progress: OnProgress = lambda _: None) -> Outcome:
+        """Switch a capability on, by `name` or `tap/name`; one that is on is touched.
+
+        `on_progress` hears of the scripts that it waits for.
+        """
         async with self._transaction:
             try:
-                return await self._enable(name)
+                return await self._enable(name, on_progress)
             except NotActivatedError as error:
                 self._log.info("not_activated", capability=name, reason=str(error))
                 return Outcome(str(error), is_ok=False)
@@ -238,7 +242,7 @@ class Activation:
         except _UNANSWERED as error:
             raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
 
-    async def _enable(self, name: str) -> Outcome:
+    async def _enable(self, name: str, on_progress: OnProgress) -> Outcome:
         resolved = await self.ask_registry(registry.ResolveCapability(name))
         if isinstance(resolved, registry.CapabilityUnknown):
             why = Unknown(resolved.reason, tuple(resolved.near))
@@ -250,7 +254,7 @@ class Activation:
             tools = self._state.tools_of(capability.id)
             return Outcome(own_tools.already_active(capability.id.name, tools))
         await self._check(capability)
-        installed = await self._install(capability, resolved.scripts)
+        installed = await self._install(capability, resolved.scripts, on_progress)
         servers = await self._acquire_all(capability)
         step = self._state.activate(capability, servers, time.time())
         self._on_step(step)
@@ -289,17 +293,29 @@ class Activation:
         values = self._environments.values(self._place.key)
         return [key for key in capability.wanted_keys if not values.get(key)]
 
-    async def _install(self, capability: CapabilitySpec, scripts: dict[str, str]) -> list[str]:
-        name = capability.id.name
-        lacking = [each for each in capability.requires if each not in scripts]
-        if lacking and not capability.servers:
-            why = "the tap has no script for it"
-            raise NotActivatedError(own_tools.dependency_failed(name, lacking[0], why))
-        if not scripts:
+    async def _install(
+        self, capability: CapabilitySpec, scripts: dict[str, str], on_progress: OnProgress
+    ) -> list[str]:
+        if not capability.requires:
             return []
-        request = supervisor.InstallDependencies(scripts)
-        reply = await self.ask_supervisor(request, INSTALL_TIMEOUT)
+        request = supervisor.InstallDependencies(
+            scripts,
+            self._place.key,
+            [each for each in capability.requires if each not in scripts],
+            [server.command for server in capability.servers if server.command],
+        )
+        try:
+            async with told(self._bus, scripts, on_progress):
+                reply = await self.ask_supervisor(request, INSTALL_TIMEOUT)
+        except BaseException:
+            # Cancelled or out of patience: a script that nobody waits for is ended.
+            with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
+                leave = supervisor.LeaveInstall(self._place.key)
+                with suppress(NotActivatedError):
+                    await self.ask_supervisor(leave, ASK_TIMEOUT)
+            raise
         if isinstance(reply, supervisor.DependenciesFailed):
+            name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)
             raise NotActivatedError(text)
         assert isinstance(reply, supervisor.DependenciesReady)

@@ -9,6 +9,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
+from capd.actors.install_progress import reported
 from capd.actors.relaying import Relaying
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -164,7 +165,7 @@ class Curator:
                 return await self._relaying.completion(request)
         call = _CALL.decode(joined(request.members))
         if call.name == own_tools.CAPABILITY and not self._is_bare:
-            return await self._call_capability(call.arguments)
+            return await self._call_capability(call.arguments, request.caller.progress)
         if call.name == hook_context.TURN and not self._is_bare:
             return await self._call_turn(call.arguments)
         shown = self._state.surface.find(call.name)
@@ -335,7 +336,9 @@ class Curator:
 
     # The tool `capability`
 
-    async def _call_capability(self, arguments: msgspec.Raw) -> bytes:
+    async def _call_capability(
+        self, arguments: msgspec.Raw, on_progress: Callable[[bytes], None]
+    ) -> bytes:
         try:
             wanted = own_tools.checked(_ARGUMENTS.decode(arguments if len(arguments) else b"{}"))
         except MalformedError as error:
@@ -349,7 +352,7 @@ class Curator:
                 case "discover":
                     outcome = await self._discovered(wanted.intent)
                 case "enable":
-                    outcome = await self.activation.enable(wanted.name)
+                    outcome = await self.activation.enable(wanted.name, reported(on_progress))
                 case _:
                     outcome = await self.activation.disable(wanted.name)
         except NotActivatedError as error:

@@ -7,17 +7,16 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 
 import secrets
 from itertools import count
-from pathlib import Path
 from random import random
 
 import structlog
 import trio
 
+from capd.actors.installs import Installs
 from capd.actors.instance_records import InstanceRecord
 from capd.actors.login_desk import LoginDesk
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.servers.installers import InstallFailedError, ensure_installed
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.core.errors import CapdError, leaves
@@ -74,6 +73,7 @@ class Supervisor:
         self._settings = settings
         self._starts = starts
         self._logins = LoginDesk(starts.logins)
+        self._installs = Installs(bus, settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
         # Whether a server was met in the stateless era: it is not probed a second time.
@@ -98,6 +98,7 @@ class Supervisor:
             case messages.ReleaseSession():
                 now = trio.current_time()
                 self._carry_out(self._leases.release_session(request.session, now))
+                self._installs.leave(request.session)
                 return messages.HoldsReleased()
             case messages.ListServers():
                 return messages.ServersListed(self._entries())
@@ -105,7 +106,11 @@ class Supervisor:
                 instance = self._by_id(request.instance)
                 return messages.ServerTools(instance.tools if instance else [])
             case messages.InstallDependencies():
-                return await self._install(request)
+                environment = self._starts.environment({})
+                return await self._installs.ensured(request, environment, self._nursery)
+            case messages.LeaveInstall():
+                self._installs.leave(request.session)
+                return messages.HoldsReleased()
             case messages.LogIn():
                 return await self._log_in(request.name)
             case messages.AwaitLogin():
@@ -313,21 +318,6 @@ class Supervisor:
             reason,
             problem.stderr if isinstance(problem, StartFailedError) else [],
         )
-
-    # Dependencies
-
-    async def _install(self, request: messages.InstallDependencies) -> messages.Reply:
-        installed: list[str] = []
-        present: list[str] = []
-        environment = self._starts.environment({})
-        for dependency, script in request.scripts.items():
-            try:
-                ran = await ensure_installed(Path(script), environment, self._settings.shared_cwd)
-            except InstallFailedError as error:
-                log.warning("dependency_failed", dependency=dependency, reason=str(error))
-                return messages.DependenciesFailed(dependency, str(error))
-            (installed if ran else present).append(dependency)
-        return messages.DependenciesReady(installed, present)
 
     # Logins
 

@@ -1,0 +1,60 @@
+"""What is heard of dependency scripts while a session waits for them."""
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from itertools import count
+
+import msgspec
+import trio
+
+from capd.runtime.bus import Bus
+from capd_protos import supervisor
+from capd_protos.codec import MsgpackCodec
+
+Heard = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
+HEARD: MsgpackCodec[Heard] = MsgpackCodec(Heard)
+
+OnProgress = Callable[[str], None]
+
+
+@asynccontextmanager
+async def told(
+    bus: Bus, dependencies: Collection[str], on_progress: OnProgress
+) -> AsyncIterator[None]:
+    """Call `on_progress` with a line for each thing that is heard, for the length of a block."""
+    async with bus.subscribe(HEARD, "install.") as events:
+
+        async def follow() -> None:
+            async for event in events:
+                if event.dependency in dependencies:
+                    on_progress(_line(event))
+
+        # Not `async with`: a nursery would wrap the block's own exception in a group.
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        nursery.start_soon(follow)
+        try:
+            yield
+        finally:
+            nursery.cancel_scope.cancel()
+            await manager.__aexit__(None, None, None)
+
+
+def reported(progress: Callable[[bytes], None]) -> OnProgress:
+    """Return what passes each line on as params of a progress notification."""
+    steps = count(1)
+
+    def report(line: str) -> None:
+        progress(msgspec.json.encode({"progress": next(steps), "message": line}))
+
+    return report
+
+
+def _line(event: Heard) -> str:
+    match event:
+        case supervisor.InstallStarted(dependency):
+            return f"{dependency}: installing"
+        case supervisor.InstallSaid(dependency, line, seconds):
+            return f"{dependency}: {line} ({seconds:.0f} s)"
+        case supervisor.InstallEnded(dependency, outcome, seconds):
+            return f"{dependency}: {outcome} ({seconds:.0f} s)"
