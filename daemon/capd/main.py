@@ -162,6 +162,7 @@ class Daemon:
         self._listener = server_listener
         self._started_at = time.monotonic()
         self._scope = trio.CancelScope()
+        self._path_known = trio.Event()
 
     async def run(self, notifier: Notifier) -> None:
         """Start every actor in its order, serve, and stop them in reverse."""
@@ -224,11 +225,12 @@ class Daemon:
 
     async def _take_login_path(self) -> None:
         """Extend the PATH of servers that are started from here on."""
-        if is_from_shell(self._environment):
-            return
-        found = await login_path(self._environment)
-        self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
-        log.info("login_path_taken", folders=len(self._environment["PATH"].split(os.pathsep)))
+        if not is_from_shell(self._environment):
+            found = await login_path(self._environment)
+            self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
+            folders = len(self._environment["PATH"].split(os.pathsep))
+            log.info("login_path_taken", folders=folders)
+        self._path_known.set()
 
     def _addresses(self) -> dict[ActorName, Address]:
         names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME)
@@ -260,6 +262,7 @@ class Daemon:
             version=__version__,
             spool=Spool(Path(where.cache)),
             tool_lists=tool_lists,
+            path_known=self._path_known,
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)

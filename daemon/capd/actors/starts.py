@@ -4,10 +4,14 @@ Placeholders are filled at this moment, from the values that the instance is kno
 were is known to the redactor, and to nothing else (10-catalog, "Secrets and placeholders").
 """
 
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+import trio
 
 from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.http.logins import Logins
@@ -23,6 +27,12 @@ from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
 TRANSPORTS = ("stdio", "http", "sse")
+
+
+def _set() -> trio.Event:
+    event = trio.Event()
+    event.set()
+    return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class SupervisorSettings:
     """Seconds after which a call is given up whatever its progress; 0 for never."""
     spool: Spool | None = None
     """Where results go that are too large to hold."""
+    path_known: trio.Event = field(default_factory=_set)
+    """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
 
 
 class Starts:
@@ -56,6 +68,15 @@ class Starts:
         self.logins = logins
         self._settings = settings
         self._spawn = spawn
+
+    async def path_settled(self, server: ServerSpec) -> None:
+        """Wait for the login shell's PATH where `server` is not found without it."""
+        known = self._settings.path_known
+        if known.is_set() or server.transport != "stdio":
+            return
+        path = self.environment({})["PATH"]
+        if await trio.to_thread.run_sync(partial(shutil.which, server.command, path=path)) is None:
+            await known.wait()
 
     def opened(
         self, server: ServerSpec, values: Mapping[str, str], project: str

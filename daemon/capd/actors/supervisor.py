@@ -209,6 +209,7 @@ class Supervisor:
         try:
             with instance.scope:
                 await trio.sleep(instance.attempts.wait(trio.current_time()))
+                await self._starts.path_settled(instance.server)
                 await self._serve_run(instance)
             problem = None
         except* CapdError as errors:
