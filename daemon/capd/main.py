@@ -304,6 +304,7 @@ class Daemon:
                     environments,
                     SessionFiles(Path(where.state, "sessions")),
                     cap=configuration.sessions.capabilities,
+                    domains=configuration.domains(),
                     version=__version__,
                 ).run(task_status=task_status),
             ),

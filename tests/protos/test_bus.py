@@ -108,7 +108,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.RouteMessage(ONE, "show it", [ID], ["A"], "developer", is_enabled=False),
     registry.ResolveCapability("me/mine/git"),
     registry.ListCapabilities(),
-    registry.DiscoverCapabilities("history", 3),
+    registry.DiscoverCapabilities("history", 3, "developer"),
     registry.ReloadCatalog(),
     registry.DescribeRegistry(),
     registry.MessageRouted(DECISION),

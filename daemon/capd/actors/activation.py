@@ -9,14 +9,14 @@ of one session come one after the other; those of different sessions run side by
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 import trio
 
-from capd.actors.install_progress import OnProgress, told
+from capd.actors.installing import OnProgress, replied
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
@@ -24,6 +24,7 @@ from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
 from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
@@ -48,7 +49,6 @@ SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Rep
 
 ASK_TIMEOUT = 5.0
 ACQUIRE_TIMEOUT = 120.0
-INSTALL_TIMEOUT = 900.0
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
@@ -89,8 +89,10 @@ class Activation:
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
         peer: Peer,
+        domain: str = "",
     ) -> None:
-        """`peer` is who servers of the session may speak to."""
+        """`peer` is who servers of the session may speak to; `domain` leaves out other ones."""
+        self._domain = domain
         self._peer = peer
         self._place = place
         self._state = state
@@ -282,6 +284,9 @@ class Activation:
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
+        if not is_inside(self._domain, capability.domains):
+            text = own_tools.outside_domain(name, capability.domains, self._domain)
+            raise NotActivatedError(text)
         if missing := self._missing(capability):
             # It may have been stored, or the keyring unlocked, a moment ago.
             await self._environments.stored.ask_again(missing)
@@ -304,16 +309,7 @@ class Activation:
             [each for each in capability.requires if each not in scripts],
             [server.command for server in capability.servers if server.command],
         )
-        try:
-            async with told(self._bus, scripts, on_progress):
-                reply = await self.ask_supervisor(request, INSTALL_TIMEOUT)
-        except BaseException:
-            # Cancelled or out of patience: a script that nobody waits for is ended.
-            with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
-                leave = supervisor.LeaveInstall(self._place.key)
-                with suppress(NotActivatedError):
-                    await self.ask_supervisor(leave, ASK_TIMEOUT)
-            raise
+        reply = await replied(self._bus, self.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
             name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)

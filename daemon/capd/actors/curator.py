@@ -9,7 +9,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
-from capd.actors.install_progress import reported
+from capd.actors.installing import reported
 from capd.actors.relaying import Relaying
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -21,6 +21,7 @@ from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context, own_tools
 from capd.core.sessions.active_set import ActiveSet
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
 from capd.core.sessions.surface import Surface
@@ -64,6 +65,7 @@ class Curator:
         environments: SessionEnvironments,
         cap: int,
         is_bare: bool = False,
+        domain: str = "",
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_change` is called when there is something to write down.
@@ -71,6 +73,7 @@ class Curator:
         `is_bare` shows servers' own names, and nothing of capd's own: a plain pass-through.
         """
         self._is_bare = is_bare
+        self._domain = domain
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
@@ -99,6 +102,7 @@ class Curator:
             environments=environments,
             on_step=self._stepped,
             peer=self,
+            domain=domain,
         )
         self._relaying = Relaying(self, self._state, self.activation, on_change)
         self._log = structlog.get_logger(actor="curator", session=place.key)
@@ -281,6 +285,7 @@ class Curator:
             text=text,
             active=[activation.id for activation in self._state.active.activations],
             keys=self._environments.keys(self.place.key),
+            domain=self._domain,
         )
         try:
             reply = await self.activation.ask_registry(request)
@@ -363,17 +368,18 @@ class Curator:
         reply = await self.activation.ask_registry(registry.ListCapabilities())
         assert isinstance(reply, registry.CapabilitiesListed)
         # Reversed: where two taps have one name, the first tap's entry stays.
-        shown = {
-            entry.name: self._entry_of(
-                CapabilityId(entry.tap, entry.name), entry.triggers, entry.wanted_keys
-            )
-            for entry in reversed(reply.capabilities)
-            if entry.is_routable
-        }
-        return Outcome(own_tools.listing([shown[name] for name in sorted(shown)], 0, ""))
+        winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
+        shown = [
+            self._entry_of(CapabilityId(e.tap, e.name), e.triggers, e.wanted_keys)
+            for _, e in sorted(winners.items())
+            if is_inside(self._domain, e.domains)
+        ]
+        return Outcome(own_tools.listing(shown, len(winners) - len(shown), self._domain))
 
     async def _discovered(self, intent: str) -> Outcome:
-        reply = await self.activation.ask_registry(registry.DiscoverCapabilities(intent))
+        reply = await self.activation.ask_registry(
+            registry.DiscoverCapabilities(intent, domain=self._domain)
+        )
         if not isinstance(reply, registry.CapabilitiesFound):
             return Outcome(own_tools.MODEL_NOT_READY, is_ok=False)
         hits = [

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from capd.core.sessions.domains import Domains
+
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -56,6 +58,13 @@ class HttpTable(msgspec.Struct, frozen=True):
     for the rest; 0 keeps it open."""
 
 
+class PlaceTable(msgspec.Struct, frozen=True):
+    """`[clients.NAME]` and `[projects."/FOLDER"]`: what holds for the sessions of one."""
+
+    domain: str = ""
+    """Capabilities of other domains are left out (docs/routing.md)."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -63,6 +72,15 @@ class Configuration(msgspec.Struct, frozen=True):
     sessions: SessionsTable = SessionsTable()
     embedder: EmbedderTable = EmbedderTable()
     listen_http: HttpTable = HttpTable()
+    clients: dict[str, PlaceTable] = {}
+    projects: dict[str, PlaceTable] = {}
+
+    def domains(self) -> Domains:
+        """Return the domains of sessions."""
+        projects = {
+            str(Path(folder).expanduser()): table.domain for folder, table in self.projects.items()
+        }
+        return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
 
 # Each variable with the key that it sets.

@@ -1,12 +1,13 @@
-"""What is heard of dependency scripts while a session waits for them."""
+"""How a session waits for dependency scripts: hearing of them, and not longer than it wants."""
 
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import msgspec
 import trio
 
+from capd.core.errors import CapdError
 from capd.runtime.bus import Bus
 from capd_protos import supervisor
 from capd_protos.codec import MsgpackCodec
@@ -14,11 +15,30 @@ from capd_protos.codec import MsgpackCodec
 Heard = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
 HEARD: MsgpackCodec[Heard] = MsgpackCodec(Heard)
 
+INSTALL_TIMEOUT = 900.0
+LEAVE_TIMEOUT = 5.0
+
 OnProgress = Callable[[str], None]
+Ask = Callable[[msgspec.Struct, float], Awaitable[supervisor.Reply]]
+
+
+async def replied(
+    bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
+) -> supervisor.Reply:
+    """Return what `ask` returns for `request`; raises as `ask` does."""
+    try:
+        async with _told(bus, request.scripts, on_progress):
+            return await ask(request, INSTALL_TIMEOUT)
+    except BaseException:
+        # Cancelled or out of patience: a script that nobody waits for is ended.
+        limit = trio.move_on_after(LEAVE_TIMEOUT)
+        with trio.CancelScope(shield=True), limit, suppress(CapdError):
+            await ask(supervisor.LeaveInstall(request.session), LEAVE_TIMEOUT)
+        raise
 
 
 @asynccontextmanager
-async def told(
+async def _told(
     bus: Bus, dependencies: Collection[str], on_progress: OnProgress
 ) -> AsyncIterator[None]:
     """Call `on_progress` with a line for each thing that is heard, for the length of a block."""
