@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
@@ -11,7 +12,7 @@ from keyring.errors import PasswordDeleteError
 class FileKeyring(KeyringBackend):
     """Keeps what it is given in $CAPD_TEST_KEYRING, and a journal of what was asked for beside."""
 
-    priority = 5
+    priority: Any = 5
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # it is keyring's

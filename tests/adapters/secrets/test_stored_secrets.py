@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keyring
 import pytest
@@ -19,7 +20,7 @@ PATIENCE = 30.0
 class MemoryKeyring(KeyringBackend):
     """A keyring with a journal, told how to be."""
 
-    priority = 5
+    priority: Any = 5
 
     def __init__(self, **values: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # it is keyring's
