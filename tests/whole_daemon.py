@@ -123,12 +123,13 @@ class Home:
         host.initialize("test-editor")
         return host
 
-    def capd(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the `capd` command."""
+    def capd(self, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+        """Run the `capd` command; `said` is on its standard input."""
         return subprocess.run(
             [sys.executable, "-P", "-m", "capd_client.entry", *arguments],
             env=self.env,
             cwd=self.folder,
+            input=said,
             capture_output=True,
             text=True,
             timeout=120,

@@ -119,9 +119,12 @@ class Control:
                 return _result_of(message)
 
     def events(self, topics: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield `topic` and `event` of everything that happens, until the daemon goes."""
+        """Yield `topic` and `event` of everything from this call on, until the daemon goes."""
         self.call("events", {"topics": topics or []})
         self._connected().settimeout(None)
+        return self._events()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
         while True:
             try:
                 message = self._read()

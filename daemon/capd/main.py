@@ -20,7 +20,15 @@ import structlog
 import trio
 
 from capd import __version__
-from capd.actors import curator_host, embedder, gateway, registry, supervisor, tool_finder
+from capd.actors import (
+    curator_host,
+    embedder,
+    gateway,
+    registry,
+    secret_keeper,
+    supervisor,
+    tool_finder,
+)
 from capd.actors.control import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
@@ -32,6 +40,7 @@ from capd.adapters.clients.unix_listener import listening, make_private, sole_da
 from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
 from capd.adapters.result_store import ResultStore
+from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
@@ -164,6 +173,7 @@ class Daemon:
         self._scope = trio.CancelScope()
         self._stop_asked = trio.Event()
         self._is_ready = False
+        self._path_known = trio.Event()
 
     async def run(self, notifier: Notifier) -> None:
         """Start every actor in its order, serve, and stop them in reverse."""
@@ -240,11 +250,12 @@ class Daemon:
 
     async def _take_login_path(self) -> None:
         """Extend the PATH of servers that are started from here on."""
-        if is_from_shell(self._environment):
-            return
-        found = await login_path(self._environment)
-        self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
-        log.info("login_path_taken", folders=len(self._environment["PATH"].split(os.pathsep)))
+        if not is_from_shell(self._environment):
+            found = await login_path(self._environment)
+            self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
+            folders = len(self._environment["PATH"].split(os.pathsep))
+            log.info("login_path_taken", folders=folders)
+        self._path_known.set()
 
     def _addresses(self) -> dict[ActorName, Address]:
         names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME)
@@ -260,7 +271,10 @@ class Daemon:
         where, configuration = self._where, self._configuration
         instances: Handover[InstanceId, Instance] = Handover()
         connections: Handover[int, Connection] = Handover()
-        environments = SessionEnvironments()
+        stored = StoredSecrets(
+            Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
+        )
+        environments = SessionEnvironments(stored)
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         tool_lists = ToolLists(Path(where.cache, "tools"))
@@ -273,9 +287,10 @@ class Daemon:
             version=__version__,
             spool=Spool(Path(where.cache)),
             tool_lists=tool_lists,
+            path_known=self._path_known,
         )
         logins = Logins(Path(where.state, "logins"))
-        starts = Starts(settings, environments, logins)
+        starts = Starts(settings, logins)
         results = self._result_room()
         control = Control(bus, environments, daemon=self.described, stop=self.stop)
         return [
@@ -288,6 +303,12 @@ class Daemon:
                     Path(where.cache, "vectors.bin"),
                     is_watching=configuration.taps.watch,
                 ).run(task_status=task_status),
+            ),
+            Child(
+                secret_keeper.NAME,
+                lambda task_status: secret_keeper.SecretKeeper(bus, stored).run(
+                    task_status=task_status
+                ),
             ),
             Child(
                 supervisor.NAME,
@@ -310,6 +331,7 @@ class Daemon:
                     environments,
                     SessionFiles(Path(where.state, "sessions")),
                     cap=configuration.sessions.capabilities,
+                    domains=configuration.domains(),
                     version=__version__,
                     results=results,
                 ).run(task_status=task_status),

@@ -89,6 +89,8 @@ class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover")
 
     intent: str
     limit: int = 5
+    domain: str = ""
+    """Capabilities of other domains are left out; empty leaves none out."""
 
 
 class CapabilityHit(msgspec.Struct, frozen=True):

@@ -264,6 +264,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "login": LoginParams,
     "login_wait": LoginWaitParams,
     "reload": NoParams,
+    "secrets": NoParams,
     "stop": NoParams,
 }
 """The control methods and their params."""

@@ -113,6 +113,12 @@ class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install")
 
     scripts: dict[str, str]
     """Script paths by `org/tool`."""
+    session: SessionKey = SessionKey("")
+    """Who waits for them: when nobody does any more, a script is ended."""
+    lacking: list[str] = []
+    """What is required as well, and the tap has no script for."""
+    commands: list[str] = []
+    """The servers' commands: where they are on the PATH, what is lacking is not needed."""
 
 
 class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed"):
@@ -127,6 +133,37 @@ class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_fa
 
     dependency: str
     message: str
+
+
+class LeaveInstall(msgspec.Struct, frozen=True, tag="supervisor.leave_install"):
+    """Wait for no dependency any more; waiting for none is fine. `HoldsReleased` answers."""
+
+    session: SessionKey
+
+
+class InstallStarted(msgspec.Struct, frozen=True, tag="install.started"):
+    """A dependency's script runs."""
+
+    dependency: str
+
+
+class InstallSaid(msgspec.Struct, frozen=True, tag="install.said"):
+    """The last line of what a script says, once a second at most."""
+
+    dependency: str
+    line: str
+    seconds: float
+    """Since it began."""
+
+
+class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
+    """A dependency's script has ended, or did not have to run."""
+
+    dependency: str
+    outcome: str
+    """`installed`, `present`, `failed` or `cancelled`."""
+    seconds: float
+    message: str = ""
 
 
 class LogIn(msgspec.Struct, frozen=True, tag="supervisor.log_in"):
@@ -197,6 +234,7 @@ Request = (
     | ListServers
     | ListServerTools
     | InstallDependencies
+    | LeaveInstall
     | LogIn
     | AwaitLogin
 )
@@ -212,4 +250,12 @@ Reply = (
     | LoggedIn
     | LoginFailed
 )
-Event = ServerStarted | ServerExited | ServerToolsChanged | ToolListKept
+Event = (
+    ServerStarted
+    | ServerExited
+    | ServerToolsChanged
+    | ToolListKept
+    | InstallStarted
+    | InstallSaid
+    | InstallEnded
+)

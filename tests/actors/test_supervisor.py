@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from capd.actors.instance_records import InstanceRecord
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
-from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
 from capd.adapters.servers.http.logins import Logins
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd.core.servers.identity import InstanceKey
@@ -51,7 +51,7 @@ class Stage:
             extra_path="/uvx",
             version="0",
         )
-        starts = Starts(settings, self.environments, Logins(Path("no-logins")), machine.spawn)
+        starts = Starts(settings, Logins(Path("no-logins")), machine.spawn)
         self.actor = kind(bus, self.lanes, self.environments, settings, starts)
         self.stop = trio.CancelScope()
 
@@ -326,7 +326,7 @@ class Raced(Supervisor):
             if key not in self._instances:
                 session = SessionKey("b")
                 self._instances[key] = InstanceRecord(
-                    key, instance.server, instance.project, session, ClientFacts()
+                    key, instance.server, instance.project, {}, ClientFacts()
                 )
                 self._carry_out(self._leases.acquire(key, session))
 
@@ -670,6 +670,63 @@ async def test_secrets_are_in_no_message_and_in_no_log(
     assert len(stage.bus.bytes_seen) > 10
     assert SECRET not in repr(logs)
     assert {"server_started", "server_exited"} <= {entry["event"] for entry in logs}
+
+
+class Stored(NothingStored):
+    """Stored values that a test changes."""
+
+    def __init__(self, **stored: str) -> None:
+        self.kept = stored
+
+    def values(self) -> dict[str, str]:
+        return self.kept
+
+
+WITH_TOKEN = server(env={"TOKEN": "{{ENV:TOKEN}}"})
+
+
+async def test_sessions_with_other_values_of_a_key_get_other_instances(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with staged(tmp_path) as stage:
+        stage.environments.stored = Stored(TOKEN="stored")
+        stage.environments.put(SessionKey("c"), {"TOKEN": "own"})
+
+        held = [(await stage.ready(name, WITH_TOKEN)).instance for name in "abc"]
+
+        assert (held[0] == held[1], held[1] == held[2]) == (True, False)
+        assert [spec.env["TOKEN"] for spec in stage.machine.specs] == ["stored", "own"]
+
+
+async def test_a_stored_value_that_changes_goes_into_another_instance(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with staged(tmp_path) as stage:
+        stage.environments.stored = stored = Stored(TOKEN="before")
+        before = await stage.ready("a", WITH_TOKEN)
+        stored.kept = {"TOKEN": "after"}
+
+        after = await stage.ready("b", WITH_TOKEN)
+
+        assert before.instance != after.instance
+        assert [spec.env["TOKEN"] for spec in stage.machine.specs] == ["before", "after"]
+
+
+async def test_a_start_that_waits_takes_the_values_that_it_was_asked_with(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with staged(tmp_path, alpha=Script(exits_at_start=1)) as stage:
+        stage.environments.put(SessionKey("a"), {"TOKEN": "first"})
+        await stage.refused("a", WITH_TOKEN)
+        stage.machine.scripts["alpha"].exits_at_start = None
+        async with trio.open_nursery() as nursery:
+            # It waits for its back-off, and meanwhile the session has another value.
+            nursery.start_soon(stage.ready, "a", WITH_TOKEN)
+            await wait_all_tasks_blocked()
+
+            stage.environments.put(SessionKey("a"), {"TOKEN": "second"})
+
+        assert [spec.env["TOKEN"] for spec in stage.machine.specs] == ["first", "first"]
 
 
 async def test_a_supervisor_that_is_stopped_leaves_no_process(

@@ -218,7 +218,7 @@ class World:
             self.instances,
             self.environments,
             settings,
-            Starts(settings, self.environments, Logins(folder / "logins"), self.machine.spawn),
+            Starts(settings, Logins(folder / "logins"), self.machine.spawn),
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
         self.kept = KeptSessions()

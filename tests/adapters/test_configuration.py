@@ -13,6 +13,20 @@ from capd.adapters.configuration import (
     SessionsTable,
     load_configuration,
 )
+from capd.core.sessions.domains import Domains
+
+
+def test_domains_are_of_clients_and_of_folders_below_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    file = tmp_path / "config.toml"
+    file.write_text('[clients.zed]\ndomain = "developer"\n[projects."~/src"]\ndomain = "devops"\n')
+
+    configuration, problems = load_configuration(file, {})
+
+    assert problems == []
+    assert configuration.domains() == Domains({"zed": "developer"}, {"/home/me/src": "devops"})
 
 
 @pytest.mark.parametrize(

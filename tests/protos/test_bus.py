@@ -113,7 +113,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.RouteMessage(ONE, "show it", [ID], ["A"], "developer", is_enabled=False),
     registry.ResolveCapability("me/mine/git"),
     registry.ListCapabilities(),
-    registry.DiscoverCapabilities("history", 3),
+    registry.DiscoverCapabilities("history", 3, "developer"),
     registry.ReloadCatalog(),
     registry.DescribeRegistry(),
     registry.MessageRouted(DECISION),
@@ -163,7 +163,13 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ReleaseSession(ONE),
     supervisor.ListServers(),
     supervisor.ListServerTools(INSTANCE),
-    supervisor.InstallDependencies({"org/tool": "/deps/org/tool.sh"}),
+    supervisor.InstallDependencies(
+        {"org/tool": "/deps/org/tool.sh"}, ONE, ["org/lacking"], ["uvx"]
+    ),
+    supervisor.LeaveInstall(ONE),
+    supervisor.InstallStarted("org/tool"),
+    supervisor.InstallSaid("org/tool", "fetching", 1.5),
+    supervisor.InstallEnded("org/tool", "failed", 2.5, "exit 1"),
     supervisor.LogIn(ServerName("git")),
     supervisor.AwaitLogin(3),
     supervisor.LoginOpened(3, "https://login.example/authorize"),

@@ -33,6 +33,7 @@ _WHERE = {
     "catalog": ("check", "eval", "tap"),
     "doctor": ("doctor",),
     "installing": ("install", "uninstall"),
+    "secrets": ("secret",),
     "service": ("daemon", "mcp", "restart", "stop"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}

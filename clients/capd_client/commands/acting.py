@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import click
 
@@ -42,7 +43,10 @@ def index(*, session: str, as_json: bool) -> None:
 @json_option
 def enable(*, name: str, session: str, as_json: bool) -> None:
     """Switch the capability NAME on."""
-    _switch("enable", name, session, as_json=as_json)
+    from capd_client.enabling import enabled  # noqa: PLC0415 - threads, which few commands need
+
+    result = enabled(this_places().socket, name, session, show_progress=not as_json)
+    _switched("enable", name, result, as_json=as_json)
 
 
 @click.command()
@@ -51,11 +55,10 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
 @json_option
 def disable(*, name: str, session: str, as_json: bool) -> None:
     """Switch the capability NAME off."""
-    _switch("disable", name, session, as_json=as_json)
+    _switched("disable", name, ask("disable", name=name, session=session), as_json=as_json)
 
 
-def _switch(method: str, name: str, session: str, *, as_json: bool) -> None:
-    result = ask(method, name=name, session=session)
+def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) -> None:
     is_ok = bool(result.get("ok"))
     if as_json:
         print_json(result)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.actors.installing import OnProgress, replied
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
@@ -23,6 +24,7 @@ from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
 from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
@@ -47,7 +49,6 @@ SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Rep
 
 ASK_TIMEOUT = 5.0
 ACQUIRE_TIMEOUT = 120.0
-INSTALL_TIMEOUT = 900.0
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
@@ -88,8 +89,10 @@ class Activation:
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
         peer: Peer,
+        domain: str = "",
     ) -> None:
-        """`peer` is who servers of the session may speak to."""
+        """`peer` is who servers of the session may speak to; `domain` leaves out other ones."""
+        self._domain = domain
         self._peer = peer
         self._place = place
         self._state = state
@@ -104,11 +107,14 @@ class Activation:
         self._is_over = False
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
-    async def enable(self, name: str) -> Outcome:
-        """Switch a capability on, by `name` or `tap/name`; one that is on is touched."""
+    async def enable(self, name: str, on_progress: OnProgress = lambda _: None) -> Outcome:
+        """Switch a capability on, by `name` or `tap/name`; one that is on is touched.
+
+        `on_progress` hears of the scripts that it waits for.
+        """
         async with self._transaction:
             try:
-                return await self._enable(name)
+                return await self._enable(name, on_progress)
             except NotActivatedError as error:
                 self._log.info("not_activated", capability=name, reason=str(error))
                 return Outcome(str(error), is_ok=False)
@@ -238,7 +244,7 @@ class Activation:
         except _UNANSWERED as error:
             raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
 
-    async def _enable(self, name: str) -> Outcome:
+    async def _enable(self, name: str, on_progress: OnProgress) -> Outcome:
         resolved = await self.ask_registry(registry.ResolveCapability(name))
         if isinstance(resolved, registry.CapabilityUnknown):
             why = Unknown(resolved.reason, tuple(resolved.near))
@@ -249,8 +255,8 @@ class Activation:
             self._state.active.touch(capability.id, time.time())
             tools = self._state.tools_of(capability.id)
             return Outcome(own_tools.already_active(capability.id.name, tools))
-        self._check(capability)
-        installed = await self._install(capability, resolved.scripts)
+        await self._check(capability)
+        installed = await self._install(capability, resolved.scripts, on_progress)
         servers = await self._acquire_all(capability)
         step = self._state.activate(capability, servers, time.time())
         self._on_step(step)
@@ -272,27 +278,40 @@ class Activation:
         )
         return Outcome(text, step.added, step.removed)
 
-    def _check(self, capability: CapabilitySpec) -> None:
+    async def _check(self, capability: CapabilitySpec) -> None:
         name = capability.id.name
         if any(server.transport == "builtin" for server in capability.servers):
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
-        values = self._environments.values(self._place.key)
-        if missing := [key for key in capability.wanted_keys if not values.get(key)]:
+        if not is_inside(self._domain, capability.domains):
+            text = own_tools.outside_domain(name, capability.domains, self._domain)
+            raise NotActivatedError(text)
+        if missing := self._missing(capability):
+            # It may have been stored, or the keyring unlocked, a moment ago.
+            await self._environments.stored.ask_again(missing)
+            missing = self._missing(capability)
+        if missing:
             raise NotActivatedError(own_tools.missing_keys(name, missing))
 
-    async def _install(self, capability: CapabilitySpec, scripts: dict[str, str]) -> list[str]:
-        name = capability.id.name
-        lacking = [each for each in capability.requires if each not in scripts]
-        if lacking and not capability.servers:
-            why = "the tap has no script for it"
-            raise NotActivatedError(own_tools.dependency_failed(name, lacking[0], why))
-        if not scripts:
+    def _missing(self, capability: CapabilitySpec) -> list[str]:
+        values = self._environments.values(self._place.key)
+        return [key for key in capability.wanted_keys if not values.get(key)]
+
+    async def _install(
+        self, capability: CapabilitySpec, scripts: dict[str, str], on_progress: OnProgress
+    ) -> list[str]:
+        if not capability.requires:
             return []
-        request = supervisor.InstallDependencies(scripts)
-        reply = await self.ask_supervisor(request, INSTALL_TIMEOUT)
+        request = supervisor.InstallDependencies(
+            scripts,
+            self._place.key,
+            [each for each in capability.requires if each not in scripts],
+            [server.command for server in capability.servers if server.command],
+        )
+        reply = await replied(self._bus, self.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
+            name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)
             raise NotActivatedError(text)
         assert isinstance(reply, supervisor.DependenciesReady)

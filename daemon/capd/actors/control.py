@@ -160,8 +160,9 @@ class Control:
 
     async def _result(self, method: str, params: Any, peer_pid: int) -> Any:
         match method:
-            case "status":
-                return await self._status()
+            case "status" | "secrets":
+                tell = self._status if method == "status" else self._secrets
+                return await tell()
             case "caps":
                 listed = await self._registry(
                     registry.ListCapabilities(), registry.CapabilitiesListed
@@ -298,6 +299,7 @@ class Control:
                 model = reply if isinstance(reply, embedder.EmbedderDescribed) else None
         daemon = self._daemon()
         daemon["degraded"] = [*daemon["degraded"], *_degraded(described)]
+        daemon["degraded"] += self._environments.stored.problems()
         return reports.status(
             daemon, described, model, await self._sessions(), await self._servers()
         )
@@ -317,9 +319,16 @@ class Control:
                 await writer.send(msgspec.json.encode(notification))
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
-        """Return the environment keys that some live session has a value for."""
-        keys = (self._environments.keys(SessionKey(s.key)) for s in sessions.sessions)
-        return frozenset(key for one in keys for key in one)
+        """Return the keys that are stored, or that some live session has a value for."""
+        own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
+        return frozenset(self._environments.stored.values()).union(*own)
+
+    async def _secrets(self) -> dict[str, Any]:
+        listed = await self._registry(registry.ListCapabilities(), registry.CapabilitiesListed)
+        sessions = await self._sessions()
+        keys = [SessionKey(session.key) for session in sessions.sessions]
+        own = {key: self._environments.own(key).keys() for key in keys}
+        return reports.secrets(listed, self._environments.stored, own)
 
     async def _sessions(self) -> curator.SessionsListed:
         return await self._curator(curator.ListSessions(), curator.SessionsListed)

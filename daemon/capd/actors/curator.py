@@ -10,6 +10,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
+from capd.actors.installing import reported
 from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.skills import Skills
@@ -24,6 +25,7 @@ from capd.core.results import reading
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context, own_tools
 from capd.core.sessions.active_set import ActiveSet
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
 from capd.core.sessions.skill_prompts import PREFIX
@@ -68,6 +70,7 @@ class Curator:
         environments: SessionEnvironments,
         cap: int,
         is_bare: bool = False,
+        domain: str = "",
         on_change: Callable[[], None] = lambda: None,
         results: ResultRoom | None = None,
     ) -> None:
@@ -76,6 +79,7 @@ class Curator:
         `is_bare` shows servers' own names, and nothing of capd's own: a plain pass-through.
         """
         self._is_bare = is_bare
+        self._domain = domain
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
@@ -108,6 +112,7 @@ class Curator:
             environments=environments,
             on_step=self._stepped,
             peer=self,
+            domain=domain,
         )
         self._skills = None if is_bare else Skills(self._state, self.activation, bus)
         self._relaying = Relaying(
@@ -183,7 +188,7 @@ class Curator:
                 return await self._relaying.completion(request)
         call = _CALL.decode(joined(request.members))
         if call.name == own_tools.CAPABILITY and not self._is_bare:
-            return await self._call_capability(call.arguments)
+            return await self._call_capability(call.arguments, request.caller.progress)
         if call.name == reading.RESULT_READ and self._results is not None:
             return await self._results.read(call.arguments)
         if call.name == hook_context.TURN and not self._is_bare:
@@ -313,6 +318,7 @@ class Curator:
             text=text,
             active=[activation.id for activation in self._state.active.activations],
             keys=self._environments.keys(self.place.key),
+            domain=self._domain,
         )
         try:
             reply = await self.activation.ask_registry(request)
@@ -368,7 +374,9 @@ class Curator:
 
     # The tool `capability`
 
-    async def _call_capability(self, arguments: msgspec.Raw) -> bytes:
+    async def _call_capability(
+        self, arguments: msgspec.Raw, on_progress: Callable[[bytes], None]
+    ) -> bytes:
         try:
             wanted = own_tools.checked(_ARGUMENTS.decode(arguments if len(arguments) else b"{}"))
         except MalformedError as error:
@@ -384,7 +392,7 @@ class Curator:
                 case "enable" if self._skills and wanted.name.startswith(PREFIX):
                     outcome = await self._skills.use(wanted.name.removeprefix(PREFIX))
                 case "enable":
-                    outcome = await self.activation.enable(wanted.name)
+                    outcome = await self.activation.enable(wanted.name, reported(on_progress))
                 case _:
                     outcome = await self.activation.disable(wanted.name)
         except NotActivatedError as error:
@@ -395,17 +403,18 @@ class Curator:
         reply = await self.activation.ask_registry(registry.ListCapabilities())
         assert isinstance(reply, registry.CapabilitiesListed)
         # Reversed: where two taps have one name, the first tap's entry stays.
-        shown = {
-            entry.name: self._entry_of(
-                CapabilityId(entry.tap, entry.name), entry.triggers, entry.wanted_keys
-            )
-            for entry in reversed(reply.capabilities)
-            if entry.is_routable
-        }
-        return Outcome(own_tools.listing([shown[name] for name in sorted(shown)], 0, ""))
+        winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
+        shown = [
+            self._entry_of(CapabilityId(e.tap, e.name), e.triggers, e.wanted_keys)
+            for _, e in sorted(winners.items())
+            if is_inside(self._domain, e.domains)
+        ]
+        return Outcome(own_tools.listing(shown, len(winners) - len(shown), self._domain))
 
     async def _discovered(self, intent: str) -> Outcome:
-        reply = await self.activation.ask_registry(registry.DiscoverCapabilities(intent))
+        reply = await self.activation.ask_registry(
+            registry.DiscoverCapabilities(intent, domain=self._domain)
+        )
         if not isinstance(reply, registry.CapabilitiesFound):
             return Outcome(own_tools.MODEL_NOT_READY, is_ok=False)
         hits = [

@@ -30,6 +30,7 @@ from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.eras import raw
 from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.sessions.domains import Domains
 from capd.core.sessions.linking import Candidate, Hook, link
 from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_record import SessionRecord, may_resume
@@ -107,6 +108,7 @@ class CuratorHost:
         cap: int,
         version: str,
         results: ResultRoom | None = None,
+        domains: Domains | None = None,
     ) -> None:
         self._results = results
         self._bus = bus
@@ -116,6 +118,7 @@ class CuratorHost:
         self._environments = environments
         self._cap = cap
         self._version = version
+        self._domains = domains or Domains()
         self._sessions: dict[SessionKey, _Session] = {}
         self._unsaved: dict[SessionKey, None] = {}
         self._has_unsaved = trio.Event()
@@ -315,6 +318,7 @@ class CuratorHost:
             environments=self._environments,
             cap=self._cap,
             is_bare=request.is_bare,
+            domain=self._domains.of(place.client, place.project),
             on_change=lambda: self._changed(key),
             results=self._results,
         )

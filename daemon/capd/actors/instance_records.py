@@ -1,6 +1,6 @@
 """What the supervisor knows of one instance, and of the runs before its last."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -22,8 +22,9 @@ class InstanceRecord:
     key: InstanceKey
     server: ServerSpec
     project: str
-    session: SessionKey
-    """Whose values are put in; equal for every holder by the key."""
+    values: Mapping[str, str] = field(repr=False)
+    """The secrets that go in, equal for every holder by the key: a run that comes later must not
+    take what its session, or the keyring, has by then."""
     client: ClientFacts
     """Whom the next run meets: the client of the session that asked last."""
     id: InstanceId = NOT_RUNNING

@@ -18,6 +18,7 @@ from capd.actors.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
 from capd.adapters.routing_files import read_profile
 from capd.core.routing import gates
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Unknown
 from capd.runtime.boundary import contained
@@ -201,7 +202,7 @@ class Registry:
             message, scorer = await self._vectors.compared(text)
         except NotReadyError:
             return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
-        specs = {capability.id: capability for capability in catalog.winners}
+        specs = {c.id: c for c in catalog.winners if is_inside(request.domain, c.domains)}
         ranked = scorer.ranked(text, message, frozenset(specs))
         hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(

@@ -3,12 +3,14 @@
 Each carries `schema`; members may be added, never renamed or removed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from capd.adapters.clients.session_environment import Stored
 from capd_protos import curator, embedder, finder, registry, supervisor
+from capd_protos.types import SessionKey
 
 SCHEMA = 1
 
@@ -265,4 +267,34 @@ def found_tools(reply: finder.ToolsFound) -> Document:
             for hit in reply.hits
         ],
         "skills": [_found_skill(hit) for hit in reply.skills],
+    }
+
+
+def secrets(
+    listed: registry.CapabilitiesListed,
+    stored: Stored,
+    own: Mapping[SessionKey, Collection[str]],
+) -> Document:
+    """Return `secrets`: keys and where their values are from, never a value.
+
+    `own` are the keys that each session's client sent values for.
+    """
+    wanted_by: dict[str, list[str]] = {}
+    for entry in listed.capabilities:
+        for key in entry.wanted_keys:
+            wanted_by.setdefault(key, []).append(f"{entry.tap}/{entry.name}")
+    sources = stored.sources()
+    return {
+        "schema": SCHEMA,
+        "secrets": [
+            {
+                "name": key,
+                "source": sources.get(key, ""),
+                "sessions": [session for session, keys in own.items() if key in keys],
+                "wanted_by": wanted_by.get(key, []),
+            }
+            for key in sorted({*wanted_by, *sources})
+        ],
+        "problems": stored.problems(),
+        "notes": stored.notes(),
     }

@@ -1,15 +1,18 @@
 """The supervisor's part that reaches a server: a process, or a connection by URL.
 
-Placeholders are filled at this moment, from the values of the session that asks; what they were
-is known to the redactor, and to nothing else (10-catalog, "Secrets and placeholders").
+Placeholders are filled at this moment, from the values that the instance is known by; what they
+were is known to the redactor, and to nothing else (10-catalog, "Secrets and placeholders").
 """
 
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from capd.adapters.clients.session_environment import SessionEnvironments
+import trio
+
 from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
@@ -20,10 +23,16 @@ from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
-from capd_protos.types import ServerSpec, SessionKey
+from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
 TRANSPORTS = ("stdio", "http", "sse")
+
+
+def _set() -> trio.Event:
+    event = trio.Event()
+    event.set()
+    return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,8 @@ class SupervisorSettings:
     """Seconds after which a call is given up whatever its progress; 0 for never."""
     spool: Spool | None = None
     """Where results go that are too large to hold."""
+    path_known: trio.Event = field(default_factory=_set)
+    """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
 
 
 class Starts:
@@ -51,30 +62,36 @@ class Starts:
     def __init__(
         self,
         settings: SupervisorSettings,
-        environments: SessionEnvironments,
         logins: Logins,
         spawn: Spawn = running,
     ) -> None:
         self.logins = logins
         self._settings = settings
-        self._environments = environments
         self._spawn = spawn
 
+    async def path_settled(self, server: ServerSpec) -> None:
+        """Wait for the login shell's PATH where `server` is not found without it."""
+        known = self._settings.path_known
+        if known.is_set() or server.transport != "stdio":
+            return
+        path = self.environment({})["PATH"]
+        if await trio.to_thread.run_sync(partial(shutil.which, server.command, path=path)) is None:
+            await known.wait()
+
     def opened(
-        self, server: ServerSpec, session: SessionKey, project: str
+        self, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> AbstractAsyncContextManager[ServerEnd]:
-        """Return the server, to be entered.
+        """Return the server, to be entered; `values` are the secrets that go in, by key.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
         """
         if server.transport == "stdio":
-            return self._spawn(self._process_spec(server, session, project))
-        return connected(self.remote_spec(server, session, project), self.logins)
+            return self._spawn(self._process_spec(server, values, project))
+        return connected(self.remote_spec(server, values, project), self.logins)
 
-    def redactor(self, server: ServerSpec, session: SessionKey) -> Callable[[str], str]:
-        """Return what takes a session's secrets out of a text."""
-        values = self._environments.values(session)
+    def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
+        """Return what takes the secrets of `server` out of a text."""
         return redactor(values.get(key, "") for key in wanted_keys(server))
 
     def environment(self, declared: Mapping[str, str]) -> dict[str, str]:
@@ -83,13 +100,15 @@ class Starts:
             self._settings.environment, declared, extra_path=self._settings.extra_path
         )
 
-    def remote_spec(self, server: ServerSpec, session: SessionKey, project: str) -> RemoteSpec:
+    def remote_spec(
+        self, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> RemoteSpec:
         """Return what a connection by URL starts from.
 
         Raises:
             MissingValueError: a placeholder's key has no value.
         """
-        filled = self._filled(server, session, project)
+        filled = resolved(server, values, Folders(cwd=project, project=project))
         return RemoteSpec(
             name=filled.name,
             url=filled.url,
@@ -98,12 +117,10 @@ class Starts:
             idle_timeout=max(IDLE_TIMEOUT, filled.timeout or 0.0),
         )
 
-    def _filled(self, server: ServerSpec, session: SessionKey, project: str) -> ServerSpec:
-        folders = Folders(cwd=project, project=project)
-        return resolved(server, self._environments.values(session), folders)
-
-    def _process_spec(self, server: ServerSpec, session: SessionKey, project: str) -> ProcessSpec:
-        filled = self._filled(server, session, project)
+    def _process_spec(
+        self, server: ServerSpec, values: Mapping[str, str], project: str
+    ) -> ProcessSpec:
+        filled = resolved(server, values, Folders(cwd=project, project=project))
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
         cwd = self._settings.shared_cwd if is_nowhere else Path(project)

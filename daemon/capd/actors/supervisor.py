@@ -7,24 +7,23 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 
 import secrets
 from itertools import count
-from pathlib import Path
 from random import random
 
 import structlog
 import trio
 
+from capd.actors.installs import Installs
 from capd.actors.instance_records import InstanceRecord
 from capd.actors.login_desk import LoginDesk
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.servers.installers import InstallFailedError, ensure_installed
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.core.errors import CapdError, leaves
 from capd.core.protocol.eras import is_stateless
 from capd.core.servers.identity import InstanceKey, instance_key
 from capd.core.servers.leases import Effect, Leases, Start, State
-from capd.core.servers.placeholders import MissingValueError
+from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -74,6 +73,7 @@ class Supervisor:
         self._settings = settings
         self._starts = starts
         self._logins = LoginDesk(starts.logins)
+        self._installs = Installs(bus, settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
         # Whether a server was met in the stateless era: it is not probed a second time.
@@ -98,6 +98,7 @@ class Supervisor:
             case messages.ReleaseSession():
                 now = trio.current_time()
                 self._carry_out(self._leases.release_session(request.session, now))
+                self._installs.leave(request.session)
                 return messages.HoldsReleased()
             case messages.ListServers():
                 return messages.ServersListed(self._entries())
@@ -105,7 +106,11 @@ class Supervisor:
                 instance = self._by_id(request.instance)
                 return messages.ServerTools(instance.tools if instance else [])
             case messages.InstallDependencies():
-                return await self._install(request)
+                environment = self._starts.environment({})
+                return await self._installs.ensured(request, environment, self._nursery)
+            case messages.LeaveInstall():
+                self._installs.leave(request.session)
+                return messages.HoldsReleased()
             case messages.LogIn():
                 return await self._log_in(request.name)
             case messages.AwaitLogin():
@@ -121,12 +126,15 @@ class Supervisor:
                 "unsupported_transport",
                 f"it is reached by {server.transport}, which is none of {', '.join(TRANSPORTS)}",
             )
-        values = self._environments.values(session)
+        known_values = self._environments.values(session)
+        # A copy of no more than it asks for: it outlives the session.
+        wanted = wanted_keys(server)
+        values = {name: known_values[name] for name in wanted if name in known_values}
         key = instance_key(server, request.project, session, values, self._pepper)
         known = self._instances.get(key)
         if known is None:
             self._instances[key] = InstanceRecord(
-                key, server, request.project, session, request.client
+                key, server, request.project, values, request.client
             )
         else:
             now = trio.current_time()
@@ -134,7 +142,7 @@ class Supervisor:
             if is_down and known.attempts.wait(now) > LONGEST_WAIT:
                 code = "parked" if known.attempts.is_parked else "backing_off"
                 return messages.ServerRefused(server.name, code, known.attempts.refusal(now))
-            known.session, known.client = session, request.client
+            known.client = request.client
         self._carry_out(self._leases.acquire(key, session))
         instance = self._instances[key]
         while self._leases.state(key) in {State.STARTING, State.STOPPING}:
@@ -201,6 +209,7 @@ class Supervisor:
         try:
             with instance.scope:
                 await trio.sleep(instance.attempts.wait(trio.current_time()))
+                await self._starts.path_settled(instance.server)
                 await self._serve_run(instance)
             problem = None
         except* CapdError as errors:
@@ -216,7 +225,7 @@ class Supervisor:
             key.name,
             instance.client,
             log.bind(server=key.name, instance=instance.id),
-            self._starts.redactor(instance.server, instance.session),
+            self._starts.redactor(instance.server, instance.values),
             project=instance.project,
             wants_stateless=self._wants_stateless(instance),
             longest_call=self._settings.longest_call,
@@ -250,7 +259,7 @@ class Supervisor:
 
         try:
             await run.serve(
-                self._starts.opened(instance.server, instance.session, instance.project),
+                self._starts.opened(instance.server, instance.values, instance.project),
                 on_ready=on_ready,
                 on_tools=on_tools,
             )
@@ -274,7 +283,7 @@ class Supervisor:
         """Bring the lease to where the instance is: gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
-        redact = self._starts.redactor(instance.server, instance.session)
+        redact = self._starts.redactor(instance.server, instance.values)
         reason = "unused" if problem is None else redact(str(problem))
         log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
         if was_ready_at is not None:
@@ -311,21 +320,6 @@ class Supervisor:
             problem.stderr if isinstance(problem, StartFailedError) else [],
         )
 
-    # Dependencies
-
-    async def _install(self, request: messages.InstallDependencies) -> messages.Reply:
-        installed: list[str] = []
-        present: list[str] = []
-        environment = self._starts.environment({})
-        for dependency, script in request.scripts.items():
-            try:
-                ran = await ensure_installed(Path(script), environment, self._settings.shared_cwd)
-            except InstallFailedError as error:
-                log.warning("dependency_failed", dependency=dependency, reason=str(error))
-                return messages.DependenciesFailed(dependency, str(error))
-            (installed if ran else present).append(dependency)
-        return messages.DependenciesReady(installed, present)
-
     # Logins
 
     async def _log_in(self, name: str) -> messages.Reply:
@@ -336,7 +330,7 @@ class Supervisor:
             text = f"{name} {why}: a login is for a server that a capability reaches by URL"
             return messages.LoginFailed(text)
         instance = remote[-1]
-        spec = self._starts.remote_spec(instance.server, instance.session, instance.project)
+        spec = self._starts.remote_spec(instance.server, instance.values, instance.project)
         return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
 
     # What is known

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
+from capd.core.sessions.domains import Domains
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
@@ -90,6 +91,13 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """How much of the disk kept results may take."""
 
 
+class PlaceTable(msgspec.Struct, frozen=True):
+    """`[clients.NAME]` and `[projects."/FOLDER"]`: what holds for the sessions of one."""
+
+    domain: str = ""
+    """Capabilities of other domains are left out (docs/routing.md)."""
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """Everything that can be set."""
 
@@ -100,6 +108,15 @@ class Configuration(msgspec.Struct, frozen=True):
     daemon: DaemonTable = DaemonTable()
     taps: TapsTable = TapsTable()
     results: ResultsTable = ResultsTable()
+    clients: dict[str, PlaceTable] = {}
+    projects: dict[str, PlaceTable] = {}
+
+    def domains(self) -> Domains:
+        """Return the domains of sessions."""
+        projects = {
+            str(Path(folder).expanduser()): table.domain for folder, table in self.projects.items()
+        }
+        return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
 
 # Each variable with the key that it sets.

@@ -1,9 +1,24 @@
 """Values of sessions: each its own, and shown to nobody."""
 
-from capd.adapters.clients.session_environment import SessionEnvironments
+from collections.abc import Mapping
+
+from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
 from capd_protos.types import SessionKey
 
 A, B = SessionKey("a"), SessionKey("b")
+
+
+class Stored(NothingStored):
+    """What is stored, in memory."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = values
+
+    def values(self) -> Mapping[str, str]:
+        return self._values
+
+    def sources(self) -> dict[str, str]:
+        return dict.fromkeys(self._values, "keyring")
 
 
 def test_each_session_has_its_own_values_and_later_ones_count() -> None:
@@ -34,3 +49,14 @@ def test_no_value_is_shown() -> None:
     assert f"{environments!r} {environments}" == "SessionEnvironments(1 sessions) " * 2 or (
         "hunter2" not in f"{environments!r} {environments}"
     )
+
+
+def test_what_is_stored_counts_where_the_session_has_no_value_of_its_own() -> None:
+    environments = SessionEnvironments(Stored(X="stored", Y="stored"))
+    environments.put(A, {"X": "own", "Y": "", "Z": "own"})
+
+    assert environments.values(A) == {"X": "own", "Y": "stored", "Z": "own"}
+    assert environments.sources(A) == {"X": "session", "Y": "keyring", "Z": "session"}
+    assert environments.keys(A) == ["X", "Y", "Z"]
+    assert (environments.own(A), environments.own(B)) == ({"X": "own", "Z": "own"}, {})
+    assert environments.values(B) == {"X": "stored", "Y": "stored"}

@@ -95,3 +95,39 @@ async def test_a_machine_without_a_shell_is_told(script: Path, path: str) -> Non
 async def test_a_script_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InstallFailedError, match=r"gone\.sh cannot be read"):
         await ensure_installed(tmp_path / "gone.sh", {}, tmp_path)
+
+
+async def test_a_script_runs_under_the_interpreter_of_its_first_line(script: Path) -> None:
+    assert await ensured(script, '#!/usr/bin/env bash\nwords=(a b)\ntest "${#words[@]}" = 2\n')
+
+
+async def test_a_script_that_takes_too_long_is_quoted_with_its_last_words(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installers, "INSTALL_TIMEOUT", 1.0)
+    monkeypatch.setattr(installers, "TELL_PAUSE", 0.05)
+
+    with pytest.raises(InstallFailedError) as raised:
+        await ensured(script, "echo fetching; sleep 600\n")
+
+    assert str(raised.value) == "tool.sh did not end within 1 s; the last it said: fetching"
+
+
+async def test_what_a_script_says_is_told_line_by_line_and_safe_to_print(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installers, "TELL_PAUSE", 0.01)
+    script.write_text(
+        "printf '10%%\\r20%%\\r'; while ! test -e heard; do sleep 0.02; done\n"
+        f"printf '\\033[31m{'x' * 300}\\n' >&2; while ! test -e done; do sleep 0.02; done\n"
+    )
+    heard: list[str] = []
+
+    def on_line(line: str) -> None:
+        heard.append(line)
+        (script.parent / ("heard" if len(heard) == 1 else "done")).touch()
+
+    with trio.fail_after(PATIENCE):
+        await ensure_installed(script, {"PATH": os.defpath}, script.parent, on_line=on_line)
+
+    assert heard == ["20%", f"\\x1b[31m{'x' * 192}"]

@@ -515,6 +515,13 @@ async def test_the_command_is_found_by_the_servers_own_path(tmp_path: Path) -> N
     ("command", "text"),
     [
         ("nowhere", "nowhere was not found in PATH (/a:/b): install it, or give its full path"),
+        (
+            "npx",
+            (
+                "npx was not found in PATH (/a:/b): it comes with Node.js (package `nodejs` or "
+                "`npm`, or https://nodejs.org)"
+            ),
+        ),
         ("/nowhere", "/nowhere is not an executable file: correct the command's path"),
     ],
 )

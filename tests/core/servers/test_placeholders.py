@@ -116,5 +116,5 @@ def test_missing_and_empty_values_are_all_named_and_no_value_is_told(
         resolved(server(text), VALUES, FOLDERS)
 
     assert caught.value.keys == keys
-    assert str(caught.value) == f"needs {', '.join(keys)}: set it in the client's environment"
+    assert str(caught.value) == f"needs {', '.join(keys)}: store it with capd secret set {keys[0]}"
     assert "one" not in repr(caught.value)

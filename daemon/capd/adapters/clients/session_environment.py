@@ -1,18 +1,72 @@
-"""The values that clients sent for the keys that definitions ask for.
+"""The values for the keys that definitions ask for: what clients sent, else what is stored.
 
 Secrets: they stay in this process's memory, each session's apart, and never travel on the bus,
 to a log or into a state file (10-catalog, "Secrets and placeholders").
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
+import trio
+
+from capd_protos.secret_places import SESSION
 from capd_protos.types import SessionKey
+
+
+class Stored(Protocol):
+    """Where values come from that no client sent."""
+
+    def values(self) -> Mapping[str, str]:
+        """Return all that are known, by key."""
+        ...
+
+    def sources(self) -> dict[str, str]:
+        """Return the name of the source of each."""
+        ...
+
+    def problems(self) -> list[str]:
+        """Return what a person has to put right."""
+        ...
+
+    def notes(self) -> list[str]:
+        """Return why a source gives nothing."""
+        ...
+
+    async def ask_again(self, keys: Collection[str]) -> None:
+        """Ask for `keys` anew, within a bound."""
+        ...
+
+
+class NothingStored:
+    """No source but the sessions themselves."""
+
+    def values(self) -> Mapping[str, str]:
+        """Return nothing."""
+        return {}
+
+    def sources(self) -> dict[str, str]:
+        """Return nothing."""
+        return {}
+
+    def problems(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def notes(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    async def ask_again(self, keys: Collection[str]) -> None:
+        """Ask nobody."""
+        del keys
+        await trio.lowlevel.checkpoint()
 
 
 class SessionEnvironments:
     """Every live session's values."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: Stored | None = None) -> None:
+        self.stored: Stored = stored or NothingStored()
         self._values: dict[SessionKey, dict[str, str]] = {}
 
     def __repr__(self) -> str:
@@ -25,12 +79,21 @@ class SessionEnvironments:
         self._values[session] = {**self._values.get(session, {}), **kept}
 
     def values(self, session: SessionKey) -> Mapping[str, str]:
-        """Return the values of `session`."""
+        """Return the values of `session`: its own, and what is stored where it has none."""
+        return {**self.stored.values(), **self._values.get(session, {})}
+
+    def own(self, session: SessionKey) -> Mapping[str, str]:
+        """Return the values that the client of `session` sent."""
         return self._values.get(session, {})
 
     def keys(self, session: SessionKey) -> list[str]:
         """Return the keys for which `session` has a value, sorted."""
-        return sorted(self._values.get(session, {}))
+        return sorted(self.values(session))
+
+    def sources(self, session: SessionKey) -> dict[str, str]:
+        """Return the name of the source of each value of `session`."""
+        own = dict.fromkeys(self._values.get(session, {}), SESSION)
+        return {**self.stored.sources(), **own}
 
     def drop(self, session: SessionKey) -> None:
         """Forget `session`."""

@@ -1,11 +1,12 @@
 """Dependency scripts of a tap: `deps/<org>/<tool>.sh` (10-catalog, "Deps-only capabilities").
 
 A script names in its header how to see that there is nothing to do: `# check: <command>`. Both
-run off the event loop, with a time limit, as a process tree that ends with them.
+run off the event loop, with a time limit, as a process tree that ends with them. A script runs
+under the interpreter of its first line, `sh` where it names none.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import trio
@@ -13,23 +14,39 @@ import trio
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ProcessSpec,
+    ServerProcess,
     SpawnFailedError,
     running,
 )
+from capd.adapters.servers.stderr_tail import printable
 from capd.core.errors import CapdError
 
 CHECK_TIMEOUT = 20.0
 INSTALL_TIMEOUT = 600.0
+TELL_PAUSE = 1.0
+"""Seconds between two looks at what a script says."""
 _CHECK = re.compile(r"^#\s*check:\s*(.+?)\s*$", re.MULTILINE)
 _TAIL_LINES = 5
+_LONGEST_LINE = 200
+
+OnLine = Callable[[str], None]
 
 
 class InstallFailedError(CapdError):
     """A dependency is not there, and its script could not bring it."""
 
 
-async def ensure_installed(script: Path, environment: Mapping[str, str], cwd: Path) -> bool:
+async def ensure_installed(
+    script: Path,
+    environment: Mapping[str, str],
+    cwd: Path,
+    *,
+    on_start: Callable[[], None] = lambda: None,
+    on_line: OnLine = lambda _: None,
+) -> bool:
     """Run `script` unless its check passes; return whether it had to run.
+
+    `on_start` is called when it does, `on_line` with the last line that it has said.
 
     Raises:
         InstallFailedError: the script is unreadable, failed, or took more than 600 s.
@@ -41,10 +58,28 @@ async def ensure_installed(script: Path, environment: Mapping[str, str], cwd: Pa
     check = _CHECK.search(text)
     if check and await _succeeds(("sh", "-c", check[1]), environment, cwd):
         return False
+    on_start()
+    argv = (*_interpreter(text), str(script))
+    said = ""
+
+    def hear(line: str) -> None:
+        nonlocal said
+        said = line
+        on_line(line)
+
     with trio.move_on_after(INSTALL_TIMEOUT):
-        await _run(("sh", str(script)), environment, cwd, script.name)
+        await _run(argv, environment, cwd, script.name, hear)
         return True
-    raise InstallFailedError(f"{script.name} did not end within {INSTALL_TIMEOUT:g} s")
+    last = f"; the last it said: {said}" if said else ""
+    raise InstallFailedError(f"{script.name} did not end within {INSTALL_TIMEOUT:g} s{last}")
+
+
+def _interpreter(text: str) -> list[str]:
+    first = text.split("\n", 1)[0]
+    if not first.startswith("#!"):
+        return ["sh"]
+    # As the kernel reads it: one interpreter, and one argument at most.
+    return first[2:].strip().split(None, 1) or ["sh"]
 
 
 async def _succeeds(argv: tuple[str, ...], environment: Mapping[str, str], cwd: Path) -> bool:
@@ -57,16 +92,23 @@ async def _succeeds(argv: tuple[str, ...], environment: Mapping[str, str], cwd: 
     return False
 
 
-async def _run(argv: tuple[str, ...], environment: Mapping[str, str], cwd: Path, name: str) -> None:
+async def _run(
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    cwd: Path,
+    name: str,
+    on_line: OnLine = lambda _: None,
+) -> None:
     said = bytearray()
     try:
         async with running(ProcessSpec(argv, dict(environment), cwd)) as process:
             process.stdin.close()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_drain, process.stdout, said)
+                nursery.start_soon(_tell, process, said, on_line)
                 status = await process.wait()
                 nursery.cancel_scope.cancel()
-            lines = process.stderr_tail() or said.decode(errors="replace").splitlines()
+            lines = process.stderr_tail() or _lines(said)
     except (CommandNotFoundError, SpawnFailedError) as error:
         raise InstallFailedError(str(error)) from None
     if status.code != 0:
@@ -78,3 +120,19 @@ async def _drain(stream: trio.abc.ReceiveStream, said: bytearray) -> None:
     while chunk := await stream.receive_some(65536):
         said += chunk
         del said[:-65536]
+
+
+async def _tell(process: ServerProcess, said: bytearray, on_line: OnLine) -> None:
+    """Tell the last line of either output, where it is another one than before."""
+    told = ["", ""]
+    while True:
+        await trio.sleep(TELL_PAUSE)
+        for n, lines in enumerate((_lines(said), process.stderr_tail())):
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            if last and last != told[n]:
+                told[n] = last
+                on_line(last[:_LONGEST_LINE])
+
+
+def _lines(said: bytearray) -> list[str]:
+    return [printable(line) for line in said.decode(errors="replace").splitlines()]

@@ -27,6 +27,7 @@ import trio
 from capd.adapters import platform
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.core.errors import CapdError
+from capd.core.servers.runners import advice
 
 _GUARD = Path(platform.__file__).with_name("guard.py")
 # The guard's interpreter may need it to find its own libraries; the server's comes from its spec.
@@ -94,7 +95,7 @@ def resolve_command(spec: ProcessSpec) -> Path:
     if "/" in command:
         text = f"{candidates[0]} is not an executable file: correct the command's path"
     else:
-        text = f"{command} was not found in PATH ({search}): install it, or give its full path"
+        text = f"{command} was not found in PATH ({search}): {advice(command)}"
     raise CommandNotFoundError(text)
 
 

@@ -44,7 +44,7 @@ class StderrTail:
             del lines[0]
         if not lines[-1]:
             lines.pop()
-        return [_printable(line.removesuffix("\r")) for line in lines]
+        return [printable(line.removesuffix("\r")) for line in lines]
 
     def close(self) -> None:
         """Close the reading end."""
@@ -63,7 +63,7 @@ class StderrTail:
         return len(chunk)
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
     """Escape what would move a terminal's cursor or reorder its text."""
     if line.isprintable():
         return line

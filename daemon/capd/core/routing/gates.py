@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from capd.core.errors import CapdError
 from capd.core.routing import cleaning
+from capd.core.sessions.domains import is_inside
 from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def eligible(
             left_out["builtin_unsupported"] += 1
         elif not capability.servers and not capability.requires:
             left_out["nothing_to_activate"] += 1
-        elif domain and capability.domains and domain not in capability.domains:
+        elif not is_inside(domain, capability.domains):
             left_out["domain"] += 1
         elif any(key not in keys for key in capability.wanted_keys):
             left_out["missing_secrets"] += 1

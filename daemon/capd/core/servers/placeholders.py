@@ -25,7 +25,7 @@ class MissingValueError(CapdError):
     """A placeholder's key has no value; `keys` are all that are missing."""
 
     def __init__(self, keys: list[str]) -> None:
-        super().__init__(f"needs {', '.join(keys)}: set it in the client's environment")
+        super().__init__(f"needs {', '.join(keys)}: store it with capd secret set {keys[0]}")
         self.keys = keys
 
 

@@ -166,8 +166,9 @@ def already_active(name: CapabilityName, tools: Sequence[WireName]) -> str:
 def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
     """Answer `enable` where secrets are missing."""
     return (
-        f"Capability '{name}' needs {', '.join(keys)}, which this session's environment does not "
-        "have. Set it where the editor is started, then connect again."
+        f"Capability '{name}' needs {', '.join(keys)}, and there is no value for it. Ask the user "
+        f"to run `capd secret set {keys[0]}` in a terminal, or to set it where the editor is "
+        "started; a secret does not belong into this conversation."
     )
 
 

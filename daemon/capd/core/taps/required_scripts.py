@@ -1,9 +1,17 @@
 """Dependency scripts that a capability asks for and its tap does not have (10-catalog)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from capd.core.taps.catalog import Tap
 from capd_protos.types import Finding
+
+
+def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
+    """Tell whether a script that is not there stands in the way of servers with these commands.
+
+    `found` are those of them that are on the PATH: what a script would bring is there already.
+    """
+    return not commands or any(command not in found for command in commands)
 
 
 def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Finding, ...]:
@@ -11,7 +19,8 @@ def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Findi
     findings = []
     for capability in tap.capabilities:
         commands = [server.command for server in capability.servers if server.command]
-        is_there = bool(commands) and all(has_command(command) for command in commands)
+        found = [command for command in commands if has_command(command)]
+        is_there = not is_needed(commands, found)
         path = f"capabilities/{capability.id.name}/{capability.provider}.toml"
         for script in capability.requires:
             if script in tap.scripts:

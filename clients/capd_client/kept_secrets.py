@@ -1,0 +1,193 @@
+"""Where `capd secret` keeps a value: the system's keyring, or `secrets.env`.
+
+The value comes from a hidden prompt or from standard input, never from an argument, which the
+list of processes shows. What was kept is read back before anybody is told that it is there.
+"""
+
+import contextlib
+import io
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capd_protos.secret_places import (
+    FILE_LIMIT_BYTES,
+    KEY,
+    KEYRING_SERVICE,
+    WORST_KEYRING,
+    refusal_of_mode,
+)
+
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
+    from keyring.backend import KeyringBackend
+
+
+class SecretError(Exception):
+    """It was not kept, or not removed; the text has no value in it."""
+
+
+def checked_key(key: str) -> str:
+    """Return `key`.
+
+    Raises:
+        SecretError: no placeholder could name it.
+    """
+    if KEY.fullmatch(key):
+        return key
+    text = f"{key[:100]!r} is no key: letters, digits and _, such as GITHUB_TOKEN"
+    raise SecretError(text)
+
+
+def checked_value(value: str) -> str:
+    """Return `value`.
+
+    Raises:
+        SecretError: it cannot go into an environment.
+    """
+    if not value:
+        raise SecretError("the value is empty, and an empty one counts as missing")
+    if "\0" in value:
+        raise SecretError("the value has a NUL in it, which no environment takes")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise SecretError("the value is not UTF-8") from None
+    return value
+
+
+def keep_in_keyring(key: str, value: str) -> None:
+    """Keep `value`, in place of what was there.
+
+    Raises:
+        SecretError: there is no keyring that keeps it.
+    """
+    hint = "keep it in a file with --file"
+    with _keyring(hint) as backend:
+        backend.set_password(KEYRING_SERVICE, key, value)
+        if backend.get_password(KEYRING_SERVICE, key) != value:
+            raise SecretError(f"the keyring took {key} and does not give it back: {hint}")
+
+
+def remove_from_keyring(key: str) -> bool:
+    """Remove `key`; return whether it was there.
+
+    Raises:
+        SecretError: the keyring fails.
+    """
+    with _keyring("unlock it and try again") as backend:
+        if backend.get_password(KEYRING_SERVICE, key) is None:
+            return False
+        backend.delete_password(KEYRING_SERVICE, key)
+        return True
+
+
+def has_keyring() -> bool:
+    """Tell whether there is a keyring that keeps secrets safely."""
+    return _backend() is not None
+
+
+def keep_in_file(file: Path, key: str, value: str) -> None:
+    """Keep `value` in the last of the lines of `file`, in place of what was there.
+
+    Raises:
+        SecretError: the file is not private, or no file.
+    """
+    lines = _lines(file)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    written = value.replace("\\", "\\\\").replace("'", "\\'")
+    kept = [line for line, name in _named(lines) if name != key]
+    text = "".join([*kept, f"{key}='{written}'\n"])
+    if {b.key: b.value for b in _bindings(text)}.get(key) != value:
+        raise SecretError(f"{file} cannot hold this value: dotenv has no way to write it")
+    _replace(file, text)
+
+
+def remove_from_file(file: Path, key: str) -> bool:
+    """Remove `key` from `file`; return whether it was there.
+
+    Raises:
+        SecretError: the file is not private, or no file.
+    """
+    named = _named(_lines(file))
+    kept = [text for text, name in named if name != key]
+    if len(kept) == len(named):
+        return False
+    _replace(file, "".join(kept))
+    return True
+
+
+@contextlib.contextmanager
+def _keyring(hint: str) -> "Iterator[KeyringBackend]":
+    backend = _backend()
+    if backend is None:
+        raise SecretError(f"there is no keyring here that keeps secrets safely: {hint}")
+    try:
+        yield backend
+    except SecretError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a plug-in's own, of whatever kind
+        # Its kind alone: what it says may quote what it was given.
+        raise SecretError(f"the keyring failed with {type(error).__name__}: {hint}") from None
+
+
+def _backend() -> "KeyringBackend | None":
+    import keyring  # noqa: PLC0415 - it looks through everything that is installed
+
+    backend = keyring.get_keyring()
+    return backend if backend.priority >= WORST_KEYRING else None
+
+
+def _lines(file: Path) -> list[str]:
+    """Return the statements of `file`, each with its line end; none where there is no file."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SecretError(f"{file} is left as it is: {error.strerror}") from None
+    with open(fd, "rb") as opened:  # noqa: PTH123 - a descriptor, not a path
+        status = os.fstat(fd)
+        problem = refusal_of_mode(status.st_mode, status.st_uid, os.getuid())
+        if not stat.S_ISREG(status.st_mode):
+            problem = "it is no regular file"
+        elif status.st_size > FILE_LIMIT_BYTES:
+            problem = f"it has more than {FILE_LIMIT_BYTES} bytes"
+        if problem:
+            raise SecretError(f"{file} is left as it is: {problem}")
+        try:
+            text = opened.read().decode()
+        except UnicodeDecodeError as error:
+            where = f"byte {error.start} is not UTF-8"
+            raise SecretError(f"{file} is left as it is: {where}") from None
+    return [binding.original.string for binding in _bindings(text)]
+
+
+def _named(lines: list[str]) -> list[tuple[str, str | None]]:
+    return [(line, next((b.key for b in _bindings(line)), None)) for line in lines]
+
+
+def _bindings(text: str) -> "Iterator[Binding]":
+    from dotenv.parser import parse_stream  # noqa: PLC0415 - no other command needs it
+
+    return parse_stream(io.StringIO(text))
+
+
+def _replace(file: Path, text: str) -> None:
+    # What a link leads to is replaced, and the link stays.
+    real = file.resolve()
+    real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(dir=real.parent, prefix=".secrets-")  # 0600 from its first moment
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", newline="") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        Path(name).replace(real)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,80 @@
+"""How a session waits for dependency scripts: hearing of them, and not longer than it wants."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+
+import msgspec
+import trio
+
+from capd.core.errors import CapdError
+from capd.runtime.bus import Bus
+from capd_protos import supervisor
+from capd_protos.codec import MsgpackCodec
+
+Heard = supervisor.InstallStarted | supervisor.InstallSaid | supervisor.InstallEnded
+HEARD: MsgpackCodec[Heard] = MsgpackCodec(Heard)
+
+INSTALL_TIMEOUT = 900.0
+LEAVE_TIMEOUT = 5.0
+
+OnProgress = Callable[[str], None]
+Ask = Callable[[msgspec.Struct, float], Awaitable[supervisor.Reply]]
+
+
+async def replied(
+    bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
+) -> supervisor.Reply:
+    """Return what `ask` returns for `request`; raises as `ask` does."""
+    try:
+        async with _told(bus, request.scripts, on_progress):
+            return await ask(request, INSTALL_TIMEOUT)
+    except BaseException:
+        # Cancelled or out of patience: a script that nobody waits for is ended.
+        limit = trio.move_on_after(LEAVE_TIMEOUT)
+        with trio.CancelScope(shield=True), limit, suppress(CapdError):
+            await ask(supervisor.LeaveInstall(request.session), LEAVE_TIMEOUT)
+        raise
+
+
+@asynccontextmanager
+async def _told(
+    bus: Bus, dependencies: Collection[str], on_progress: OnProgress
+) -> AsyncIterator[None]:
+    """Call `on_progress` with a line for each thing that is heard, for the length of a block."""
+    async with bus.subscribe(HEARD, "install.") as events:
+
+        async def follow() -> None:
+            async for event in events:
+                if event.dependency in dependencies:
+                    on_progress(_line(event))
+
+        # Not `async with`: a nursery would wrap the block's own exception in a group.
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        nursery.start_soon(follow)
+        try:
+            yield
+        finally:
+            nursery.cancel_scope.cancel()
+            await manager.__aexit__(None, None, None)
+
+
+def reported(progress: Callable[[bytes], None]) -> OnProgress:
+    """Return what passes each line on as params of a progress notification."""
+    steps = count(1)
+
+    def report(line: str) -> None:
+        progress(msgspec.json.encode({"progress": next(steps), "message": line}))
+
+    return report
+
+
+def _line(event: Heard) -> str:
+    match event:
+        case supervisor.InstallStarted(dependency):
+            return f"{dependency}: installing"
+        case supervisor.InstallSaid(dependency, line, seconds):
+            return f"{dependency}: {line} ({seconds:.0f} s)"
+        case supervisor.InstallEnded(dependency, outcome, seconds):
+            return f"{dependency}: {outcome} ({seconds:.0f} s)"

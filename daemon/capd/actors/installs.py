@@ -1,0 +1,169 @@
+"""The supervisor's part that runs dependency scripts: one run of each at a time, for all who wait.
+
+    asked for ──> check passes: present
+        └──────> running ──> installed | failed
+                    └── nobody waits any more ──> cancelled, its process tree ended
+
+A script is run again by whoever asks next after it failed or was cancelled.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.adapters.servers.installers import InstallFailedError, ensure_installed
+from capd.core.taps.required_scripts import is_needed
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd_protos import supervisor as messages
+from capd_protos.types import SessionKey
+
+_CANCELLED = "nobody waits for it any more"
+
+log = structlog.get_logger(actor="supervisor")
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    session: SessionKey
+    is_over: trio.Event = field(default_factory=trio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A script that runs, or is being ended."""
+
+    dependency: str
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    waits: set[_Wait] = field(default_factory=set)
+    ended: trio.Event = field(default_factory=trio.Event)
+    has_run: bool = False
+    problem: str = "capd itself failed over it; its log says where"
+
+    def leave(self, wait: _Wait) -> None:
+        """Have one wait less; the last one out ends the script."""
+        self.waits.discard(wait)
+        wait.is_over.set()
+        if not self.waits:
+            self.scope.cancel()
+
+
+class Installs:
+    """The scripts under way."""
+
+    def __init__(self, bus: Bus, cwd: Path) -> None:
+        self._bus = bus
+        self._cwd = cwd
+        self._runs: dict[str, _Run] = {}
+
+    async def ensured(
+        self,
+        request: messages.InstallDependencies,
+        environment: Mapping[str, str],
+        nursery: trio.Nursery,
+    ) -> messages.DependenciesReady | messages.DependenciesFailed:
+        """Have every script run that has to; return when all have, or the first has failed."""
+        if request.lacking:
+            found: frozenset[str] = frozenset()
+            if request.commands:
+                found = await trio.to_thread.run_sync(_found, request.commands, dict(environment))
+            if is_needed(request.commands, found):
+                text = "the tap has no script for it" + _where(request.commands, found)
+                return messages.DependenciesFailed(request.lacking[0], text)
+            log.warning("dependency_without_script", dependencies=request.lacking)
+        installed: list[str] = []
+        present: list[str] = []
+        for dependency, script in request.scripts.items():
+            run = await self._run_of(dependency, script, environment, nursery)
+            problem = await self._awaited(run, request.session)
+            if problem:
+                return messages.DependenciesFailed(dependency, problem)
+            (installed if run.has_run else present).append(dependency)
+        return messages.DependenciesReady(installed, present)
+
+    def leave(self, session: SessionKey) -> None:
+        """End every wait of `session`."""
+        for run in list(self._runs.values()):
+            for wait in [wait for wait in run.waits if wait.session == session]:
+                run.leave(wait)
+
+    async def _run_of(
+        self, dependency: str, script: str, environment: Mapping[str, str], nursery: trio.Nursery
+    ) -> _Run:
+        while (run := self._runs.get(script)) is not None:
+            if not run.scope.cancel_called:
+                return run
+            # Two of one script at a time could be in each other's way.
+            await run.ended.wait()
+        run = self._runs[script] = _Run(dependency)
+        nursery.start_soon(self._contained, run, script, environment)
+        return run
+
+    async def _awaited(self, run: _Run, session: SessionKey) -> str:
+        """Return what went wrong, empty where nothing did."""
+        wait = _Wait(session)
+        run.waits.add(wait)
+        try:
+            await wait.is_over.wait()
+        finally:
+            run.leave(wait)
+        return run.problem if run.ended.is_set() else _CANCELLED
+
+    async def _contained(self, run: _Run, script: str, environment: Mapping[str, str]) -> None:
+        await contained(f"script {script}", self._run, run, script, environment, log=log)
+
+    async def _run(self, run: _Run, script: str, environment: Mapping[str, str]) -> None:
+        began_at = trio.current_time()
+
+        def seconds() -> float:
+            return round(trio.current_time() - began_at, 1)
+
+        def on_start() -> None:
+            log.info("dependency_started", dependency=run.dependency)
+            self._bus.publish(messages.InstallStarted(run.dependency))
+
+        def on_line(line: str) -> None:
+            self._bus.publish(messages.InstallSaid(run.dependency, line, seconds()))
+
+        outcome = "failed"
+        try:
+            with run.scope:
+                try:
+                    run.has_run = await ensure_installed(
+                        Path(script), environment, self._cwd, on_start=on_start, on_line=on_line
+                    )
+                except InstallFailedError as error:
+                    run.problem = str(error)
+                else:
+                    run.problem, outcome = "", "installed" if run.has_run else "present"
+            if run.scope.cancelled_caught:
+                run.problem, outcome = _CANCELLED, "cancelled"
+        finally:
+            del self._runs[script]
+            run.ended.set()
+            for wait in list(run.waits):
+                wait.is_over.set()
+            log.info(
+                "dependency_ended",
+                dependency=run.dependency,
+                outcome=outcome,
+                seconds=seconds(),
+                reason=run.problem,
+            )
+            ended = messages.InstallEnded(run.dependency, outcome, seconds(), run.problem)
+            self._bus.publish(ended)
+
+
+def _found(commands: list[str], environment: Mapping[str, str]) -> frozenset[str]:
+    path = environment.get("PATH", os.defpath)
+    return frozenset(each for each in commands if shutil.which(each, path=path))
+
+
+def _where(commands: list[str], found: frozenset[str]) -> str:
+    lost = [each for each in commands if each not in found]
+    return f", and {', '.join(lost)} is not on the PATH: install it" if lost else ""

@@ -1,0 +1,56 @@
+"""Asks for the stored values of the keys that definitions ask for, before anybody waits for them.
+
+Nobody waits for it: until a keyring has answered, its keys are missing, and routing says so.
+"""
+
+import structlog
+import trio
+
+from capd.adapters.clients.session_environment import Stored
+from capd.core.errors import CapdError
+from capd.runtime.bus import Bus
+from capd_protos import registry
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+NAME = ActorName("secrets")
+REGISTRY = ActorName("registry")
+DESCRIBED: MsgpackCodec[registry.RegistryDescribed] = MsgpackCodec(registry.RegistryDescribed)
+HINTS: MsgpackCodec[registry.CatalogChanged] = MsgpackCodec(registry.CatalogChanged)
+CATALOG_TIMEOUT = 30.0
+
+log = structlog.get_logger(actor="secrets")
+
+
+class SecretKeeper:
+    """The stored secrets of one daemon."""
+
+    def __init__(self, bus: Bus, stored: Stored) -> None:
+        self._bus = bus
+        self._stored = stored
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask once, and again whenever the catalog was read anew."""
+        async with self._bus.subscribe(HINTS, "registry.changed") as hints:
+            task_status.started()
+            try:
+                described = await self._bus.ask(
+                    REGISTRY, registry.DescribeRegistry(), DESCRIBED, CATALOG_TIMEOUT
+                )
+            except CapdError as error:
+                log.warning("secrets_not_asked_for", reason=str(error))
+            else:
+                await self._ask(described.wanted_keys)
+            async for hint in hints:
+                await self._ask(hint.wanted_keys)
+
+    async def _ask(self, keys: list[str]) -> None:
+        await self._stored.ask_again(keys)
+        sources = self._stored.sources()
+        log.info(
+            "secrets_asked_for",
+            wanted=len(keys),
+            found=sum(key in sources for key in keys),
+            problems=self._stored.problems(),
+            notes=self._stored.notes() if keys else [],
+        )

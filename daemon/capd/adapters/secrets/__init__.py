@@ -1,0 +1,1 @@
+"""Values of secrets that no client sent: keyring, systemd credentials, `secrets.env`."""

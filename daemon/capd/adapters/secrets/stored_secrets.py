@@ -1,0 +1,69 @@
+"""The sources of secrets behind a session's own environment, in their order (10-catalog).
+
+    keyring, systemd credentials, secrets.env
+
+The first two are asked only for keys that a definition asks for, and what they said is kept in
+memory until they are asked again; the file is read when it has changed. An empty value is none.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import trio
+
+from capd.adapters.secrets.credentials import read_credentials
+from capd.adapters.secrets.secrets_file import SecretsFile
+from capd.adapters.secrets.system_keyring import SystemKeyring
+from capd_protos.secret_places import CREDENTIALS, FILE, FILE_NAME, KEYRING
+
+
+class StoredSecrets:
+    """What is stored for every session of this user."""
+
+    def __init__(
+        self, config: Path, credentials: str, keyring: SystemKeyring | None = None
+    ) -> None:
+        """`credentials` is systemd's folder of them, empty where there is none."""
+        self._folder = credentials
+        self._file = SecretsFile(config / FILE_NAME)
+        self._keyring = keyring or SystemKeyring()
+        self._from_keyring: dict[str, str] = {}
+        self._from_folder: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        """Show no value."""
+        return "StoredSecrets()"
+
+    def values(self) -> Mapping[str, str]:
+        """Return all values that are known, by key; asks nobody who could take his time."""
+        return {**self._file.values(), **self._from_folder, **self._from_keyring}
+
+    def sources(self) -> dict[str, str]:
+        """Return the name of the source of each of them."""
+        return {
+            **dict.fromkeys(self._file.values(), FILE),
+            **dict.fromkeys(self._from_folder, CREDENTIALS),
+            **dict.fromkeys(self._from_keyring, KEYRING),
+        }
+
+    def problems(self) -> list[str]:
+        """Return what a person has to put right."""
+        self._file.values()
+        return [self._file.problem] if self._file.problem else []
+
+    def notes(self) -> list[str]:
+        """Return why a source gives nothing, where that may be as it should be."""
+        return [f"keyring: {self._keyring.note}"] if self._keyring.note else []
+
+    async def ask_again(self, keys: Collection[str]) -> None:
+        """Ask for `keys` anew, within a bound; what is known of others stays."""
+        found = await trio.to_thread.run_sync(read_credentials, self._folder, sorted(keys))
+        self._from_folder = _renewed(self._from_folder, keys, found)
+        found = await self._keyring.ask(sorted(keys))
+        self._from_keyring = _renewed(self._from_keyring, keys, found)
+
+
+def _renewed(
+    known: Mapping[str, str], asked: Collection[str], found: Mapping[str, str]
+) -> dict[str, str]:
+    return {**{key: value for key, value in known.items() if key not in asked}, **found}

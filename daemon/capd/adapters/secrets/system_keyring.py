@@ -1,0 +1,59 @@
+"""The system's keyring, asked in a thread: a backend may block, or ask a person to unlock it.
+
+One question at a time, and none while one hangs: a keyring that does not answer costs a bounded
+wait of whoever asked, and nobody else anything.
+"""
+
+from collections.abc import Iterable
+
+import trio
+
+from capd_protos.secret_places import KEYRING_SERVICE, WORST_KEYRING
+
+ANSWER_TIMEOUT = 20.0
+"""Seconds for all keys of one question; a person may have to type a password."""
+
+
+class SystemKeyring:
+    """The keyring of this user."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(1)
+        self._hangs = False
+        self.note = ""
+        """Why it gives nothing, for a person; never with a value."""
+
+    async def ask(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the values of `keys` that it has; none where it fails or does not answer."""
+        wanted = list(keys)
+        if not wanted:
+            return {}
+        found: dict[str, str] = {}
+        if self._hangs and self._limiter.borrowed_tokens:
+            return found
+        with trio.move_on_after(ANSWER_TIMEOUT) as patience:
+            found, self.note = await trio.to_thread.run_sync(
+                _look_up, wanted, limiter=self._limiter, abandon_on_cancel=True
+            )
+        self._hangs = patience.cancelled_caught
+        if self._hangs:
+            self.note = f"it did not answer within {ANSWER_TIMEOUT:g} s: is it locked?"
+        return found
+
+
+def _look_up(keys: list[str]) -> tuple[dict[str, str], str]:
+    # Imported here: it looks through everything that is installed, for whoever wants a key.
+    import keyring  # noqa: PLC0415
+
+    found: dict[str, str] = {}
+    try:
+        backend = keyring.get_keyring()
+        if backend.priority < WORST_KEYRING:
+            return found, "there is none that keeps secrets safely; secrets.env takes its place"
+        for key in keys:
+            if value := backend.get_password(KEYRING_SERVICE, key):
+                found[key] = value
+    except Exception as error:  # noqa: BLE001 - a plug-in's own; it must cost the daemon nothing
+        # Its kind alone: what a backend says may quote what it was given.
+        return found, f"it failed with {type(error).__name__}: is it locked?"
+    return found, ""

@@ -1,0 +1,32 @@
+"""Programs that servers are commonly run by, and how a machine comes by each."""
+
+_NODE = "it comes with Node.js (package `nodejs` or `npm`, or https://nodejs.org)"
+_UV = "it comes with uv: pip install uv, or https://docs.astral.sh/uv"
+_BUN = "it comes with Bun: https://bun.sh"
+_ADVICE = {
+    "npx": _NODE,
+    "npm": _NODE,
+    "node": _NODE,
+    "pnpm": "it comes with pnpm: npm install -g pnpm",
+    "pnpx": "it comes with pnpm: npm install -g pnpm",
+    "yarn": "it comes with Yarn: npm install -g yarn",
+    "bun": _BUN,
+    "bunx": _BUN,
+    "deno": "it comes with Deno: https://deno.com",
+    "uv": _UV,
+    "uvx": _UV,
+    "pipx": "install the package `pipx`, or use uvx",
+    "python": "install the package `python3`, or write python3",
+    "docker": "it comes with Docker: https://docs.docker.com/engine/install",
+    "podman": "install the package `podman`",
+    "cargo": "it comes with Rust: https://rustup.rs",
+    "go": "it comes with Go: https://go.dev/doc/install",
+    "dotnet": "it comes with .NET: https://dotnet.microsoft.com/download",
+    "dnx": "it comes with .NET 10: https://dotnet.microsoft.com/download",
+    "java": "install a Java runtime, such as the package `default-jre`",
+}
+
+
+def advice(command: str) -> str:
+    """Return what a person does who does not have `command`."""
+    return _ADVICE.get(command, "install it, or give its full path")

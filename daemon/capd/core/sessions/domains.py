@@ -1,0 +1,31 @@
+"""A session's domain, as the configuration says for its project or its client (10-catalog).
+
+The nearest folder around the project counts, then the client; a session without a domain is not
+filtered, and neither is a capability that names none.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """What was configured."""
+
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """By the name that a client gives."""
+    projects: Mapping[str, str] = field(default_factory=dict)
+    """By absolute path; folders inside count as well."""
+
+    def of(self, client: str, project: str) -> str:
+        """Return the domain of a session, empty where it has none."""
+        place = PurePosixPath(project)
+        around = [str(folder) for folder in (place, *place.parents)] if project else []
+        found = (self.projects[folder] for folder in around if folder in self.projects)
+        return next(found, "") or self.clients.get(client, "")
+
+
+def is_inside(domain: str, domains: Collection[str]) -> bool:
+    """Tell whether a session of `domain` may have a capability of `domains`."""
+    return not domain or not domains or domain in domains

@@ -1,0 +1,29 @@
+"""Where secrets are kept outside of any session: both `capd secret` and the daemon go by it.
+
+The order in which a value is looked for is docs/secrets.md; no value is ever in a message.
+"""
+
+import re
+
+KEYRING_SERVICE = "capd"
+"""The service of the keyring's entries; the key is their user name."""
+WORST_KEYRING = 1
+"""Backends of a lower priority fail always, keep nothing, or keep it in the clear."""
+FILE_NAME = "secrets.env"
+"""In the folder of the configuration, mode 0600, in the format of dotenv files."""
+FILE_LIMIT_BYTES = 1 << 20
+KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+SESSION = "session"
+KEYRING = "keyring"
+CREDENTIALS = "credentials"
+FILE = FILE_NAME
+
+
+def refusal_of_mode(mode: int, uid: int, own_uid: int) -> str:
+    """Return why a file of secrets with this mode and owner is not read; empty where it is."""
+    if uid != own_uid:
+        return f"it belongs to user {uid}, not to you"
+    if mode & 0o077:
+        return f"its mode is {mode & 0o777:04o}, so that others may read it: chmod 600"
+    return ""
