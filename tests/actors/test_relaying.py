@@ -30,6 +30,8 @@ class Library:
             case "prompts/get" | "resources/read" | "resources/subscribe":
                 self.asked.append((method, params.get("name") or params["uri"]))
                 return NO if self.is_refusing else {"result": {"by": self._prompts}}
+            case "resources/unsubscribe":
+                return {"result": {}}
             case _:
                 return {"error": {"code": -32601, "message": "Method not found"}}
 
@@ -180,3 +182,92 @@ async def test_a_server_that_has_none_or_cannot_be_started_does_not_hide_the_nex
         result = await again.result("resources/read", uri="n:1")
 
         assert result == {"by": ["p"]}
+
+
+# Subscriptions outlive the server that they were made at
+
+
+def news(client: Client) -> list[str]:
+    method = "notifications/resources/updated"
+    return [each["params"]["uri"] for each in client.heard if each.get("method") == method]
+
+
+async def test_a_server_that_dies_is_started_for_who_subscribed_there_and_told_of_it(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        a, b = await world.session("a"), await world.session("b")
+        books = Library("p", uris=("n:1", "n:2"))
+        await library(world, a, "books", books)
+        await b.capability("enable", "books")
+        await a.result("resources/subscribe", uri="n:1")
+        await a.result("resources/subscribe", uri="n:2")
+        await a.result("resources/unsubscribe", uri="n:2")
+        books.asked.clear()
+
+        world.machine.processes[-1].exit(1)
+        await trio.sleep(10)
+
+        assert books.asked == [("resources/subscribe", "n:1")]
+        assert (news(a), news(b)) == (["n:1"], [])
+        updated = {"method": "notifications/resources/updated", "params": {"uri": "n:1"}}
+        await world.machine.processes[-1].say({"jsonrpc": "2.0", **updated})
+        await trio.sleep(1)
+        assert (news(a), news(b)) == (["n:1", "n:1"], [])
+
+
+async def test_a_server_that_keeps_dying_is_not_started_for_ever_for_a_subscription(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await library(world, client, "books", Library("p", uris=("n:1",)))
+        await client.result("resources/subscribe", uri="n:1")
+        world.machine.scripts["books"].exits_at_start = 3
+
+        world.machine.processes[-1].exit(1)
+        await trio.sleep(3600)
+
+        assert len(world.machine.specs) == 2
+
+
+async def test_a_subscription_that_a_dead_server_could_not_keep_is_renewed_by_the_next_use(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        books = Library("p", uris=("n:1",))
+        await library(world, client, "books", books)
+        await client.result("resources/subscribe", uri="n:1")
+        world.machine.scripts["books"].exits_at_start = 3
+        world.machine.processes[-1].exit(1)
+        await trio.sleep(100)
+        world.machine.scripts["books"].exits_at_start = None
+        books.asked.clear()
+
+        await client.call("books__same")
+        await trio.sleep(1)
+
+        assert books.asked == [("resources/subscribe", "n:1")]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_session_that_is_found_again_hears_of_what_its_own_client_subscribed_to(
+    autojump_clock: MockClock, tmp_path: Path, goes_on: bool
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        books = Library("p", uris=("n:1",))
+        await library(world, client, "books", books)
+        await client.result("resources/subscribe", uri="n:1")
+        await client.stream.aclose()
+        # Nothing is left of it but its record, as after the death of the daemon.
+        await trio.sleep(31 + LINGER)
+        books.asked.clear()
+
+        token = {"resume": client.welcome["resume"]} if goes_on else {}
+        again = await world.session("s", **token)
+        await trio.sleep(1)
+
+        assert books.asked == ([("resources/subscribe", "n:1")] if goes_on else [])
+        assert news(again) == (["n:1"] if goes_on else [])

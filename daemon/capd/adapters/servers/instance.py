@@ -1,6 +1,6 @@
 """A running connection to a server, as a session that holds it uses it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -47,10 +47,13 @@ class Instance:
         """Whether a call has a chance."""
         return self.lane.is_alive
 
-    def join(self, peer: Peer) -> None:
-        """Let the server's words reach a session that holds the instance."""
+    def join(self, peer: Peer, uris: Iterable[str] = ()) -> None:
+        """Let the server's words reach a session that holds the instance.
+
+        `uris` are what it wants to hear of still, by what an instance before this one told.
+        """
         self.lane.holders[peer.session] = peer
-        self.subscriptions.join()
+        self.subscriptions.join(peer, uris)
 
     def leave(self, session: SessionKey) -> None:
         """Let nothing more reach a session."""
