@@ -31,6 +31,7 @@ from capd.adapters.clients.unix_listener import listening, make_private, sole_da
 from capd.adapters.configuration import Configuration, load_configuration
 from capd.adapters.log import configure_logs
 from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
@@ -248,6 +249,7 @@ class Daemon:
             version=__version__,
             spool=Spool(Path(where.cache)),
             tool_lists=tool_lists,
+            eras=EraFile(Path(where.cache, "eras.json")),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, environments, logins)

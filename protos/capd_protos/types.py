@@ -74,6 +74,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """`shared`, `project` or `session`: who may share an instance (80 section 5.5)."""
     lazy: bool = True
     description: str = ""
+    is_scope_fixed: bool = False
+    """Whether `scope` holds whatever era the server is met in."""
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -66,6 +66,7 @@ SERVER = ServerSpec(
     scope="session",
     lazy=False,
     description="reads",
+    is_scope_fixed=True,
 )
 CAPABILITY = CapabilitySpec(
     ID,

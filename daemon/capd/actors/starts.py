@@ -11,6 +11,7 @@ from pathlib import Path
 
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.child_environment import child_environment
+from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
@@ -43,6 +44,8 @@ class SupervisorSettings:
     """Seconds after which a call is given up whatever its progress; 0 for never."""
     spool: Spool | None = None
     """Where results go that are too large to hold."""
+    eras: EraFile | None = None
+    """Where is written down which servers answer in the stateless era."""
 
 
 class Starts:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from capd.core.servers.placeholders import keys_in_args, wanted_keys
-from capd.core.servers.scopes import default_scope
+from capd.core.servers.scopes import default_scope, is_scope_fixed
 from capd.core.taps.package_pins import unpinned_package
 from capd.core.taps.toml_folder import TomlFolder
 from capd_protos.types import (
@@ -214,6 +214,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSp
         scope=parsed.scope or default_scope(parsed.command, parsed.args, transport),
         lazy=parsed.lazy,
         description=parsed.description,
+        is_scope_fixed=bool(parsed.scope) or is_scope_fixed(parsed.command, parsed.args, transport),
     )
     for key in keys_in_args(server):
         why = f"server {name!r}: the value of {key} goes into args, which the process list shows"
