@@ -99,6 +99,7 @@ class Starts:
             headers=filled.headers,
             transport="sse" if filled.transport == "sse" else "",
             idle_timeout=max(IDLE_TIMEOUT, filled.timeout or 0.0),
+            client=filled.oauth,
         )
 
     def _filled(self, server: ServerSpec, session: SessionKey, project: str) -> ServerSpec:

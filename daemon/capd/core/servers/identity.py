@@ -40,6 +40,8 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         sorted(server.env.items()),
         sorted(server.headers.items()),
         server.scope,
+        # Only where there is one: the others keep the identity that lists were kept under.
+        *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
     )
     return ServerIdentity(hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16])
 
