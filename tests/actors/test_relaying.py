@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from .fakes import Json, Script, tool
+from .fakes import FakeProcess, Json, Script, tool
 from .world import LINGER, Client, World, running_world
 
 NO = {"error": {"code": -32002, "message": "not here"}}
@@ -271,3 +271,72 @@ async def test_a_session_that_is_found_again_hears_of_what_its_own_client_subscr
 
         assert books.asked == ([("resources/subscribe", "n:1")] if goes_on else [])
         assert news(again) == (["n:1"] if goes_on else [])
+
+
+# Half a surrogate pair, which JavaScript writes and Python's decoders refuse
+
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HALF = "cut \ud83d"
+
+
+async def cut(process: FakeProcess, request: Json) -> None:
+    # As a server writes it, with spaces that nobody else would write.
+    result = rb'{"content":[{"type":"text", "text":"cut \ud83d"}]}'
+    await process.say(b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (request["id"], result))
+
+
+@pytest.mark.parametrize("meta", [{}, {"_meta": ENVELOPE}])
+async def test_a_result_with_half_a_surrogate_pair_is_passed_on_as_it_was_written(
+    autojump_clock: MockClock, tmp_path: Path, meta: Json
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.machine.scripts["alpha"].call = cut
+        client = await world.session("s")
+        other = await world.session("t")
+        for each in (client, other):
+            await each.capability("enable", "alpha")
+
+        result = await client.result("tools/call", name="alpha__echo", arguments={}, **meta)
+
+        complete = {"resultType": "complete"} if meta else {}
+        assert result == {"content": [{"type": "text", "text": HALF}], **complete}
+        assert await other.call("alpha__echo") == (HALF, False)
+        [server] = await world.servers()
+        assert (server.state, server.counts) == ("ready", {})
+
+
+async def test_a_list_with_half_a_surrogate_pair_is_one_that_every_client_can_read(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.machine.scripts["alpha"].tools = [tool("echo", HALF), tool("plain")]
+        client = await world.session("s")
+
+        said, is_error = await client.capability("enable", "alpha")
+
+        assert not is_error, said
+        tools = (await client.result("tools/list"))["tools"]
+        found = {each["name"]: each["description"] for each in tools}
+        assert found["alpha__echo"] == "cut \N{REPLACEMENT CHARACTER}"
+        assert "alpha__plain" in found
+
+
+@pytest.mark.parametrize("error", [["capd", HALF], {"capd": 1, "message": HALF}, '"capd"'])
+async def test_an_error_of_any_shape_ends_its_own_call_alone(
+    autojump_clock: MockClock, tmp_path: Path, error: object
+) -> None:
+    async def refuse(process: FakeProcess, request: Json) -> None:
+        await process.say({"jsonrpc": "2.0", "id": request["id"], "error": error})
+
+    async with running_world(tmp_path) as world:
+        world.machine.scripts["alpha"].call = refuse
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+
+        answer = await client.ask("tools/call", name="alpha__echo", arguments={})
+
+        assert answer["error"] == error
+        assert [each.state for each in await world.servers()] == ["ready"]

@@ -30,6 +30,7 @@ from capd.core.protocol.eras import (
     raw,
 )
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.results.half_pairs import decoded
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 
@@ -119,8 +120,8 @@ async def _race(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
 
 async def _discover(lane: Lane, timeout: float) -> _Met:
     try:
-        found = DISCOVERED.decode(
-            await _asked(lane, "server/discover", {}, timeout, stateless=True)
+        found = decoded(
+            DISCOVERED, await _asked(lane, "server/discover", {}, timeout, stateless=True)
         )
     except MalformedError as error:
         raise HandshakeError(f"{lane.name} answered server/discover with {error}") from None
@@ -142,7 +143,7 @@ async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
         "clientInfo": msgspec.Raw(client.info),
     }
     try:
-        found = INITIALIZED.decode(await _asked(lane, "initialize", params, timeout))
+        found = decoded(INITIALIZED, await _asked(lane, "initialize", params, timeout))
     except MalformedError as error:
         raise HandshakeError(f"{lane.name} answered initialize with {error}") from None
     if found.protocolVersion not in HANDSHAKE_VERSIONS:
