@@ -104,6 +104,19 @@ class ErrorCode(msgspec.Struct):
     message: str = ""
 
 
+class Supported(msgspec.Struct):
+    """What goes with the refusal of a version."""
+
+    supported: list[str] = []
+
+
+class VersionRefused(msgspec.Struct):
+    """An error that refuses a version."""
+
+    code: int
+    data: Supported
+
+
 INCOMING: JsonCodec[Incoming] = JsonCodec(Incoming)
 PROGRESS: JsonCodec[Progress] = JsonCodec(Progress)
 CANCELLED: JsonCodec[Cancelled] = JsonCodec(Cancelled)
@@ -115,6 +128,7 @@ DISCOVERED: JsonCodec[Discovered] = JsonCodec(Discovered)
 SERVER_INFO: JsonCodec[ServerInfo] = JsonCodec(ServerInfo)
 DISCOVERED_META: JsonCodec[DiscoveredMeta] = JsonCodec(DiscoveredMeta)
 PAGE: JsonCodec[Page] = JsonCodec(Page)
+VERSION_REFUSED: JsonCodec[VersionRefused] = JsonCodec(VersionRefused)
 ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
 
 
