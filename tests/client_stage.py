@@ -67,6 +67,9 @@ class Talk:
         await trio.lowlevel.checkpoint()
         self.journal.append(level)
 
+    async def renew_subscriptions(self) -> None:
+        await trio.lowlevel.checkpoint()
+
     def roots_changed(self) -> None:
         self.journal.append("roots")
 

@@ -145,7 +145,7 @@ async def serving(project: str = "") -> AsyncIterator[tuple[LineServer, trio.Nur
     server = LineServer(project)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.lane.run)
-        nursery.start_soon(server.instance.subscriptions.follow)
+        nursery.start_soon(server.instance.follow)
         try:
             yield server, nursery
         finally:

@@ -42,6 +42,7 @@ from capd.adapters.log import configure_logs
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
@@ -288,6 +289,7 @@ class Daemon:
             spool=Spool(Path(where.cache)),
             tool_lists=tool_lists,
             path_known=self._path_known,
+            eras=EraFile(Path(where.cache, "eras.json")),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)

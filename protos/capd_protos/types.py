@@ -54,6 +54,16 @@ class ClientFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What may be asked of it, as it wrote it in JSON."""
 
 
+class OAuthClient(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What capd is to an authorization server that knows it beforehand."""
+
+    id: str
+    secret: str = ""
+    """A placeholder, as in a header; empty where the client has none."""
+    redirect_port: int = 0
+    """The port that was registered to come back to; 0 for any."""
+
+
 class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """A server as its tap defines it, placeholders unresolved: secrets never cross the bus."""
 
@@ -74,6 +84,10 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """`shared`, `project` or `session`: who may share an instance (80 section 5.5)."""
     lazy: bool = True
     description: str = ""
+    is_scope_fixed: bool = False
+    """Whether `scope` holds whatever era the server is met in."""
+    oauth: OAuthClient | None = None
+    """Who logs in there, where capd is not to register itself."""
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -58,6 +58,7 @@ class Script:
     stderr: list[str] = field(default_factory=list)
     stop_delay: float = 0.0
     call: "Callable[[FakeProcess, Json], Awaitable[None]] | None" = None
+    eras: tuple[str, ...] = ("handshake",)
     offers: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
     answers: "Callable[[str, Json], Json] | None" = None
     """What it says to every other request: the members of its response."""
@@ -149,6 +150,12 @@ class FakeProcess:
 
     async def _answer(self, message: Json) -> None:
         match message.get("method"):
+            case "initialize" if "handshake" not in self._script.eras:
+                error = {"code": -32601, "message": "Method not found"}
+                await self.say({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            case "server/discover" if "stateless" in self._script.eras:
+                found = {"supportedVersions": ["2026-07-28"], "capabilities": self._script.offers}
+                await self.reply(message, found)
             case "initialize":
                 await trio.sleep(self._script.start_delay)
                 if self._script.is_ready:

@@ -13,6 +13,7 @@ from capd.actors.instance_records import InstanceRecord
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
 from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
+from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd.core.servers.identity import InstanceKey
@@ -42,6 +43,7 @@ class Stage:
         self.bus = bus
         self.machine = machine
         self.project = str(project)
+        self.client = ClientFacts()
         self.lanes: Instances = Handover()
         self.environments = SessionEnvironments()
         settings = SupervisorSettings(
@@ -50,6 +52,7 @@ class Stage:
             environment={"PATH": "/bin", "AWS_SECRET": "not for servers"},
             extra_path="/uvx",
             version="0",
+            eras=EraFile(project / "eras.json"),
         )
         starts = Starts(settings, Logins(Path("no-logins")), machine.spawn)
         self.actor = kind(bus, self.lanes, self.environments, settings, starts)
@@ -62,7 +65,8 @@ class Stage:
         self, session: str, spec: ServerSpec | None = None, project: str = ""
     ) -> messages.Reply:
         place = project or self.project
-        return await self.ask(messages.AcquireServer(SessionKey(session), spec or server(), place))
+        spec = spec or server()
+        return await self.ask(messages.AcquireServer(SessionKey(session), spec, place, self.client))
 
     async def ready(
         self, session: str, spec: ServerSpec | None = None, project: str = ""

@@ -29,6 +29,7 @@ from capd_protos.types import (
     Finding,
     InstanceId,
     MessageId,
+    OAuthClient,
     Score,
     ServerIdentity,
     ServerName,
@@ -67,6 +68,8 @@ SERVER = ServerSpec(
     scope="session",
     lazy=False,
     description="reads",
+    is_scope_fixed=True,
+    oauth=OAuthClient("capd", "{{ENV:S}}", 8123),
 )
 CAPABILITY = CapabilitySpec(
     ID,

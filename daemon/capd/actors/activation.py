@@ -22,6 +22,7 @@ from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
 from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
+from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.domains import is_inside
@@ -93,6 +94,8 @@ class Activation:
     ) -> None:
         """`peer` is who servers of the session may speak to; `domain` leaves out other ones."""
         self._domain = domain
+        self.subscribed = Subscribed()
+        """What the session wants to hear of, whichever instance tells of it."""
         self._peer = peer
         self._place = place
         self._state = state
@@ -349,7 +352,7 @@ class Activation:
             self._postponed.discard(reply.instance)
             instance = self._instances.get(reply.instance)
             if instance is not None:
-                instance.join(self._peer)
+                instance.join(self._peer, self.subscribed.at(reply.identity))
             return reply
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))

@@ -129,11 +129,15 @@ class Curator:
 
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
-        return recorded(self.place.key, self._state, resume, time.time())
+        told = self.activation.subscribed.among(self.subscriptions)
+        return recorded(self.place.key, self._state, resume, time.time(), told)
 
-    def restore(self, record: SessionRecord) -> None:
-        """Be the session that was written down."""
+    def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
+        """Be the session that was written down; what its client subscribed to is that client's."""
         restore(record, self._state)
+        if is_same_client:
+            self.subscriptions.update(record.subscriptions)
+            self.activation.subscribed.restore(record.subscriptions)
         self._log.info("session_restored", active=len(self._state.active.activations))
 
     # What a connection asks
@@ -145,6 +149,10 @@ class Curator:
     def met(self, client: ClientFacts) -> None:
         """Note what the client says of itself."""
         self.client = client
+
+    async def renew_subscriptions(self) -> None:
+        """Have servers that ended tell again of what the session wants to hear of."""
+        await self._relaying.renew()
 
     async def listed(self, kind: str) -> list[bytes]:
         """Return the entries of a list, each as the client gets it."""

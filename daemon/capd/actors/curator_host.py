@@ -46,9 +46,17 @@ from capd_protos.types import ActorName, InstanceId, SessionKey
 
 NAME = ActorName("curator")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-Hint = supervisor.ServerToolsChanged | registry.CatalogChanged
+Hint = (
+    supervisor.ServerToolsChanged
+    | supervisor.ServerStarted
+    | supervisor.ServerExited
+    | registry.CatalogChanged
+)
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
-TOPICS = ("server.tools_changed", "registry.changed")
+TOPICS = (
+    *("server.tools_changed", "server.started", "server.exited"),
+    "registry.changed",
+)
 
 SAVE_TIMEOUT = 2.0
 SAVE_PAUSE = 0.1
@@ -280,7 +288,7 @@ class CuratorHost:
                 return messages.CuratorRefused("resume_refused", text)
             session = self._new_session(request)
             if record is not None:
-                session.curator.restore(record)
+                session.curator.restore(record, is_same_client=bool(hello.resume))
         elif session.is_ending:
             text = f"session {hello.session} is just ending; try again"
             return messages.CuratorRefused("session_in_use", text)
@@ -431,6 +439,11 @@ class CuratorHost:
                     for session in list(self._sessions.values()):
                         self._nursery.start_soon(self._follow_tools, session, hint.instance)
                     continue
+                if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
+                    for session in list(self._sessions.values()):
+                        if hint.identity in session.curator.activation.subscribed.servers:
+                            self._nursery.start_soon(self._renew, session)
+                    continue
                 for session in self._sessions.values():
                     if hint.has_other_skills:
                         session.curator.skills_changed()
@@ -440,6 +453,9 @@ class CuratorHost:
     async def _follow_tools(self, session: _Session, instance: InstanceId) -> None:
         changed = session.curator.activation.server_tools_changed
         await contained("changed tools", changed, instance, log=log)
+
+    async def _renew(self, session: _Session) -> None:
+        await contained("subscriptions", session.curator.renew_subscriptions, log=log)
 
 
 def _ancestors(pid: int) -> list[int]:

@@ -81,6 +81,7 @@ class Relaying:
         self._state = state
         self._activation = activation
         self._on_use = on_use
+        self._subscribed = activation.subscribed
         # Whose prompts and resources the client was last told of.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
         self._log = structlog.get_logger(actor="curator", session=peer.session)
@@ -194,18 +195,34 @@ class Relaying:
 
         async def subscribed(identity: ServerIdentity) -> bytes:
             instance = await self._activation.instance(identity)
-            return await instance.subscriptions.subscribe(uri, self._peer)
+            result = await instance.subscriptions.subscribe(uri, self._peer)
+            self._subscribed.add(uri, identity)
+            self._on_use()
+            return result
 
         return await self._first_that_has(await self._owners(uri), subscribed)
 
     async def unsubscribe(self, uri: str) -> bytes:
         """End a subscription wherever there is one; raises as `relayed`."""
+        self._subscribed.discard(uri)
+        self._on_use()
         result = b"{}"
         for held in self._state.servers:
             instance = self._activation.running(held.identity)
             if instance is not None:
                 result = await instance.subscriptions.unsubscribe(uri, self._peer.session)
         return result
+
+    async def renew(self) -> None:
+        """Have the servers that are to tell of something running, which renews it there."""
+        for server in self._subscribed.servers:
+            if self._state.held(server) is None or self._activation.running(server) is not None:
+                continue
+            try:
+                await self._activation.instance(server)
+            except NotSentError as error:
+                # The next call that needs the server renews it as well.
+                self._log.info("subscriptions_not_renewed", server=server, reason=str(error))
 
     async def follow_level(self) -> None:
         """Have every server log what this session wants to see."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from capd.adapters.servers.child_environment import child_environment
+from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
@@ -54,6 +55,8 @@ class SupervisorSettings:
     """Where results go that are too large to hold."""
     path_known: trio.Event = field(default_factory=_set)
     """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
+    eras: EraFile | None = None
+    """Where is written down which servers answer in the stateless era."""
 
 
 class Starts:
@@ -115,6 +118,7 @@ class Starts:
             headers=filled.headers,
             transport="sse" if filled.transport == "sse" else "",
             idle_timeout=max(IDLE_TIMEOUT, filled.timeout or 0.0),
+            client=filled.oauth,
         )
 
     def _process_spec(

@@ -6,9 +6,11 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 """
 
 import secrets
+from collections.abc import Mapping
 from itertools import count
 from random import random
 
+import msgspec
 import structlog
 import trio
 
@@ -21,7 +23,8 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.core.errors import CapdError, leaves
 from capd.core.protocol.eras import is_stateless
-from capd.core.servers.identity import InstanceKey, instance_key
+from capd.core.servers.era_memory import EraMemory
+from capd.core.servers.identity import InstanceKey, instance_key, server_identity
 from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.runtime.boundary import contained
@@ -31,12 +34,7 @@ from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import (
-    ActorName,
-    InstanceId,
-    ServerIdentity,
-    ServerSpec,
-)
+from capd_protos.types import ActorName, InstanceId, ServerIdentity, ServerSpec
 
 NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -76,13 +74,14 @@ class Supervisor:
         self._installs = Installs(bus, settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
-        # Whether a server was met in the stateless era: it is not probed a second time.
-        self._eras: dict[ServerIdentity, bool] = {}
+        self._eras = EraMemory()
         self._pepper = secrets.token_bytes(32)
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; every instance's tree is gone when this returns."""
+        if self._settings.eras is not None:
+            self._eras.restore(await self._settings.eras.load())
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
@@ -130,7 +129,7 @@ class Supervisor:
         # A copy of no more than it asks for: it outlives the session.
         wanted = wanted_keys(server)
         values = {name: known_values[name] for name in wanted if name in known_values}
-        key = instance_key(server, request.project, session, values, self._pepper)
+        key, server = self._chosen(request, values)
         known = self._instances.get(key)
         if known is None:
             self._instances[key] = InstanceRecord(
@@ -150,6 +149,10 @@ class Supervisor:
             instance = self._instances[key]
             await instance.changed.wait()
         if self._leases.state(key) is State.READY and session in self._leases.holders(key):
+            if self._is_overshared(instance, request.server):
+                # It knew the stateless era before, and is another version by now.
+                self._carry_out(self._leases.release(key, session, trio.current_time()))
+                return await self._acquire(request)
             instance.told[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
@@ -159,6 +162,32 @@ class Supervisor:
         return instance.refusal or messages.ServerRefused(
             server.name, "cannot_start", "it was released before it was ready"
         )
+
+    def _chosen(
+        self, request: messages.AcquireServer, values: Mapping[str, str]
+    ) -> tuple[InstanceKey, ServerSpec]:
+        """Return which instance a session gets: its own still, one of its project, or everybody's.
+
+        What is known of a server's era decides at a start, and moves nobody who is served.
+        """
+        server, session = request.server, request.session
+
+        def key(scope: str) -> InstanceKey:
+            return instance_key(server, request.project, session, values, self._pepper, scope=scope)
+
+        by_stateless = is_stateless(request.client)
+        scope = self._eras.scope(server, server_identity(server), by_stateless=by_stateless)
+        is_held = session in self._leases.holders(key("shared"))
+        runs = self._leases.state(key(server.scope)) not in {None, State.DOWN, State.STOPPING}
+        has_own = session in self._leases.holders(key(server.scope)) or runs
+        if is_held or (scope == "shared" and not has_own):
+            return key("shared"), msgspec.structs.replace(server, scope="shared")
+        return key(server.scope), server
+
+    def _is_overshared(self, instance: InstanceRecord, defined: ServerSpec) -> bool:
+        link = self._running.get(instance.id)
+        is_by_era = instance.server.scope != defined.scope
+        return is_by_era and link is not None and not link.lane.is_stateless
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
         session, known = request.session, self._instances.values()
@@ -221,13 +250,18 @@ class Supervisor:
 
     async def _serve_run(self, instance: InstanceRecord) -> None:
         key = instance.key
+        wants_stateless = self._eras.is_tried_stateless(
+            key.identity,
+            by_stateless=is_stateless(instance.client),
+            has_failed=bool(instance.attempts.failures),
+        )
         run = ServerRun(
             key.name,
             instance.client,
             log.bind(server=key.name, instance=instance.id),
             self._starts.redactor(instance.server, instance.values),
-            project=instance.project,
-            wants_stateless=self._wants_stateless(instance),
+            project=instance.project if instance.server.scope != "shared" else "",
+            wants_stateless=wants_stateless,
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
         )
@@ -238,7 +272,7 @@ class Supervisor:
             instance.ready_at = trio.current_time()
             self._running.put(instance.id, link)
             self._leases.ready(key)
-            self._eras[key.identity] = link.lane.is_stateless
+            self._met(key.identity, link, tried_stateless=wants_stateless)
             instance.tell()
             self._nursery.start_soon(self._keep_tools, instance, run, link)
             log.info(
@@ -267,17 +301,18 @@ class Supervisor:
             self._running.take(instance.id)
             run.pid = 0
 
+    def _met(self, server: ServerIdentity, link: Instance, *, tried_stateless: bool) -> None:
+        before, file = self._eras.written(), self._settings.eras
+        is_stateless = link.lane.is_stateless
+        self._eras.met(server, tried_stateless=tried_stateless, is_stateless=is_stateless)
+        if file is not None and (written := self._eras.written()) != before:
+            self._nursery.start_soon(file.save, written)
+
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key
         if lists is not None:
             await lists.keep(key.identity, key.name, link.lane.server_version, run.tools)
             self._bus.publish(messages.ToolListKept(key.name, key.identity))
-
-    def _wants_stateless(self, instance: InstanceRecord) -> bool:
-        """Tell which era is tried first: the client's own, but what was seen of the server."""
-        wanted = is_stateless(instance.client)
-        # A run that failed may have failed over the probe.
-        return wanted and self._eras.get(instance.key.identity, not instance.attempts.failures)
 
     def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
         """Bring the lease to where the instance is: gone."""

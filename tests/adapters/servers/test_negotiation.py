@@ -169,6 +169,52 @@ async def test_an_answer_to_discover_behind_the_handshake_changes_nothing(
         assert (negotiation.errors, facts(server)) == ([], HANDSHAKE)
 
 
+def refused(*supported: object) -> Json:
+    """Return the refusal of a version that names others."""
+    data = {"supported": list(supported), "requested": "x"}
+    return {"error": {"code": -32022, "message": "Unsupported protocol version", "data": data}}
+
+
+# What is wanted, the answers to discover and to initialize, how often one is repeated, the facts.
+REFUSALS: list[tuple[bool, list[Json], list[Json], int, tuple[bool, str, list[str], str]]] = [
+    (True, [refused("1", "2026-07-28"), DISCOVERED], [INITIALIZED], 1, STATELESS),
+    (True, [refused("2025-11-25")], [INITIALIZED], 0, HANDSHAKE),
+    (True, [refused(7)], [INITIALIZED], 0, HANDSHAKE),
+    (True, [refused("2026-07-28")], [INITIALIZED], 1, HANDSHAKE),
+    (False, [UNKNOWN], [refused("2024-11-05", "2025-06-18"), INITIALIZED], 1, HANDSHAKE),
+    (False, [DISCOVERED], [refused("2026-07-28")], 0, STATELESS),
+]
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_a_version_that_a_refusal_names_is_asked_for_once(
+    autojump_clock: MockClock, case: Any
+) -> None:
+    wants_stateless, discovered, initialized, times, expected = case
+    async with serving() as (server, nursery):
+        server.answer("server/discover", *discovered)
+        server.answer("initialize", *initialized)
+        negotiation = Met(server, wants_stateless=wants_stateless)
+        nursery.start_soon(negotiation.run)
+        await trio.sleep(2 * TIMEOUT)
+
+    asked = [message["method"] for message in server.told if "id" in message]
+    repeated = len(asked) - len(set(asked))
+    assert (negotiation.errors, repeated, facts(server)) == ([], times, expected)
+
+
+async def test_the_version_that_is_asked_for_again_is_the_newest_that_both_know(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, nursery):
+        server.answer("initialize", refused("2024-11-05", "2025-06-18", "1"), INITIALIZED)
+        nursery.start_soon(Met(server, wants_stateless=False).run)
+        await trio.sleep(TIMEOUT)
+
+    versions = [each["params"]["protocolVersion"] for each in server.asked("initialize")]
+    assert versions == ["2025-11-25", "2025-06-18"]
+
+
 @pytest.mark.parametrize("wants_stateless", [False, True])
 async def test_a_server_that_knows_neither_era_is_refused_with_what_it_said(
     autojump_clock: MockClock, wants_stateless: bool

@@ -309,3 +309,72 @@ async def test_a_server_that_wants_no_stream_is_not_asked_for_ever(
         await trio.sleep(3600)
 
         assert len(filters(server)) == 1
+
+
+# What an instance before this one told
+
+
+async def test_a_session_that_comes_with_subscriptions_has_them_renewed_and_hears_of_each(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.answer("resources/subscribe", {})
+        a, b, other = Editor("a"), Editor("b"), Editor("c")
+
+        server.instance.join(a, [URI, "note://b"])
+        server.instance.join(b, [URI])
+        server.instance.join(other)
+        await wait_all_tasks_blocked()
+
+        assert sorted(uris(server, "subscribe")) == [URI, "note://b"]
+        changed = "notifications/resources/updated"
+        assert sorted(a.told) == [
+            (changed, b'{"uri":"note://a"}'),
+            (changed, b'{"uri":"note://b"}'),
+        ]
+        assert (b.told, other.told) == ([(changed, b'{"uri":"note://a"}')], [])
+        a.told.clear()
+        await server.say(updated())
+        assert a.told == [NEWS]
+
+
+async def test_a_renewal_that_is_refused_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.answer("resources/subscribe", NO)
+        a = Editor("a")
+
+        server.instance.join(a, [URI])
+        await trio.sleep(60)
+
+        assert (uris(server, "subscribe"), uris(server, "unsubscribe")) == ([URI], [])
+        assert (a.told, server.lane.unasked.subscribers) == ([], {})
+
+
+async def test_a_session_that_leaves_before_its_renewal_is_not_subscribed(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        a = Editor("a")
+        await wait_all_tasks_blocked()
+
+        server.instance.join(a, [URI])
+        server.instance.leave(a.session)
+        await wait_all_tasks_blocked()
+
+        assert (uris(server, "subscribe"), server.lane.unasked.subscribers) == ([], {})
+
+
+async def test_a_stateless_servers_stream_carries_what_is_renewed(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(stateless=True, resources={})
+        a = Editor("a")
+
+        server.instance.join(a, [URI])
+        await wait_all_tasks_blocked()
+        stream = await acknowledge(server)
+        await server.say(updated(stream=stream))
+
+        assert filters(server) == [{"resourceSubscriptions": [URI]}]
+        assert a.told == [("notifications/resources/updated", b'{"uri":"note://a"}')] * 2

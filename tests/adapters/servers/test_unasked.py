@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.adapters.servers.list_changes import GATHERED_FOR
 from capd.adapters.servers.unasked import MOST_QUESTIONS
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from line_server import EVERYTHING, Editor, Json, LineServer, serving
@@ -361,10 +362,49 @@ async def test_a_changed_list_is_told_to_every_session_that_has_the_server(
 
         for what in ("tools", "prompts", "resources"):
             await stage.server.say({"method": f"notifications/{what}/list_changed"})
+            await trio.sleep(GATHERED_FOR)
+            await wait_all_tasks_blocked()
 
         told = [(f"notifications/{what}/list_changed", b"") for what in ("prompts", "resources")]
         assert (a.told, b.told, gone.told) == (told, told, [])
         assert stage.server.tools_changed == 1
+
+
+@pytest.mark.parametrize("what", ["prompts", "resources"])
+async def test_changes_that_come_together_are_told_once_and_those_of_a_storm_now_and_then(
+    autojump_clock: MockClock, what: str
+) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        stage.hold(a)
+        announced = {"method": f"notifications/{what}/list_changed"}
+        await stage.server.say(*[announced] * 50)
+        await trio.sleep(60)
+        together = len(a.told)
+
+        for _ in range(100):
+            await stage.server.say(announced)
+            await trio.sleep(0.1)
+        await trio.sleep(60)
+
+        # Ten seconds of it at one in 2.1, and one for what came last.
+        assert (together, len(a.told) - together) == (1, 6)
+
+
+async def test_a_list_that_is_asked_for_before_its_change_is_told_is_the_changed_one(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        stage.hold(a)
+        stage.server.offer(prompts={})
+        stage.server.answer("prompts/list", {"prompts": [1]}, {"prompts": [2]})
+        before = await stage.server.instance.listings.entries("prompts")
+
+        await stage.server.say({"method": "notifications/prompts/list_changed"})
+        after = await stage.server.instance.listings.entries("prompts")
+
+        assert (before, after, a.told) == ([b"1"], [b"2"], [])
 
 
 @pytest.mark.parametrize(

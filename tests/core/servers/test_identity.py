@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from capd.core.servers.identity import InstanceKey, instance_key, server_identity
-from capd_protos.types import ServerName, ServerSpec, SessionKey, TapName
+from capd_protos.types import OAuthClient, ServerName, ServerSpec, SessionKey, TapName
 
 PEPPER = b"p" * 32
 ONE, TWO = SessionKey("one"), SessionKey("two")
@@ -49,6 +49,8 @@ def key_of(
         {"env": {"X-Team": "a"}, "headers": {"MODE": "ro"}},
         {"scope": "project"},
         {"scope": "session"},
+        {"oauth": OAuthClient("capd")},
+        {"oauth": OAuthClient("capd", "{{ENV:S}}")},
     ],
     ids=str,
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.servers.scopes import default_scope
+from capd.core.servers.scopes import default_scope, is_scope_fixed
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,30 @@ def test_servers_with_state_are_one_for_each_session_and_others_for_each_project
     got = default_scope(command, args, transport)
 
     assert got == scope
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "transport", "is_fixed"),
+    [
+        ("uvx", ["mcp-server-git==2025.1.14"], "stdio", False),
+        ("npx", ["-y", "@modelcontextprotocol/server-postgres@0.6.2"], "stdio", False),
+        ("uvx", ["--from", "git+https://example.org/a/b.git", "mcp"], "stdio", False),
+        ("docker", ["run", "-i", "ghcr.io/org/server:1.2"], "stdio", False),
+        ("server", ["--log=debug", "--root", "/srv/data.db"], "stdio", False),
+        ("server", ["{{PROJECT}}/data.db"], "stdio", True),
+        ("octocode", ["mcp", "--path=."], "stdio", True),
+        ("server", ["--root", ".."], "stdio", True),
+        ("./server", [], "stdio", True),
+        ("node", ["build/index.js"], "stdio", True),
+        ("python", ["server.py"], "stdio", True),
+        ("uvx", ["mcp-server-sqlite", "--db-path=notes.db"], "stdio", True),
+        ("npx", ["@playwright/mcp@0.0.41"], "stdio", True),
+        ("", [], "http", False),
+    ],
+)
+def test_servers_with_state_or_files_by_place_keep_their_scope_in_either_era(
+    command: str, args: list[str], transport: str, *, is_fixed: bool
+) -> None:
+    got = is_scope_fixed(command, args, transport)
+
+    assert got is is_fixed

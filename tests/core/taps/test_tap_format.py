@@ -77,6 +77,7 @@ def test_a_whole_capability_is_read() -> None:
                     scope="session",
                     lazy=False,
                     description="d",
+                    is_scope_fixed=True,
                 ),
             ),
             allowed_tools=("git:log",),

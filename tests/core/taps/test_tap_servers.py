@@ -8,6 +8,7 @@ from capd_protos.types import (
     CapabilityName,
     CapabilitySpec,
     Finding,
+    OAuthClient,
     ServerName,
     ServerSpec,
     TapName,
@@ -53,6 +54,27 @@ def finding(line: int, reason: str, severity: str = "error") -> Finding:
         (
             'name = "bad"\ncommand = "x"\ntimeout_seconds = 3601',
             "`timeout_seconds` is not within 1 to 3600",
+        ),
+        (
+            'name = "bad"\ncommand = "x"\noauth = { client_id = "c" }',
+            "`oauth` is for a server with a `url`",
+        ),
+        ('name = "bad"\nurl = "u"\noauth = { client_id = " " }', "`oauth.client_id` is empty"),
+        (
+            'name = "bad"\nurl = "u"\noauth = { redirect_port = 8123 }',
+            "Object missing required field `client_id` - at `$.oauth`",
+        ),
+        (
+            'name = "bad"\nurl = "u"\noauth = { client_id = "c", client_secret_key = "s3-cret" }',
+            "`oauth.client_secret_key` is the name of a key, such as LINEAR_SECRET, not the secret",
+        ),
+        (
+            'name = "bad"\nurl = "u"\noauth = { client_id = "c", redirect_port = 80 }',
+            "`oauth.redirect_port` is not within 1024 to 65535",
+        ),
+        (
+            'name = "bad"\nurl = "u"\noauth = "c"',
+            "Expected `object | null`, got `str` - at `$.oauth`",
         ),
         ('name = "bad"\ncommand = "x"\nargs = "y"', "Expected `array`, got `str` - at `$.args`"),
         (
@@ -127,6 +149,30 @@ def test_a_url_alone_makes_an_http_server() -> None:
 
     web = ServerSpec(ServerName("web"), "http", TAP, url="http://localhost:1/mcp", scope="session")
     assert got == CapabilityRead(GIT, spec(web), "", ())
+
+
+def test_a_client_that_an_authorization_server_knows_is_named_with_the_key_of_its_secret() -> None:
+    oauth = (
+        'oauth = { client_id = "capd-1", client_secret_key = "WEB_SECRET", redirect_port = 8123 }'
+    )
+    block = f'[[mcp.servers]]\nname = "web"\nurl = "http://localhost:1/mcp"\n{oauth}\n'
+
+    got = read_default(block)
+
+    assert got.capability is not None
+    [web] = got.capability.servers
+    assert web.oauth == OAuthClient("capd-1", "{{ENV:WEB_SECRET}}", 8123)
+    assert (got.capability.wanted_keys, got.findings) == (("WEB_SECRET",), ())
+
+
+def test_an_unknown_key_of_a_client_is_reported() -> None:
+    oauth = 'oauth = { client_id = "capd-1", client_secret = "sesame" }'
+    block = f'[[mcp.servers]]\nname = "web"\nurl = "http://localhost:1/mcp"\n{oauth}\n'
+
+    got = read_default(block)
+
+    reason = "web: oauth: unknown key `client_secret` is kept"
+    assert got.findings == (finding(4, reason, "warning"),)
 
 
 def test_a_secret_in_args_is_wanted_and_warned_of() -> None:

@@ -62,6 +62,10 @@ class Conversation(Protocol):
         """Note what the client says of itself."""
         ...
 
+    async def renew_subscriptions(self) -> None:
+        """Have what the client subscribed to before its connection told to it again."""
+        ...
+
     def instructions(self) -> str:
         """Return the text for the model in the answer to `initialize`."""
         ...

@@ -244,6 +244,7 @@ class Upstream:
         match message.method:
             case "notifications/initialized":
                 self.is_initialized = True
+                self._nursery.start_soon(conversation.renew_subscriptions)
             case "notifications/cancelled":
                 with suppress(MalformedError):
                     scope = self._under_way.get(CANCELLED.decode(message.params).requestId)

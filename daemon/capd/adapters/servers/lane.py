@@ -18,7 +18,7 @@ from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
 from capd.adapters.servers.large_lines import HELD_BYTES, large_result
 from capd.adapters.servers.pending import Pending
-from capd.adapters.servers.server_lines import ERROR_CODE, INCOMING, Incoming
+from capd.adapters.servers.server_lines import ERROR_CODE, INCOMING, Incoming, with_halves
 from capd.adapters.servers.unasked import Unasked
 from capd.adapters.spool import ServerSpool
 from capd.adapters.stdio_frames import (
@@ -34,6 +34,7 @@ from capd.adapters.stdio_frames import (
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members, joined, members_of, meta_for_server
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd.core.results.line_ends import line_ends
 from capd_protos import socket as frames
@@ -290,8 +291,11 @@ class Lane:
         try:
             message = INCOMING.decode(checked_text(line.data))
         except MalformedError as error:
-            self._junk(line.data, str(error))
-            return
+            halved = with_halves(line.data)
+            if halved is None:
+                self._junk(line.data, str(error))
+                return
+            message = halved
         if message.method and message.id is not msgspec.UNSET:
             self.unasked.requested(message, nursery)
         elif message.method:
@@ -367,10 +371,10 @@ def _error_of(name: ServerName, error: bytes) -> Exception:
     """Return what a reply's error means; two codes are the HTTP link's own word for an outcome."""
     if b'"capd"' in error:
         try:
-            code = ERROR_CODE.decode(error).code
+            said = decoded(ERROR_CODE, error)
         except MalformedError:
-            code = 0
-        text = f"{name}: {msgspec.json.decode(error).get('message', '')}"
+            return ServerError(error)
+        code, text = said.code, f"{name}: {said.message}"
         if code == frames.NOT_SENT:
             return NotSentError(text)
         if code == frames.OUTCOME_UNKNOWN:

@@ -11,6 +11,7 @@ from capd.adapters.servers.server_lines import ERROR_CODE, PAGE
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.results.half_pairs import decoded
 from capd.core.tools.tool_intake import MOST_PAGES, Intake
 from capd_protos.codec import MalformedError
 from capd_protos.types import ToolDefinition
@@ -126,7 +127,7 @@ async def _all(lane: Lane, kind: str) -> list[bytes]:
         params: Members = {"cursor": raw(cursor)} if cursor is not None else {}
         timeout = max(0.01, deadline - trio.current_time())
         try:
-            page = PAGE.decode(await lane.ask(f"{kind}/list", params, timeout))
+            page = decoded(PAGE, await lane.ask(f"{kind}/list", params, timeout))
         except MalformedError as error:
             raise ListingError(f"{lane.name} answered {kind}/list with {error}") from None
         except (NotSentError, OutcomeUnknownError) as error:

@@ -3,11 +3,12 @@
     wants handshake:   initialize ──error──> server/discover
     wants stateless:   server/discover ──error, or silence──> initialize
 
+A refusal of the version alone (-32022) that names one that capd speaks is asked again, once.
 The first of the two that succeeds counts. What is wanted is what the client that has the server
 started speaks itself: a server that knows both eras then meets what it would meet without capd.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,6 +18,7 @@ from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.server_lines import (
     DISCOVERED,
     INITIALIZED,
+    VERSION_REFUSED,
     discovered_version,
     handshake_version,
 )
@@ -25,11 +27,14 @@ from capd.core.protocol.eras import (
     HANDSHAKE_VERSIONS,
     NEWEST_HANDSHAKE,
     NEWEST_STATELESS,
+    PROTOCOL_VERSION,
     STATELESS_VERSIONS,
+    UNSUPPORTED_VERSION,
     Members,
     raw,
 )
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.results.half_pairs import decoded
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts
 
@@ -119,15 +124,27 @@ async def _race(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
 
 async def _discover(lane: Lane, timeout: float) -> _Met:
     try:
-        found = DISCOVERED.decode(
-            await _asked(lane, "server/discover", {}, timeout, stateless=True)
+        return await _discovered(lane, NEWEST_STATELESS, timeout)
+    except _DeclinedError as error:
+        named = _newest(STATELESS_VERSIONS, error.supported)
+        if not named:
+            raise
+        return await _discovered(lane, named, timeout)
+
+
+async def _discovered(lane: Lane, version: str, timeout: float) -> _Met:
+    params = {"_meta": raw({PROTOCOL_VERSION: version})}
+    try:
+        found = decoded(
+            DISCOVERED, await _asked(lane, "server/discover", params, timeout, stateless=True)
         )
     except MalformedError as error:
         raise HandshakeError(f"{lane.name} answered server/discover with {error}") from None
-    if not any(version in found.supportedVersions for version in STATELESS_VERSIONS):
+    spoken = _newest(STATELESS_VERSIONS, found.supportedVersions)
+    if not spoken:
         raise HandshakeError(f"{lane.name} knows server/discover, but no version of its era")
     return _Met(
-        NEWEST_STATELESS,
+        spoken,
         True,
         found.capabilities,
         found.instructions,
@@ -136,13 +153,23 @@ async def _discover(lane: Lane, timeout: float) -> _Met:
 
 
 async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
+    try:
+        return await _initialized(lane, client, NEWEST_HANDSHAKE, timeout)
+    except _DeclinedError as error:
+        named = _newest(HANDSHAKE_VERSIONS, error.supported)
+        if not named:
+            raise
+        return await _initialized(lane, client, named, timeout)
+
+
+async def _initialized(lane: Lane, client: ClientFacts, version: str, timeout: float) -> _Met:
     params: Members = {
-        "protocolVersion": raw(NEWEST_HANDSHAKE),
+        "protocolVersion": raw(version),
         "capabilities": msgspec.Raw(client.capabilities),
         "clientInfo": msgspec.Raw(client.info),
     }
     try:
-        found = INITIALIZED.decode(await _asked(lane, "initialize", params, timeout))
+        found = decoded(INITIALIZED, await _asked(lane, "initialize", params, timeout))
     except MalformedError as error:
         raise HandshakeError(f"{lane.name} answered initialize with {error}") from None
     if found.protocolVersion not in HANDSHAKE_VERSIONS:
@@ -166,10 +193,29 @@ async def _asked(
         return await lane.ask(method, params, timeout, stateless=stateless)
     except ServerError as error:
         text = error.error[:300].decode(errors="replace")
-        raise _DeclinedError(f"{lane.name} answered {method} with error {text}") from None
+        why = f"{lane.name} answered {method} with error {text}"
+        raise _DeclinedError(why, _supported(error.error)) from None
     except (NotSentError, OutcomeUnknownError) as error:
         raise HandshakeError(str(error)) from None
 
 
+def _newest(known: Sequence[str], named: Sequence[str]) -> str:
+    """Return the newest version that both know, empty where there is none."""
+    return next((each for each in reversed(known) if each in named), "")
+
+
+def _supported(error: bytes) -> Sequence[str]:
+    """Return the versions that a refusal names, none of any other error."""
+    try:
+        refused = decoded(VERSION_REFUSED, error)
+    except MalformedError:
+        return ()
+    return refused.data.supported if refused.code == UNSUPPORTED_VERSION else ()
+
+
 class _DeclinedError(HandshakeError):
-    """The server answered with an error: it may know the other way."""
+    """The server answered with an error: it may know the other way, or the versions it names."""
+
+    def __init__(self, text: str, supported: Sequence[str]) -> None:
+        super().__init__(text)
+        self.supported = supported

@@ -3,6 +3,7 @@
 import msgspec
 
 from capd.core.protocol.eras import SUBSCRIPTION_ID
+from capd.core.results.half_pairs import as_written, mended
 from capd_protos.codec import JsonCodec, MalformedError
 
 _NOTHING = msgspec.Raw(b"")
@@ -97,9 +98,23 @@ class Page(msgspec.Struct, rename="camel"):
 
 
 class ErrorCode(msgspec.Struct):
-    """The code of an error object."""
+    """What an error object says."""
 
     code: int = 0
+    message: str = ""
+
+
+class Supported(msgspec.Struct):
+    """What goes with the refusal of a version."""
+
+    supported: list[str] = []
+
+
+class VersionRefused(msgspec.Struct):
+    """An error that refuses a version."""
+
+    code: int
+    data: Supported
 
 
 INCOMING: JsonCodec[Incoming] = JsonCodec(Incoming)
@@ -113,7 +128,27 @@ DISCOVERED: JsonCodec[Discovered] = JsonCodec(Discovered)
 SERVER_INFO: JsonCodec[ServerInfo] = JsonCodec(ServerInfo)
 DISCOVERED_META: JsonCodec[DiscoveredMeta] = JsonCodec(DiscoveredMeta)
 PAGE: JsonCodec[Page] = JsonCodec(Page)
+VERSION_REFUSED: JsonCodec[VersionRefused] = JsonCodec(VersionRefused)
 ERROR_CODE: JsonCodec[ErrorCode] = JsonCodec(ErrorCode)
+
+
+def with_halves(data: bytes) -> Incoming | None:
+    """Return a line that has half a surrogate pair in a text, None where that is not its fault.
+
+    A reply is passed on, and stays as it was written; what the server says unasked is read here.
+    """
+    whole = mended(data)
+    if whole is data:
+        return None
+    try:
+        message = INCOMING.decode(whole)
+    except MalformedError:
+        return None
+    if not message.method:
+        message.result = msgspec.Raw(as_written(bytes(message.result), whole, data))
+        message.error = msgspec.Raw(as_written(bytes(message.error), whole, data))
+    return message
+
 
 _LONGEST_VERSION = 100
 

@@ -156,7 +156,7 @@ class ServerRun:
                     await self._make_ready(lane)
                     is_ready = True
                     on_ready(instance)
-                    nursery.start_soon(instance.subscriptions.follow)
+                    nursery.start_soon(instance.follow)
                     await self._follow_tools(lane, on_tools)
             except* CapdError as errors:
                 reason = str(await self._telling(errors, process))

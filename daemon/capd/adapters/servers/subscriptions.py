@@ -6,7 +6,7 @@ for the server's lists and all URIs. When the URIs change the next stream is ope
 one is closed, so that nothing is missed between two.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import trio
@@ -14,7 +14,7 @@ import trio
 from capd.adapters.servers.callers import NOBODY, OnProgress, Peer
 from capd.adapters.servers.lane import Lane
 from capd.core.protocol.asking import lowest_level
-from capd.core.protocol.eras import members_or_none, raw
+from capd.core.protocol.eras import joined, members_or_none, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd_protos.types import ClientFacts, SessionKey
 
@@ -42,6 +42,8 @@ class Subscriptions:
         """URIs that the server, of the handshake era, tells of."""
         self._unsure: set[str] = set()
         """URIs that it was asked for, whatever it answered."""
+        self._due: dict[str, dict[SessionKey, Peer]] = {}
+        """What is to be renewed, and for whom."""
         self._level = ""
         self._open: _Stream | None = None
         self._newest: _Stream | None = None
@@ -87,14 +89,19 @@ class Subscriptions:
         async with self._turn:
             return await self._unsubscribed(uri)
 
-    def join(self) -> None:
-        """Have what a session that has just come wants looked at."""
+    def join(self, peer: Peer, uris: Iterable[str]) -> None:
+        """Have what a session that has just come wants looked at, and `uris` renewed for it."""
+        for uri in uris:
+            if peer.session not in self._lane.unasked.subscribers.get(uri, {}):
+                self._due.setdefault(uri, {})[peer.session] = peer
         self._changed.set()
 
     def leave(self, session: SessionKey) -> None:
         """Forget a session; the server is told by and by."""
         for uri in list(self._lane.unasked.subscribers):
             self._forget(uri, session)
+        for due in self._due.values():
+            due.pop(session, None)
         self._changed.set()
 
     async def follow_level(self) -> None:
@@ -114,11 +121,32 @@ class Subscriptions:
         async with trio.open_nursery() as nursery:
             while self._lane.is_alive:
                 self._changed = trio.Event()
+                if self._due:
+                    nursery.start_soon(self._renew, self._due)
+                    self._due = {}
                 if self._lane.is_stateless:
                     await self._listen(nursery)
                 else:
                     await self._tidy()
                 await self._changed.wait()
+
+    async def _renew(self, due: dict[str, dict[SessionKey, Peer]]) -> None:
+        """Subscribe anew what sessions had of an instance before this one."""
+        async with trio.open_nursery() as nursery:
+            for uri, peers in due.items():
+                for peer in peers.values():
+                    nursery.start_soon(self._renewed, uri, peer)
+
+    async def _renewed(self, uri: str, peer: Peer) -> None:
+        if peer.session not in self._lane.holders:
+            return
+        try:
+            await self.subscribe(uri, peer)
+        except _UNANSWERED as error:
+            self._lane.log.info("not_renewed", session=peer.session, reason=str(error))
+            return
+        if peer.session in self._lane.unasked.subscribers.get(uri, {}):
+            peer.tell("notifications/resources/updated", joined({"uri": raw(uri)}))
 
     # Handshake era
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
 
@@ -21,6 +22,6 @@ def is_success(result: Result) -> bool:
     if b'"isError"' not in result:
         return True
     try:
-        return not _FLAG.decode(result).isError
+        return not decoded(_FLAG, result).isError
     except MalformedError:
         return False

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from capd.core.errors import CapdError
+from capd.core.results.half_pairs import as_written, decoded, mended
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ClientFacts
@@ -266,7 +267,7 @@ def result_for_stateless(result: Result, method: str) -> Result:
     if isinstance(result, LargeResult):
         return result.with_members(_lacking(method, result.mentions))
     try:
-        found = _RESULT.decode(result)
+        found = decoded(_RESULT, result)
     except MalformedError:
         return result
     lacking = _lacking(method, lambda name: getattr(found, name) is not msgspec.UNSET)
@@ -296,10 +297,14 @@ def input_required(result: Result) -> InputRequired | None:
     if b"input_required" not in result:
         return None
     try:
-        found = _INPUT_REQUIRED.decode(result)
+        found = decoded(_INPUT_REQUIRED, result)
     except MalformedError:
         return None
-    return found if found.resultType == "input_required" else None
+    if found.resultType != "input_required":
+        return None
+    # The state goes back as it came, whatever is in it.
+    state = as_written(bytes(found.requestState), mended(result), result)
+    return msgspec.structs.replace(found, requestState=msgspec.Raw(state))
 
 
 def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:

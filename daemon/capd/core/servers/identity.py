@@ -40,6 +40,8 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         sorted(server.env.items()),
         sorted(server.headers.items()),
         server.scope,
+        # Only where there is one: the others keep the identity that lists were kept under.
+        *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
     )
     return ServerIdentity(hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16])
 
@@ -50,18 +52,23 @@ def instance_key(
     session: SessionKey,
     values: Mapping[str, str],
     pepper: bytes,
+    *,
+    scope: str = "",
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
-    `values` are the secrets by key, `pepper` a random key of this daemon's run: the digest
-    tells equal secrets from different ones and gives nothing away about them.
+    `scope` is who shares it, where that is not what the definition says. `values` are the secrets
+    by key, `pepper` a random key of this daemon's run: the digest tells equal secrets from
+    different ones and gives nothing away about them.
     """
     # A folder in the definition makes what is shared a thing of its project (10-catalog).
     shared_by = project if has_folder_placeholder(server) else ""
-    scope = {"shared": shared_by, "project": project, "session": session}[server.scope]
+    sharers = {"shared": shared_by, "project": project, "session": session}
     keys = wanted_keys(server)
     credentials = ""
     if keys:
         pairs = msgspec.json.encode([(key, values.get(key, "")) for key in keys])
         credentials = hashlib.blake2b(pairs, key=pepper, digest_size=8).hexdigest()
-    return InstanceKey(server_identity(server), server.name, scope, credentials)
+    return InstanceKey(
+        server_identity(server), server.name, sharers[scope or server.scope], credentials
+    )

@@ -85,6 +85,8 @@ def resolved(server: ServerSpec, values: Mapping[str, str], folders: Folders) ->
         url=fill(server.url),
         env={key: fill(value) for key, value in server.env.items()},
         headers={key: fill(value) for key, value in server.headers.items()},
+        oauth=server.oauth
+        and msgspec.structs.replace(server.oauth, secret=fill(server.oauth.secret)),
     )
 
 
@@ -95,4 +97,5 @@ def _texts(server: ServerSpec) -> list[str]:
         server.url,
         *server.env.values(),
         *server.headers.values(),
+        *([server.oauth.secret] if server.oauth is not None else []),
     ]

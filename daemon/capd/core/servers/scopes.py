@@ -2,6 +2,8 @@
 
 Servers that keep state between calls, such as browsers and shells, belong to one session. Other
 stdio servers are shared within a project, where their working directory and roots are the same.
+One that is met in the stateless era may be everybody's (`core.servers.era_memory`), unless it
+keeps state or its command line means files by where it runs.
 """
 
 import re
@@ -12,6 +14,20 @@ _STATEFUL = re.compile(
     r"playwright|puppeteer|chrome-devtools|browser|selenium|(?:^|[-/@_])(?:shell|repl|ssh|terminal)",
     re.IGNORECASE,
 )
+
+
+# `.`, `./x`, `../x`, `--path=.`, and names of files without a folder of the root before them.
+_BY_PLACE = re.compile(
+    r"(?:^|[=:,])\.{1,2}(?:$|[/\\=:,])|(?:^|=)(?![-/@~]|[\w+.-]+://)[^=@]*\.[A-Za-z]\w{0,6}$"
+)
+
+
+def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
+    """Tell whether the default scope holds in either era."""
+    if transport == "http":
+        return False
+    texts = (command, *args)
+    return any(_STATEFUL.search(text) or _BY_PLACE.search(text) for text in texts)
 
 
 def default_scope(command: str, args: Sequence[str], transport: str) -> str:

@@ -7,6 +7,7 @@ placeholders.
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 
 import msgspec
 
@@ -66,6 +67,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     names: list[SavedGrant]
     """Every name that was ever given: it stays its tool's."""
     version: int = VERSION
+    subscriptions: dict[str, ServerIdentity] = {}
+    """Which server tells of which resource, for a client of the handshake era."""
 
 
 def token_digest(resume: str) -> str:
@@ -87,7 +90,13 @@ def is_kept(record: SessionRecord, now: float) -> bool:
     return record.version == VERSION and now - record.saved_at < RETENTION
 
 
-def recorded(key: SessionKey, state: SessionState, resume: str, now: float) -> SessionRecord:
+def recorded(
+    key: SessionKey,
+    state: SessionState,
+    resume: str,
+    now: float,
+    subscriptions: Mapping[str, ServerIdentity] | None = None,
+) -> SessionRecord:
     """Return what is to be kept of a session."""
     return SessionRecord(
         key=key,
@@ -111,6 +120,7 @@ def recorded(key: SessionKey, state: SessionState, resume: str, now: float) -> S
             SavedGrant(grant.server, grant.tool, name)
             for grant, name in state.surface.names.items()
         ],
+        subscriptions=dict(subscriptions or {}),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from capd.core.servers.placeholders import keys_in_args, wanted_keys
-from capd.core.servers.scopes import default_scope
+from capd.core.servers.scopes import default_scope, is_scope_fixed
 from capd.core.taps.package_pins import unpinned_package
 from capd.core.taps.toml_folder import TomlFolder
 from capd_protos.types import (
@@ -22,6 +22,7 @@ from capd_protos.types import (
     CapabilityName,
     CapabilitySpec,
     Finding,
+    OAuthClient,
     ServerName,
     ServerSpec,
     TapName,
@@ -42,8 +43,17 @@ _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "b
 _NO_TOOL = ("",)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
 _HEADER = re.compile(r"^#\s*(Title|Description):\s*(.+?)\s*$", re.MULTILINE)
+
+
+class _OAuthBlock(msgspec.Struct):
+    """Its `oauth` table."""
+
+    client_id: str
+    client_secret_key: str = ""
+    redirect_port: int = 0
 
 
 class _ServerBlock(msgspec.Struct):
@@ -63,6 +73,7 @@ class _ServerBlock(msgspec.Struct):
     lazy: bool = True
     sandbox: str = ""
     description: str = ""
+    oauth: _OAuthBlock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +220,8 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSp
         dropped(why)
         return None
     _report_unknown(block, frozenset(_ServerBlock.__struct_fields__), file, f"{name}: ", folder)
+    known = frozenset(_OAuthBlock.__struct_fields__)
+    _report_unknown(block.get("oauth", {}), known, file, f"{name}: oauth: ", folder)
     server = ServerSpec(
         name=ServerName(parsed.name),
         transport=transport,
@@ -223,6 +236,8 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSp
         scope=parsed.scope or default_scope(parsed.command, parsed.args, transport),
         lazy=parsed.lazy,
         description=parsed.description,
+        oauth=_oauth_client(parsed.oauth),
+        is_scope_fixed=bool(parsed.scope) or is_scope_fixed(parsed.command, parsed.args, transport),
     )
     for key in keys_in_args(server):
         why = f"server {name!r}: the value of {key} goes into args, which the process list shows"
@@ -234,6 +249,27 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSp
         near = quoted if quoted in folder.texts[file] else package
         folder.add(file, why, near=near, severity="warning")
     return server
+
+
+def _oauth_client(block: _OAuthBlock | None) -> OAuthClient | None:
+    if block is None:
+        return None
+    key = block.client_secret_key
+    return OAuthClient(block.client_id, f"{{{{ENV:{key}}}}}" if key else "", block.redirect_port)
+
+
+def _wrong_with_oauth(block: _OAuthBlock, transport: str | None) -> str:
+    if transport != "http":
+        return "`oauth` is for a server with a `url`"
+    if not block.client_id.strip():
+        return "`oauth.client_id` is empty"
+    if block.client_secret_key and not _KEY.fullmatch(block.client_secret_key):
+        return (
+            "`oauth.client_secret_key` is the name of a key, such as LINEAR_SECRET, not the secret"
+        )
+    if block.redirect_port and not 1024 <= block.redirect_port <= 65535:  # noqa: PLR2004
+        return "`oauth.redirect_port` is not within 1024 to 65535"
+    return ""
 
 
 def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
@@ -249,7 +285,7 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return f"scope {block.scope!r} is none of shared, project, session"
     if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004
         return "`timeout_seconds` is not within 1 to 3600"
-    return ""
+    return _wrong_with_oauth(block.oauth, transport) if block.oauth is not None else ""
 
 
 def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:

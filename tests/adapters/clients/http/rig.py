@@ -74,6 +74,9 @@ class Talk:
         self.log_level = level
         await trio.lowlevel.checkpoint()
 
+    async def renew_subscriptions(self) -> None:
+        await trio.lowlevel.checkpoint()
+
     def roots_changed(self) -> None:
         self.journal.append("roots")
 

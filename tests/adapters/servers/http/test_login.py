@@ -5,6 +5,7 @@ import socket
 import stat
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +16,7 @@ import trio
 
 from capd.adapters.servers.http.logins import LoginFailedError, Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd_protos.types import OAuthClient
 
 from .conftest import Start
 from .rig import PATIENCE, Exchange, Json, Site, logins_in, talking
@@ -484,3 +486,183 @@ async def test_logging_out_forgets(guarded: tuple[str, RemoteSpec], tmp_path: Pa
     await logins.of(guarded[1]).forget()
 
     assert list((tmp_path / "logins").iterdir()) == []
+
+
+# A client that the authorization server knows beforehand
+
+
+def token_requests(site: Site) -> list[tuple[str, dict[str, list[str]]]]:
+    """Return how each token request says who it is, and what it says."""
+    return [
+        (headers.get("authorization", ""), parse_qs(body.decode()))
+        for method, path, headers, body in site.journal
+        if (method, path) == ("POST", "/token")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("secret", "methods", "header", "posted"),
+    [
+        ("", None, "", None),
+        ("s\u00e9same", None, "Basic Y2FwZC0xOnMlQzMlQTlzYW1l", None),
+        ("sesame", ["client_secret_basic", "none"], "Basic Y2FwZC0xOnNlc2FtZQ==", None),
+        ("sesame", ["client_secret_post"], "", ["sesame"]),
+    ],
+)
+async def test_a_known_client_logs_in_without_being_registered(
+    site: Site,
+    tmp_path: Path,
+    *,
+    secret: str,
+    methods: list[str] | None,
+    header: str,
+    posted: list[str] | None,
+) -> None:
+    cheat = Cheat(site)
+    cheat.metadata["token_endpoint_auth_methods_supported"] = methods
+    spec = RemoteSpec("known", f"{site.base}/mcp", client=OAuthClient("capd-1", secret))
+    shown: list[str] = []
+
+    async def show(url: str) -> None:
+        shown.append(url)
+        await answering(code="x")(url)
+
+    await log_in(spec, logins_in(tmp_path), show, timeout=PATIENCE)
+
+    [(authorization, said)] = token_requests(site)
+    assert parse_qs(urlsplit(shown[0]).query)["client_id"] == ["capd-1"]
+    assert (authorization, said.get("client_secret")) == (header, posted)
+    assert said["client_id"] == ["capd-1"]
+    assert "POST /register" not in site.asked()
+
+
+async def test_a_login_comes_back_to_the_port_that_was_registered(
+    site: Site, tmp_path: Path
+) -> None:
+    Cheat(site)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    spec = RemoteSpec("known", f"{site.base}/mcp", client=OAuthClient("capd-1", "", port))
+    shown: list[str] = []
+
+    async def show(url: str) -> None:
+        shown.append(url)
+        await answering(code="x")(url)
+
+    await log_in(spec, logins_in(tmp_path), show, timeout=PATIENCE)
+
+    [redirect] = parse_qs(urlsplit(shown[0]).query)["redirect_uri"]
+    assert redirect == f"http://127.0.0.1:{port}/callback"
+
+
+async def test_a_port_that_is_taken_is_said(site: Site, tmp_path: Path) -> None:
+    spec = RemoteSpec("known", f"{site.base}/mcp", client=OAuthClient("capd-1", "", site.port))
+
+    with pytest.raises(LoginFailedError) as failed:
+        await log_in(spec, logins_in(tmp_path), nobody)
+
+    text = (
+        f"known: port {site.port}, where the login comes back to, is taken"
+        " (Address already in use): end what has it"
+    )
+    assert str(failed.value) == text
+
+
+async def test_a_login_of_one_client_is_none_of_another(site: Site, tmp_path: Path) -> None:
+    Cheat(site)
+    logins = logins_in(tmp_path)
+    spec = RemoteSpec("known", f"{site.base}/mcp", client=OAuthClient("capd-1"))
+    await log_in(spec, logins, answering(code="x"), timeout=PATIENCE)
+    other = replace(spec, client=OAuthClient("capd-2"))
+
+    keys = {logins.of(each)._kept.key for each in (spec, other, replace(spec, client=None))}
+
+    assert len(keys) == 3
+
+
+# A server that asks for a login, or for more of it, in the middle of its work
+
+
+class Late:
+    """A server that shakes hands with everybody, and wants more at a call."""
+
+    def __init__(self, site: Site, status: int, scope: str) -> None:
+        cheat = Cheat(site)
+        cheat.metadata["scopes_supported"] = ["everything"]
+        self.site = site
+        self.shown: list[str] = []
+        self.spec = RemoteSpec("late", f"{site.base}/mcp", transport="http")
+        self._status, self._scope = status, scope
+        site.paths |= {"/mcp": self._serve, "/token": self._issue}
+
+    def _issue(self, exchange: Exchange) -> None:
+        # Whoever leaves a scope out has granted what was asked for.
+        exchange.answer({"access_token": f"t{len(self.shown)}", "token_type": "Bearer"})
+
+    def _serve(self, exchange: Exchange) -> None:
+        if exchange.command != "POST":
+            exchange.refuse()
+        elif exchange.message["method"] == "initialize":
+            info = {"name": "late", "version": "1"}
+            exchange.reply(
+                {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}
+            )
+        elif exchange.message["method"] != "tools/call":
+            exchange.answer(b"", status=202)
+        else:
+            said = f'Bearer error="insufficient_scope", scope="{self._scope}"'
+            exchange.answer(b"", status=self._status, www_authenticate=said)
+
+    async def call(self, logins: Logins) -> Json:
+        async with talking(self.spec, logins) as talk:
+            await talk.shake_hands()
+            return await talk.call("write")
+
+    async def scopes(self, logins: Logins) -> list[str]:
+        """Log in; return the scopes that the page is asked for."""
+
+        async def show(url: str) -> None:
+            self.shown.append(url)
+            await answering(code="x")(url)
+
+        await log_in(self.spec, logins, show, timeout=PATIENCE)
+        return parse_qs(urlsplit(self.shown[-1]).query)["scope"][0].split(" ")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_login_asks_for_what_a_call_lacked_and_for_what_was_granted_before(
+    site: Site, tmp_path: Path, status: int
+) -> None:
+    late, logins = Late(site, status, "write"), logins_in(tmp_path)
+    refusal = await late.call(logins)
+    first = await late.scopes(logins)
+    late._scope = "erase"
+    await late.call(logins)
+
+    second = await late.scopes(logins)
+
+    assert (first, second) == (["write"], ["write", "erase"])
+    assert f"(HTTP status {status}): run: capd login late" in refusal["error"]["message"]
+
+
+async def test_a_server_that_asked_for_nothing_is_not_logged_in_at(
+    site: Site, tmp_path: Path
+) -> None:
+    late = Late(site, 401, "write")
+
+    with pytest.raises(LoginFailedError) as failed:
+        await late.scopes(logins_in(tmp_path))
+
+    assert str(failed.value) == "late does not ask for a login"
+
+
+async def test_what_was_lacking_is_asked_for_once(site: Site, tmp_path: Path) -> None:
+    late, logins = Late(site, 403, "write"), logins_in(tmp_path)
+    await late.call(logins)
+    await late.scopes(logins)
+
+    with pytest.raises(LoginFailedError) as failed:
+        await late.scopes(logins)
+
+    assert str(failed.value) == "late does not ask for a login"

@@ -7,7 +7,7 @@ one of them wrote, for it may be a secret.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,6 +25,7 @@ from mcp.shared.auth import (
 from mcp.shared.auth_utils import calculate_token_expiry
 
 from capd.adapters.servers.http.address_policy import AddressPolicy, AddressRefusedError
+from capd.adapters.servers.http.challenges import Challenge
 from capd.adapters.servers.http.guarded_client import (
     MOST_REDIRECTS,
     Answer,
@@ -40,7 +41,7 @@ from capd.core.protocol.outcomes import CallFailedError, NotSentError, OutcomeUn
 
 ANSWER_CAP_BYTES = 1 << 20
 ANSWER_TIMEOUT = 30.0
-_OK, _BAD_REQUEST, _UNAUTHORIZED, _TOO_MANY, _FAULT = 200, 400, 401, 429, 500
+_OK, _BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _FAULT = 200, 400, 401, 403, 429, 500
 
 Show = Callable[[str], Awaitable[None]]
 
@@ -155,15 +156,24 @@ def _following(answer: httpx2.Response) -> httpx2.Request | None:
     return httpx2.Request(method if is_kept else "GET", target, headers=headers, content=content)
 
 
-async def authorized(spec: RemoteSpec, show: Show) -> Record:
+async def authorized(spec: RemoteSpec, show: Show, lacking: Challenge | None = None) -> Record:
     """Return the login that a person makes at `spec`'s server.
+
+    `lacking` is what the server said of an earlier login, or of none, in the middle of its work.
 
     Raises:
         LoginFailedError: it did not come to its end.
     """
+    port = spec.client.redirect_port if spec.client is not None else 0
     try:
-        async with _Sender(spec) as sender, listening() as listener:
-            return await _authorized(spec, show, sender, listener)
+        async with AsyncExitStack() as stack:
+            sender = await stack.enter_async_context(_Sender(spec))
+            try:
+                listener = await stack.enter_async_context(listening(port))
+            except OSError as error:
+                why = f"port {port}, where the login comes back to, is taken ({error.strerror})"
+                raise LoginFailedError(f"{spec.name}: {why}: end what has it") from None
+            return await _authorized(spec, show, sender, listener, lacking)
     except (AddressRefusedError, CallFailedError) as error:
         raise LoginFailedError(f"{spec.name} {error}") from None
     except (OAuthFlowError, ValueError) as error:
@@ -171,10 +181,15 @@ async def authorized(spec: RemoteSpec, show: Show) -> Record:
 
 
 async def _authorized(
-    spec: RemoteSpec, show: Show, sender: _Sender, listener: RedirectListener
+    spec: RemoteSpec,
+    show: Show,
+    sender: _Sender,
+    listener: RedirectListener,
+    lacking: Challenge | None,
 ) -> Record:
     async def shown(url: str) -> None:
         _check_pkce(provider.context.oauth_metadata)
+        _choose_method(spec, provider)
         await sender.policy.check(url, "a login page")
         listener.expect(parse_qs(urlsplit(url).query)["state"][0])
         await show(url)
@@ -190,7 +205,7 @@ async def _authorized(
         OAuthClientMetadata.model_validate(
             {"client_name": "capd", "redirect_uris": [listener.url]}
         ),
-        _Kept(),
+        _Kept(client=_known_client(spec, listener.url)),
         shown,
         came_back,
     )
@@ -208,6 +223,8 @@ async def _authorized(
     async with aclosing(provider.async_auth_flow(request)) as flow:
         outgoing = await anext(flow)
         response = await sender.send(outgoing, is_discovered=False)
+        if lacking is not None:
+            response = _lacking(response, lacking)
         if response.status_code < _BAD_REQUEST:
             raise LoginFailedError(f"{spec.name} does not ask for a login")
         with suppress(StopAsyncIteration):
@@ -218,6 +235,38 @@ async def _authorized(
                 response = await sender.send(outgoing)
     raise LoginFailedError(
         f"{spec.name} answers with HTTP status {response.status_code} and asks for no login"
+    )
+
+
+def _known_client(spec: RemoteSpec, redirect: str) -> OAuthClientInformationFull | None:
+    """Return who logs in where the definition says so: nothing is registered then."""
+    if spec.client is None:
+        return None
+    known: dict[str, object] = {"client_id": spec.client.id, "redirect_uris": [redirect]}
+    if spec.client.secret:
+        known["client_secret"] = spec.client.secret
+    return OAuthClientInformationFull.model_validate(
+        {**known, "token_endpoint_auth_method": "none"}
+    )
+
+
+def _choose_method(spec: RemoteSpec, provider: OAuthClientProvider) -> None:
+    """Have a secret sent in a way that the authorization server says it takes."""
+    client, metadata = provider.context.client_info, provider.context.oauth_metadata
+    if client is None or spec.client is None or not spec.client.secret:
+        return
+    taken = metadata.token_endpoint_auth_methods_supported if metadata is not None else None
+    is_posted = "client_secret_basic" not in (taken or ["client_secret_basic"])
+    client.token_endpoint_auth_method = "client_secret_post" if is_posted else "client_secret_basic"
+
+
+def _lacking(response: httpx2.Response, earlier: Challenge) -> httpx2.Response:
+    """Return the answer of a server that asks for what is lacking, whether it does so itself."""
+    is_asking = response.status_code in {_UNAUTHORIZED, _FORBIDDEN}
+    said = Challenge.of(response.headers.get("www-authenticate", "") if is_asking else "")
+    header = said.with_more(earlier).header()
+    return httpx2.Response(
+        _UNAUTHORIZED, headers={"www-authenticate": header}, request=response.request
     )
 
 

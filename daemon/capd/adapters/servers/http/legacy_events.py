@@ -32,6 +32,7 @@ from capd.core.protocol.outcomes import (
     OutcomeUnknownError,
     RefusedError,
 )
+from capd.core.results.half_pairs import decoded
 from capd_protos.codec import MalformedError
 
 OPEN_TIMEOUT = 20.0
@@ -170,7 +171,7 @@ class LegacyWire:
 
     def _learn(self, line: bytes) -> None:
         try:
-            message = INCOMING.decode(line)
+            message = decoded(INCOMING, line)
         except MalformedError:
             return
         if is_reply(message) and message.id == self._handshake_id:

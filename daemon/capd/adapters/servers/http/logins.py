@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
+from capd.adapters.servers.http.challenges import Challenge, scopes_of
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 REFRESH_TIMEOUT = 60.0
 LOGIN_TIMEOUT = 600.0
-_UNAUTHORIZED = 401
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
 class LoginNeededError(CapdError):
@@ -81,7 +82,9 @@ class Logins:
 
     def of(self, spec: RemoteSpec) -> "Login":
         """Return the login at a server, which all connections to it share."""
-        key = hashlib.sha256(spec.url.encode()).hexdigest()[:32]
+        # Tokens are good for the client alone that they were given to.
+        client = f"\n{spec.client.id}" if spec.client is not None else ""
+        key = hashlib.sha256(f"{spec.url}{client}".encode()).hexdigest()[:32]
         return Login(spec, self._kept.setdefault(key, _Kept(key)), self.store)
 
     async def store(self) -> "TokenStore":
@@ -100,6 +103,8 @@ class _Kept:
     lock: trio.Lock = field(default_factory=trio.Lock)
     record: Record | None = field(default=None, repr=False)
     is_loaded: bool = False
+    lacking: Challenge | None = None
+    """What the server said that the login lacks, since a person last logged in."""
 
 
 class Login:
@@ -124,9 +129,30 @@ class Login:
         return f"wants a login (HTTP status {status}): run: capd login {self._spec.name}"
 
     async def keep(self, record: Record) -> None:
-        """Use `record` from here on."""
+        """Use `record`, which a person has just made, from here on."""
         async with self._kept.lock:
+            self._kept.lacking = None
             await self._save(record)
+
+    async def lacking(self) -> Challenge | None:
+        """Return what the next login should ask for, None where that is the server's to say."""
+        async with self._kept.lock:
+            if self._kept.lacking is None or not self._kept.lacking.scopes:
+                return self._kept.lacking
+            if not self._kept.is_loaded:
+                await self._load()
+            record = self._kept.record
+            granted = str(record.tokens.get("scope") or "") if record is not None else ""
+            return Challenge(scopes_of(granted)).with_more(self._kept.lacking)
+
+    def _note(self, answer: "Answer") -> None:
+        """Keep what an answer says that the login lacks."""
+        said = answer.headers.get("www-authenticate", "")
+        is_more = answer.status == _FORBIDDEN and "insufficient_scope" in said
+        if answer.status == _UNAUTHORIZED or is_more:
+            challenge = Challenge.of(said)
+            kept = self._kept.lacking
+            self._kept.lacking = challenge if kept is None else kept.with_more(challenge)
 
     async def forget(self) -> None:
         """Log out."""
@@ -149,6 +175,7 @@ class Login:
         token = "" if has_own or self._spec.auth == "none" else await self._access()
         for is_last in (False, True):
             async with answered(client, _with(ask, token), dispatch) as answer:
+                self._note(answer)
                 if answer.status != _UNAUTHORIZED:
                     yield answer
                     return
@@ -214,12 +241,13 @@ async def log_in(
         LoginFailedError: it did not come to its end.
     """
     authorization = await trio.to_thread.run_sync(_authorization)
+    login = logins.of(spec)
     try:
         with trio.fail_after(timeout):
-            record = await authorization.authorized(spec, show)
+            record = await authorization.authorized(spec, show, await login.lacking())
     except trio.TooSlowError:
         raise LoginFailedError(f"{spec.name}: nobody logged in within {timeout:g} s") from None
-    await logins.of(spec).keep(record)
+    await login.keep(record)
 
 
 def _with(ask: "Ask", token: str) -> "Ask":

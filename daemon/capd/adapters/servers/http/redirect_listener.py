@@ -102,9 +102,13 @@ def _page(*, is_known: bool) -> bytes:
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[RedirectListener]:
-    """Hold a port open for a block."""
-    [socket_listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+async def listening(port: int = 0) -> AsyncIterator[RedirectListener]:
+    """Hold a port open for a block; any, where none is named.
+
+    Raises:
+        OSError: another program has it.
+    """
+    [socket_listener] = await trio.open_tcp_listeners(port, host="127.0.0.1")
     async with socket_listener:
         listener = RedirectListener(socket_listener.socket.getsockname()[1])
         tasks = AsyncExitStack()

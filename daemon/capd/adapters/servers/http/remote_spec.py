@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import trio
 
+from capd_protos.types import OAuthClient
+
 if TYPE_CHECKING:
     import httpx2
 
@@ -27,6 +29,8 @@ class RemoteSpec:
     idle_timeout: float = IDLE_TIMEOUT
     """Seconds for which a request waits for the next event of its answer; no less than the
     longest deadline of its calls."""
+    client: OAuthClient | None = field(default=None, repr=False)
+    """Who logs in, where the authorization server knows it beforehand; with its secret."""
 
 
 @dataclass(frozen=True, slots=True)

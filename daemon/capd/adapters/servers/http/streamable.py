@@ -33,7 +33,7 @@ from capd.adapters.servers.http.wire_messages import (
     lines_of,
     status_reply,
 )
-from capd.adapters.servers.server_lines import INCOMING, Incoming
+from capd.adapters.servers.server_lines import INCOMING, Incoming, with_halves
 from capd.core.protocol.outcomes import (
     CallFailedError,
     NotSentError,
@@ -262,9 +262,12 @@ class StreamableWire:
         try:
             message = INCOMING.decode(line)
         except MalformedError as error:
-            if post is None:
+            halved = with_halves(line)
+            if halved is None and post is None:
                 return False
-            raise OutcomeUnknownError(f"gave an answer that is unreadable: {error}") from None
+            if halved is None:
+                raise OutcomeUnknownError(f"gave an answer that is unreadable: {error}") from None
+            message = halved
         if post is None or not is_reply(message):
             await self._outlet.deliver(line)
             return False

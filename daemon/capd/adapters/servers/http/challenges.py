@@ -1,0 +1,50 @@
+"""What a server says that a login lacks, kept until a person logs in (RFC 6750, section 3).
+
+Some servers let everybody shake hands and ask for a login, or for more of it, at a call. Then no
+page is opened; the next `capd login` asks for what was lacking, and for what was granted before,
+so that more rights for one tool do not cost another its own.
+"""
+
+import re
+from dataclasses import dataclass
+
+MOST_SCOPES = 100
+_FIELD = re.compile(r'(?<![\w-])(scope|resource_metadata)\s*=\s*(?:"([^"]*)"|([^\s",]+))')
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,2000}")
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What is lacking, by every answer that said so."""
+
+    scopes: tuple[str, ...] = ()
+    resource_metadata: str = ""
+    """Where the server describes itself, if it said."""
+
+    @classmethod
+    def of(cls, header: str) -> "Challenge":
+        """Return what a `WWW-Authenticate` header says."""
+        found = {m[1]: m[2] or m[3] or "" for m in _FIELD.finditer(header)}
+        url = found.get("resource_metadata", "")
+        return cls(scopes_of(found.get("scope", "")), url if _URL.fullmatch(url) else "")
+
+    def with_more(self, later: "Challenge") -> "Challenge":
+        """Return what this and a later answer lack together."""
+        scopes = tuple(dict.fromkeys((*self.scopes, *later.scopes)))[:MOST_SCOPES]
+        return Challenge(scopes, later.resource_metadata or self.resource_metadata)
+
+    def header(self) -> str:
+        """Return it as a server would say it."""
+        said = ['error="insufficient_scope"'] if self.scopes else []
+        if self.scopes:
+            said.append(f'scope="{" ".join(self.scopes)}"')
+        if self.resource_metadata:
+            said.append(f'resource_metadata="{self.resource_metadata}"')
+        return ("Bearer " + ", ".join(said)).strip()
+
+
+def scopes_of(text: str) -> tuple[str, ...]:
+    """Return the scopes in a text, each once; what is none is left out."""
+    scopes = (each for each in text.split(" ") if _SCOPE.fullmatch(each))
+    return tuple(dict.fromkeys(scopes))[:MOST_SCOPES]

@@ -1,0 +1,60 @@
+r"""JSON with half a surrogate pair in a string, such as "\ud83d", which JavaScript writes.
+
+It is what is left where a text was cut in the middle of an emoji. JSON's grammar has it, Unicode
+has no character for it, and decoders differ over it: ours refuses it. So what capd reads for itself
+has U+FFFD in its place, which is as long, and what it passes on is the bytes that were written.
+"""
+
+import re
+from itertools import islice
+from typing import TypeVar
+
+from capd_protos.codec import JsonCodec, MalformedError
+
+T = TypeVar("T")
+
+MOST_HALVES = 10_000
+"""More are no text that was cut."""
+MOST_BYTES = 1 << 20
+"""What is longer is not looked through: nobody may wait for that."""
+_HALF = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+)
+_REPLACEMENT = rb"\ufffd"
+
+
+def mended(data: bytes) -> bytes:
+    """Return `data` with U+FFFD for each half of a pair, at the same places."""
+    if len(data) > MOST_BYTES or (rb"\ud" not in data and rb"\uD" not in data):
+        return data
+    # An escaped backslash before a `u` begins no escape.
+    escapes = data.replace(rb"\\", b"  ")
+    halves = list(islice(_HALF.finditer(escapes), MOST_HALVES + 1))
+    if not halves or len(halves) > MOST_HALVES:
+        return data
+    whole = bytearray(data)
+    for half in halves:
+        whole[half.start() : half.end()] = _REPLACEMENT
+    return bytes(whole)
+
+
+def decoded(codec: JsonCodec[T], data: bytes) -> T:
+    """Return what capd reads for itself in `data`.
+
+    Raises:
+        MalformedError: it is not readable for another reason.
+    """
+    try:
+        return codec.decode(data)
+    except MalformedError:
+        whole = mended(data)
+        if whole is data:
+            raise
+        return codec.decode(whole)
+
+
+def as_written(part: bytes, whole: bytes, data: bytes) -> bytes:
+    """Return the bytes of `data` that `part` of `whole`, which is `data` mended, stands for."""
+    at = whole.find(part)
+    return data[at : at + len(part)]

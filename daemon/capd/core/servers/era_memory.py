@@ -1,0 +1,86 @@
+"""What is known of the eras that servers speak, and what follows for their next start.
+
+    unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
+       └──answered it with a handshake alone──> HANDSHAKE
+
+A start with a handshake proves nothing: most servers of the stateless era know both. What is
+known decides what is tried first, and with it who shares the instance (80 section 5.5): servers
+of the stateless era infer nothing from their connection, so it may be everybody's.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from capd_protos.types import ServerIdentity, ServerSpec
+
+
+class Speaks(Enum):
+    """What a server was seen to speak."""
+
+    HANDSHAKE = "handshake"
+    STATELESS = "stateless"
+    BOTH = "both"
+    """The stateless era, and perhaps the other one."""
+
+
+MOST_SERVERS = 2000
+
+
+class EraMemory:
+    """What each server was seen to speak."""
+
+    def __init__(self) -> None:
+        # The one that was met last is the last.
+        self._seen: dict[ServerIdentity, Speaks] = {}
+
+    def restore(self, written: Mapping[ServerIdentity, str]) -> None:
+        """Take over what was written down."""
+        kept = {Speaks.STATELESS.value, Speaks.BOTH.value}
+        self._seen = {each: Speaks(seen) for each, seen in written.items() if seen in kept}
+
+    def written(self) -> dict[ServerIdentity, str]:
+        """Return what is to be written down.
+
+        That a server knew a handshake alone is not: it may be another version the next time.
+        """
+        known = {
+            each: seen.value for each, seen in self._seen.items() if seen is not Speaks.HANDSHAKE
+        }
+        return dict(list(known.items())[-MOST_SERVERS:])
+
+    def met(self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool) -> None:
+        """Note in which era a server was met, and which one was tried first."""
+        seen = self._seen.pop(server, None)
+        if is_stateless and not tried_stateless:
+            seen = Speaks.STATELESS
+        elif is_stateless:
+            seen = seen if seen is Speaks.STATELESS else Speaks.BOTH
+        elif tried_stateless:
+            seen = Speaks.HANDSHAKE
+        if seen is not None:
+            self._seen[server] = seen
+
+    def is_tried_stateless(
+        self, server: ServerIdentity, *, by_stateless: bool, has_failed: bool
+    ) -> bool:
+        """Tell whether the stateless era is tried first when this client starts the server."""
+        seen = self._seen.get(server)
+        if seen is None:
+            # A run that failed may have failed over the probe.
+            return by_stateless and not has_failed
+        return self._is_met_stateless(seen, by_stateless=by_stateless)
+
+    def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
+        """Return who shares an instance that this client starts."""
+        seen = self._seen.get(identity)
+        is_open = not server.is_scope_fixed and (
+            server.scope == "project" or server.transport != "stdio"
+        )
+        if is_open and seen and self._is_met_stateless(seen, by_stateless=by_stateless):
+            return "shared"
+        return server.scope
+
+    @staticmethod
+    def _is_met_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
+        # One that knows both meets a client in the client's own era, as it would without capd.
+        return seen is Speaks.STATELESS or (seen is Speaks.BOTH and by_stateless)
