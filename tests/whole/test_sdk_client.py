@@ -6,7 +6,7 @@ import trio
 from mcp import Client, StdioServerParameters
 from mcp_types import TextContent, ToolListChangedNotification
 
-from whole_daemon import SHIM, Home
+from whole_daemon import OWN_TOOLS, SHIM, Home
 
 
 def shim_of(home: Home) -> StdioServerParameters:
@@ -36,9 +36,9 @@ async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> No
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
         wrong = await client.call_tool("capability", {"action": "dance"})
 
-    assert [tool.name for tool in before.tools] == ["capability"]
+    assert [tool.name for tool in before.tools] == OWN_TOOLS
     assert not enabled.is_error
-    assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
+    assert [tool.name for tool in after.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")
     assert wrong.is_error
@@ -59,6 +59,6 @@ async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_ope
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
 
     assert type(change).__name__ == "ToolsListChanged"
-    assert [tool.name for tool in after.tools] == ["capability", "talk__echo", "talk__shout"]
+    assert [tool.name for tool in after.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")

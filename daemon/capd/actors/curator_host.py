@@ -10,15 +10,17 @@ A mailbox a session would cost two file descriptors each and end at a thousand (
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import msgspec
 import structlog
 import trio
 
-from capd.actors.activation import SessionPlace
 from capd.actors.curator import Curator
+from capd.actors.hook_linking import candidate_of, hook_of
+from capd.actors.searching import described
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
@@ -29,17 +31,22 @@ from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.eras import raw
 from capd.core.protocol.outcomes import CallFailedError, ServerError
-from capd.core.sessions.linking import Candidate, Hook, link
+from capd.core.sessions.linking import link
 from capd.core.sessions.session_keys import fresh_key, is_key
+from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord, may_resume
+from capd.core.sessions.session_rules import SessionRules
+from capd.core.sessions.session_view import Habits, SessionView
+from capd.core.sessions.surface import Surface
 from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
-from capd_protos import registry, supervisor
+from capd_protos import finder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 NAME = ActorName("curator")
@@ -89,6 +96,8 @@ class _Session:
     claim: int = 0
     """Counts connections: only the newest may end the session."""
     process: str | None = None
+    beginning: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Of what goes on beside the session from its opening on."""
 
 
 class CuratorHost:
@@ -102,7 +111,7 @@ class CuratorHost:
         environments: SessionEnvironments,
         store: SessionStore,
         *,
-        cap: int,
+        rules: SessionRules,
         version: str,
     ) -> None:
         self._bus = bus
@@ -110,7 +119,8 @@ class CuratorHost:
         self._connections = connections
         self._instances = instances
         self._environments = environments
-        self._cap = cap
+        self._rules = rules
+        self._habits = Habits()
         self._version = version
         self._sessions: dict[SessionKey, _Session] = {}
         self._unsaved: dict[SessionKey, None] = {}
@@ -159,20 +169,10 @@ class CuratorHost:
         )
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
-        candidates = [
-            Candidate(
-                key,
-                session.curator.place.client,
-                frozenset(session.curator.client_sessions),
-                session.parent_pid,
-                session.curator.place.project,
-            )
-            for key, session in self._sessions.items()
-        ]
-        hook = Hook(
-            request.client, request.client_session, _ancestors(request.peer_pid), request.project
+        found = link(
+            hook_of(request),
+            [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
         )
-        found = link(hook, candidates)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)
         if found.key is None:
             text = f"no one session belongs to this hook ({found.how}): name it with --session"
@@ -227,29 +227,28 @@ class CuratorHost:
         record = None
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
             record = await self._store.load(SessionKey(hello.session))
+        view = SessionView(
+            self._rules,
+            client=hello.client.name,
+            project=hello.project or hello.cwd,
+            habits=self._habits,
+            is_bare=request.is_bare,
+        )
+        # Before anything is created: another request for this key may come while we wait.
+        found = None
+        if SessionKey(hello.session) not in self._sessions and not view.is_bare:
+            found = await self._described(view)
         connection = self._connections.take(request.connection)
         if connection is None:
             return messages.CuratorRefused("bad_hello", "the connection is gone")
-        if hello.session and not is_key(hello.session):
-            text = "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
-            return messages.CuratorRefused("bad_hello", text)
         session = self._sessions.get(SessionKey(hello.session))
         resumed = session is not None or record is not None
+        refused = self._refusal(request, session, record)
+        if refused is not None:
+            return refused
         if session is None:
-            if record is not None and not may_resume(record, hello.resume):
-                text = f"session {hello.session} has another token by now"
-                return messages.CuratorRefused("resume_refused", text)
-            session = self._new_session(request)
-            if record is not None:
-                session.curator.restore(record)
-        elif session.is_ending:
-            text = f"session {hello.session} is just ending; try again"
-            return messages.CuratorRefused("session_in_use", text)
-        # As bytes: two strings must be ASCII, and one is the client's.
-        elif not secrets.compare_digest(hello.resume.encode(), session.resume.encode()):
-            code = "resume_refused" if hello.resume else "session_in_use"
-            text = f"session {hello.session} is not over; resume it with its last token"
-            return messages.CuratorRefused(code, text)
+            session = self._new_session(request, view)
+            self._begin(session, hello, found, record)
         elif session.curator.upstream is not None:
             session.curator.upstream.close("resumed elsewhere", reconnect=False)
         session.resume = secrets.token_urlsafe(16)
@@ -266,19 +265,90 @@ class CuratorHost:
         log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
         return messages.SessionOpened(key, session.resume, resumed)
 
-    def _new_session(self, request: messages.OpenSession) -> _Session:
+    def _refusal(
+        self,
+        request: messages.OpenSession,
+        session: _Session | None,
+        record: SessionRecord | None,
+    ) -> messages.CuratorRefused | None:
+        """Return why a connection may not have the session that it names."""
+        hello = request.hello
+        if hello.session and not is_key(hello.session):
+            text = "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
+            return messages.CuratorRefused("bad_hello", text)
+        if session is None:
+            if record is None or may_resume(record, hello.resume):
+                return None
+            text = f"session {hello.session} has another token by now"
+            return messages.CuratorRefused("resume_refused", text)
+        if session.is_ending:
+            text = f"session {hello.session} is just ending; try again"
+            return messages.CuratorRefused("session_in_use", text)
+        # As bytes: two strings must be ASCII, and one is the client's.
+        if not secrets.compare_digest(hello.resume.encode(), session.resume.encode()):
+            code = "resume_refused" if hello.resume else "session_in_use"
+            text = f"session {hello.session} is not over; resume it with its last token"
+            return messages.CuratorRefused(code, text)
+        return None
+
+    def _begin(
+        self,
+        session: _Session,
+        hello: Hello,
+        found: finder.ToolsDescribed | None,
+        record: SessionRecord | None,
+    ) -> None:
+        """Give a session what it has from its opening on."""
+        curator = session.curator
+        if found is not None:
+            curator.beginning.pin(found)
+            self._nursery.start_soon(self._hold_eager, session, found)
+        if record is not None:
+            curator.restore(record)
+        elif hello.parent and hello.inherit:
+            self._inherit(session, SessionKey(hello.parent))
+
+    async def _described(self, view: SessionView) -> finder.ToolsDescribed | None:
+        """Return what there is for a session that is to be opened, and have its view follow."""
+        view.settle(Surface(()))
+        found = await described(self._bus, view)
+        if found is not None and found.is_known:
+            pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
+            is_all = not found.unlisted
+            view.described(found.tools, found.size_bytes, is_all=is_all, pinned=pinned)
+        return found
+
+    async def _hold_eager(self, session: _Session, found: finder.ToolsDescribed) -> None:
+        with trio.CancelScope() as session.beginning:
+            await contained(
+                "eager servers", session.curator.beginning.hold_eager, found.eager, log=log
+            )
+
+    def _inherit(self, session: _Session, parent: SessionKey) -> None:
+        """Give a session what the one that started it has on at this moment."""
+        of = self._sessions.get(parent)
+        if of is None or of.is_ending:
+            log.warning("parent_unknown", session=session.curator.place.key, parent=parent)
+            return
+        session.curator.restore(of.curator.record(""))
+        self._nursery.start_soon(
+            partial(contained, "inherited", session.curator.beginning.hold_inherited, log=log)
+        )
+
+    def _new_session(self, request: messages.OpenSession, view: SessionView) -> _Session:
         hello = request.hello
         key = SessionKey(hello.session)
         while not key or key in self._sessions:
             key = fresh_key(hello.client.name, secrets.token_hex(2))
-        place = SessionPlace(key, hello.client.name, hello.project or hello.cwd)
+        place = SessionPlace(
+            key, hello.client.name, hello.project or hello.cwd, parent=hello.parent
+        )
         curator = Curator(
             place,
             bus=self._bus,
             instances=self._instances,
             environments=self._environments,
-            cap=self._cap,
-            is_bare=request.is_bare,
+            view=view,
             on_change=lambda: self._changed(key),
         )
         session = self._sessions[key] = _Session(
@@ -344,6 +414,7 @@ class CuratorHost:
         key = session.curator.place.key
         # Found until it holds nothing: another session of this key must not share its holds.
         session.is_ending = True
+        session.beginning.cancel()
         await self._save(key)
         await session.curator.activation.release_all()
         self._environments.drop(key)
@@ -396,13 +467,3 @@ class CuratorHost:
     async def _follow_tools(self, session: _Session, instance: InstanceId) -> None:
         changed = session.curator.activation.server_tools_changed
         await contained("changed tools", changed, instance, log=log)
-
-
-def _ancestors(pid: int) -> list[int]:
-    """Return the processes above `pid`, the nearest first, down to process 1."""
-    found: list[int] = []
-    parent = platform.parent_pid(pid)
-    while parent and parent not in found:
-        found.append(parent)
-        parent = platform.parent_pid(parent)
-    return found

@@ -13,6 +13,7 @@ import msgspec
 from capd.core.sessions.active_set import Activation, Grant
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
 from capd_protos.types import (
+    CapabilityId,
     CapabilitySpec,
     ServerIdentity,
     ServerSpec,
@@ -50,6 +51,15 @@ class SavedServer(msgspec.Struct, frozen=True):
     spec: ServerSpec
     identity: ServerIdentity
     tools: list[ToolDefinition]
+    via: CapabilityId | None = None
+
+
+class SavedTool(msgspec.Struct, frozen=True, array_like=True):
+    """A tool that is on by itself."""
+
+    server: ServerIdentity
+    tool: ToolName
+    last_used_at: float
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -66,6 +76,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     names: list[SavedGrant]
     """Every name that was ever given: it stays its tool's."""
     version: int = VERSION
+    tools: list[SavedTool] = []
+    """What is on by itself, in the order of its activation."""
 
 
 def token_digest(resume: str) -> str:
@@ -102,7 +114,7 @@ def recorded(key: SessionKey, state: SessionState, resume: str, now: float) -> S
             )
             for activation in state.active.activations
         ],
-        servers=[SavedServer(h.spec, h.identity, list(h.tools)) for h in state.servers],
+        servers=[SavedServer(h.spec, h.identity, list(h.tools), h.via) for h in state.servers],
         surface=[
             SavedGrant(shown.grant.server, shown.grant.tool, shown.name)
             for shown in state.surface.shown
@@ -111,12 +123,16 @@ def recorded(key: SessionKey, state: SessionState, resume: str, now: float) -> S
             SavedGrant(grant.server, grant.tool, name)
             for grant, name in state.surface.names.items()
         ],
+        tools=[
+            SavedTool(grant.server, grant.tool, used_at)
+            for grant, used_at in state.active.tools.items()
+        ],
     )
 
 
 def restore(record: SessionRecord, state: SessionState) -> None:
     """Bring an empty session to where `record` left off; what does not fit together stays out."""
-    servers = [Held(s.spec, s.identity, NO_INSTANCE, tuple(s.tools)) for s in record.servers]
+    servers = [Held(s.spec, s.identity, NO_INSTANCE, tuple(s.tools), s.via) for s in record.servers]
     activations = [
         Activation(
             saved.spec.id,
@@ -129,4 +145,5 @@ def restore(record: SessionRecord, state: SessionState) -> None:
     names = {Grant(each.server, each.tool): each.name for each in record.names}
     order = [Grant(each.server, each.tool) for each in record.surface]
     specs = {saved.spec.id: saved.spec for saved in record.activations}
-    state.restore(activations, specs, servers, names, order)
+    tools = {Grant(each.server, each.tool): each.last_used_at for each in record.tools}
+    state.restore(activations, specs, servers, names, order, tools=tools)
