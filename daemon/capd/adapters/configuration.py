@@ -91,10 +91,10 @@ class Configuration(msgspec.Struct, frozen=True):
 
     servers: ServersTable = ServersTable()
     sessions: SessionsTable = SessionsTable()
-    surface: SurfaceTable = SurfaceTable()
-    policy: PolicyTable = PolicyTable()
     embedder: EmbedderTable = EmbedderTable()
     listen_http: HttpTable = HttpTable()
+    surface: SurfaceTable = SurfaceTable()
+    policy: PolicyTable = PolicyTable()
 
 
 # Each variable with the key that it sets.
