@@ -373,3 +373,22 @@ async def test_a_server_that_is_not_lazy_is_started_and_listed_for_every_session
 
         assert listed == [*OWN, "gamma__echo", "gamma__die"]
         assert await world.leases() == {"gamma": ["s"]}
+
+
+async def test_the_same_message_twice_is_one_change_and_then_the_same_bytes(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        first = await client.result("capd/turn", text="alpha things please")
+        listed = await client.result("tools/list")
+
+        second = await client.result("capd/turn", text="alpha things please")
+
+        assert first["changed"] == {"added": ["alpha__echo", "alpha__die"], "removed": []}
+        assert (second["changed"], second["reason"]) == (
+            {"added": [], "removed": []},
+            "already_active",
+        )
+        assert await client.result("tools/list") == listed
+        assert client.list_changes == 1

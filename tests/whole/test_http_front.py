@@ -92,6 +92,7 @@ async def test_prefixed_names_come_with_the_tool_that_switches_more_on(
     home: Home, mode: str
 ) -> None:
     home.plain("talk")
+    home.env["CAPD_SURFACE"] = "dynamic"
     port = switched_on(home)
     home.start()
 
@@ -106,6 +107,7 @@ async def test_a_stateless_client_finds_its_session_after_a_restart_of_the_daemo
     home: Home,
 ) -> None:
     home.plain("talk")
+    home.env["CAPD_SURFACE"] = "dynamic"
     port = switched_on(home)
     process = home.start()
     async with client_of(home, port, "2026-07-28") as client:

@@ -48,6 +48,7 @@ async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_ope
     home: Home,
 ) -> None:
     home.plain("talk")
+    home.env["CAPD_SURFACE"] = "dynamic"
     home.start()
 
     async with Client(shim_of(home), mode="2026-07-28") as client:
@@ -62,3 +63,26 @@ async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_ope
     assert [tool.name for tool in after.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")
+
+
+async def test_the_list_of_a_stateless_client_is_fixed_and_what_is_on_is_called_all_the_same(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.start()
+
+    async with Client(shim_of(home), mode="2026-07-28") as client:
+        before = await client.list_tools()
+        enabled = await client.call_tool("capability", {"action": "enable", "name": "talk"})
+        after = await client.list_tools(cache_mode="bypass")
+        called = {"name": "talk__echo", "arguments": {"text": "through"}}
+        results = [
+            await client.call_tool("tool_call", called),
+            await client.call_tool("talk__echo", {"text": "through"}),
+        ]
+
+    assert [tool.name for tool in before.tools] == OWN_TOOLS
+    assert after.tools == before.tools
+    assert isinstance(enabled.content[0], TextContent)
+    assert enabled.content[0].text.endswith("call them with tool_call, name=...")
+    assert results[0].content == results[1].content

@@ -123,7 +123,8 @@ class SessionState:
         grants = [grant for server in servers for grant in self._granted(capability, server)]
         identities = [server.identity for server in servers]
         change = self.active.activate(capability.id, identities, grants, now)
-        return relisted.then(self._follow(change, before, replaced=tuple(replaced), evicts=True))
+        step = self._follow(change, before, replaced=tuple(replaced), evicts=True)
+        return _without(relisted, identities).then(step)
 
     def activate_tools(self, tools: Sequence[SingleTool], now: float) -> Step:
         """Switch single tools on; a server that is not held is held, and not started.
@@ -171,7 +172,8 @@ class SessionState:
         self._pins[server.identity] = tuple(pins)
         grants = self._pinned(self._held[server.identity])
         self.surface.pin(grants)
-        return relisted.then(self._follow(self.active.pin(server.identity, grants), before))
+        step = self._follow(self.active.pin(server.identity, grants), before)
+        return _without(relisted, [server.identity]).then(step)
 
     def deactivate(self, capability: CapabilityId) -> Step:
         """Take a capability off; one that is not on changes nothing."""
@@ -384,3 +386,8 @@ class SessionState:
 
     def _server_names(self) -> dict[ServerIdentity, ServerName]:
         return {held.identity: held.spec.name for held in self._held.values()}
+
+
+def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:
+    """Return `step` without giving up servers that the next one holds."""
+    return replace(step, unheld=tuple(held for held in step.unheld if held.identity not in kept))
