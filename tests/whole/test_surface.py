@@ -41,10 +41,9 @@ def on_local_servers(tap: Path, folder: Path, tag: str) -> None:
             continue
         tools = OFFERED.get(name[1], "first,second")
         argv = json.dumps(["-I", str(MANY_SERVER), name[1], tools, tag])
-        text = re.sub(
-            r"^command = .*$", f"command = {json.dumps(sys.executable)}", text, flags=re.MULTILINE
-        )
-        text = re.sub(r"^args = \[[^\]]*\]", lambda _: f"args = {argv}", text, flags=re.MULTILINE)
+        command = f"command = {json.dumps(sys.executable)}"
+        text = re.sub(r"^command = .*$", command, text, flags=re.MULTILINE)
+        text = re.sub(r"^args = \[[^\]]*\]", f"args = {argv}", text, flags=re.MULTILINE)
         file.write_text(re.sub(r"^require = .*$", "require = []", text, flags=re.MULTILINE))
 
 
@@ -208,7 +207,10 @@ def test_pins_beyond_a_clients_limit_are_refused_and_the_first_ones_kept(home: H
     home.plain("talk")
     home.capability("more", [sys.executable, "-I", str(PLAIN_SERVER), home.tag, "more"])
     home.start()
-    home.capd("index")
+    first = home.shim("first")
+    for name in ("talk", "more"):
+        home.ask("enable", session="first", name=name)
+    first.leave()
     wait_for(lambda: home.ask("search", query="select:talk__echo")["searched"] >= 4)
 
     editor = home.shim("one")

@@ -13,12 +13,13 @@ from capd.actors.beginning import Beginning
 from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
 from capd.actors.searching import Searching
+from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import is_stateless, joined, members_or_none, text_of
+from capd.core.protocol.eras import Members, is_stateless, joined, members_or_none, text_of
 from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
@@ -28,7 +29,7 @@ from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
 from capd.core.sessions.session_view import SessionView
-from capd.core.sessions.surface import Surface
+from capd.core.sessions.surface import Shown, Surface
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd_protos import curator as messages
@@ -67,6 +68,7 @@ class Curator:
         environments: SessionEnvironments,
         view: SessionView,
         on_change: Callable[[], None] = lambda: None,
+        checks: ArgumentChecks | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -100,7 +102,14 @@ class Curator:
             on_step=self._stepped,
             peer=self,
         )
-        self._relaying = Relaying(self, self._state, self.activation, on_change)
+        self._checks = checks
+        self._relaying = Relaying(
+            self,
+            self._state,
+            self.activation,
+            on_change,
+            self._checked if view.checks_arguments and checks is not None else None,
+        )
         self.searching = Searching(
             place, self._state, view, self.activation, bus=bus, environments=environments
         )
@@ -201,6 +210,13 @@ class Curator:
                 return await self._call_turn(call.arguments)
             shown = await self.searching.reached(call.name)
         return await self._relaying.tool(request, shown)
+
+    async def _checked(self, shown: Shown, members: Members) -> None:
+        held = self._state.held(shown.grant.server)
+        if self._checks is None or held is None or self.view.is_unchecked(held.spec.name):
+            return
+        arguments = bytes(members.get("arguments", msgspec.Raw(b"")))
+        await self._checks.check(shown.name, shown.json, arguments)
 
     async def subscribed(self, uri: str) -> bytes:
         """Subscribe to a resource; raises as `relayed`."""

@@ -22,6 +22,7 @@ from capd.actors.curator import Curator
 from capd.actors.hook_linking import candidate_of, hook_of
 from capd.actors.searching import described
 from capd.adapters import platform
+from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -121,6 +122,7 @@ class CuratorHost:
         self._environments = environments
         self._rules = rules
         self._habits = Habits()
+        self._checks = ArgumentChecks()
         self._version = version
         self._sessions: dict[SessionKey, _Session] = {}
         self._unsaved: dict[SessionKey, None] = {}
@@ -350,6 +352,7 @@ class CuratorHost:
             environments=self._environments,
             view=view,
             on_change=lambda: self._changed(key),
+            checks=self._checks,
         )
         session = self._sessions[key] = _Session(
             curator,

@@ -68,8 +68,13 @@ class Relaying:
         state: SessionState,
         activation: Activation,
         on_use: Callable[[], None],
+        checked: Callable[[Shown, Members], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_use` is called after a use that counts, and when names were given."""
+        """`on_use` is called after a use that counts, and when names were given.
+
+        `checked` is asked before a tool is called, and raises where it is not to be.
+        """
+        self._checked = checked
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -142,6 +147,8 @@ class Relaying:
 
     async def tool(self, request: Request, shown: Shown) -> Result:
         """Return the result of `tools/call`; raises as `relayed`."""
+        if self._checked is not None:
+            await self._checked(shown, request.members)
         members = {**request.members, "name": raw(shown.grant.tool)}
         result = await self._sent(shown.grant.server, request, members)
         if is_success(result):

@@ -5,6 +5,7 @@ first list nothing of it changes, so that the same state is always listed with t
 """
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.own_tool_list import OwnTool, definitions, offered
@@ -108,6 +109,15 @@ class SessionView:
         return self.wants_all or any(
             is_named(pattern, server, tool, wire_name) for pattern in self.rules.pins
         )
+
+    @property
+    def checks_arguments(self) -> bool:
+        """Whether calls are looked at before they are sent; a plain aggregator would not."""
+        return self.rules.checks_arguments and not self.is_bare and not self.wants_all
+
+    def is_unchecked(self, server: str) -> bool:
+        """Tell whether calls of a server are passed on whatever their arguments are."""
+        return any(fnmatchcase(server, pattern) for pattern in self.rules.unchecked)
 
     @property
     def wants_all(self) -> bool:
