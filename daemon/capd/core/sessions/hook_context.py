@@ -18,7 +18,7 @@ TURN = WireName("capd_turn")
 
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
-_MOST_CHARACTERS = 260
+_MOST_CHARACTERS = 220
 """Of wire names in one message: with the sentence around them at most 120 tokens."""
 
 _LONGEST_NAME = 24
