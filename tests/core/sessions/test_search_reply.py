@@ -1,6 +1,7 @@
 """An answer of the tool search is short, and says what is on and how it is called."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,13 +11,15 @@ from capd.core.sessions.search_tools import BadCallError, CallArguments, called
 from capd_protos.types import WireName
 
 
-def hit(name: str, description: str = "Does it.", **properties: object) -> Shown:
+def hit(name: str, description: str = "Does it.", **properties: Any) -> Shown:
     schema = {"type": "object", "properties": properties}
     content = {"name": name, "description": description, "inputSchema": schema}
     return Shown(WireName(name), json.dumps(content).encode())
 
 
-LARGE = {f"argument_{n}": {"type": "string", "description": "x" * 60} for n in range(20)}
+LARGE: dict[str, Any] = {
+    f"argument_{n}": {"type": "string", "description": "x" * 60} for n in range(20)
+}
 
 
 def test_the_best_hit_is_in_full_and_what_has_no_room_is_a_line() -> None:

@@ -79,7 +79,9 @@ class StepsMachine(RuleBasedStateMachine):
         surface = Surface(OWN, limit=limit, is_fixed=is_fixed)
         self.state = SessionState(ActiveSet(*caps), surface, policy)
         self.now = 0.0
-        self.listed = {server_identity(spec): NAMES for spec in SERVERS}
+        self.listed: dict[ServerIdentity, tuple[str, ...]] = {
+            server_identity(spec): NAMES for spec in SERVERS
+        }
         self.holds: set[tuple[ServerIdentity, InstanceId]] = set()
         self.bytes = surface.listing()
         self.names: dict[Grant, WireName] = {}

@@ -175,7 +175,6 @@ def test_the_own_tools_cost_little() -> None:
     listed = Surface(definitions(offered().items())).listing().decode()
 
     assert tokens(listed) <= 800
-    assert not any(character.isdigit() for character in listed.replace("25", "").replace("5", ""))
 
 
 @pytest.mark.parametrize("caller", ["", "tool_call"])
