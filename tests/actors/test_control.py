@@ -206,7 +206,7 @@ async def test_events_are_streamed_by_topic_until_the_connection_closes(
         await trio.sleep(1)
 
         heard = {each["params"]["topic"] for each in control.heard}
-        assert heard == {"server.started", "server.listed"}
+        assert "server.started" in heard <= {"server.started", "server.listed"}
         assert control.heard[0]["params"]["event"]["name"] == "alpha"
         topics = {each["params"]["topic"] for each in everything.heard}
         assert {"server.started", "session.surface_changed"} <= topics

@@ -28,11 +28,11 @@ def definition(schema: Any) -> bytes:
     return json.dumps({"name": "s__t", "inputSchema": schema}).encode()
 
 
-async def wrong(arguments: Any, schema: Any = SCHEMA) -> str:
+def wrong(arguments: Any, schema: Any = SCHEMA) -> str:
     """Return the first line of what is said; empty where the call is passed on."""
     written = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
     try:
-        await ArgumentChecks().check("s__t", definition(schema), written)
+        ArgumentChecks().check("s__t", definition(schema), written)
     except NotSentError as error:
         return str(error).partition("\n")[0]
     return ""
@@ -50,8 +50,8 @@ async def wrong(arguments: Any, schema: Any = SCHEMA) -> str:
         ([], '[] is not of type "object"'),
     ],
 )
-async def test_what_no_server_could_take_is_answered(arguments: Any, why: str) -> None:
-    said = await wrong(arguments)
+def test_what_no_server_could_take_is_answered(arguments: Any, why: str) -> None:
+    said = wrong(arguments)
 
     assert said == f"The arguments do not fit s__t, so the call was not sent: {why}."
 
@@ -71,8 +71,8 @@ async def test_what_no_server_could_take_is_answered(arguments: Any, why: str) -
         {"level": None},
     ],
 )
-async def test_what_a_server_may_read_in_its_own_way_is_passed_on(more: dict[str, Any]) -> None:
-    assert await wrong({"path": "a", **more}) == ""
+def test_what_a_server_may_read_in_its_own_way_is_passed_on(more: dict[str, Any]) -> None:
+    assert wrong({"path": "a", **more}) == ""
 
 
 @pytest.mark.parametrize(
@@ -86,35 +86,35 @@ async def test_what_a_server_may_read_in_its_own_way_is_passed_on(more: dict[str
         None,
     ],
 )
-async def test_a_schema_that_cannot_be_used_here_is_no_obstacle(schema: Any) -> None:
-    assert await wrong({}, schema) == ""
+def test_a_schema_that_cannot_be_used_here_is_no_obstacle(schema: Any) -> None:
+    assert wrong({}, schema) == ""
 
 
-async def test_a_pattern_that_would_backtrack_for_ages_costs_nothing() -> None:
+def test_a_pattern_that_would_backtrack_for_ages_costs_nothing() -> None:
     schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
 
-    assert await wrong({"a": "a" * 40_000 + "!"}, schema) == ""
+    assert wrong({"a": "a" * 40_000 + "!"}, schema) == ""
 
 
 @pytest.mark.parametrize("arguments", [b"[" * 3000, b"\xff", b'{"path":' + b"9" * 5000 + b"}"])
-async def test_arguments_that_cannot_be_read_are_left_to_the_server(arguments: bytes) -> None:
-    assert await wrong(arguments) == ""
+def test_arguments_that_cannot_be_read_are_left_to_the_server(arguments: bytes) -> None:
+    assert wrong(arguments) == ""
 
 
-async def test_a_document_that_is_handed_over_is_not_looked_at() -> None:
-    assert await wrong({"text": "x" * MOST_BYTES}) == ""
+def test_a_document_that_is_handed_over_is_not_looked_at() -> None:
+    assert wrong({"text": "x" * MOST_BYTES}) == ""
 
 
-async def test_the_answer_has_the_schema_so_that_the_next_try_works() -> None:
+def test_the_answer_has_the_schema_so_that_the_next_try_works() -> None:
     with pytest.raises(NotSentError) as raised:
-        await ArgumentChecks().check("s__t", definition(SCHEMA), b"{}")
+        ArgumentChecks().check("s__t", definition(SCHEMA), b"{}")
 
     assert json.loads(str(raised.value).partition("Its schema: ")[2]) == SCHEMA
 
 
-async def test_another_definition_of_the_same_tool_is_checked_by_its_own_schema() -> None:
+def test_another_definition_of_the_same_tool_is_checked_by_its_own_schema() -> None:
     checks = ArgumentChecks()
-    await checks.check("s__t", definition({"type": "object"}), b"{}")
+    checks.check("s__t", definition({"type": "object"}), b"{}")
 
     with pytest.raises(NotSentError):
-        await checks.check("s__t", definition({"required": ["a"]}), b"{}")
+        checks.check("s__t", definition({"required": ["a"]}), b"{}")

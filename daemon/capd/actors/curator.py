@@ -211,12 +211,12 @@ class Curator:
             shown = await self.searching.reached(call.name)
         return await self._relaying.tool(request, shown)
 
-    async def _checked(self, shown: Shown, members: Members) -> None:
+    def _checked(self, shown: Shown, members: Members) -> None:
         held = self._state.held(shown.grant.server)
         if self._checks is None or held is None or self.view.is_unchecked(held.spec.name):
             return
         arguments = bytes(members.get("arguments", msgspec.Raw(b"")))
-        await self._checks.check(shown.name, shown.json, arguments)
+        self._checks.check(shown.name, shown.json, arguments)
 
     async def subscribed(self, uri: str) -> bytes:
         """Subscribe to a resource; raises as `relayed`."""
@@ -360,6 +360,8 @@ class Curator:
         self._on_change()
         for what in self._relaying.followed():
             self.tell(f"notifications/{what}/list_changed", b"")
+        if step.added and self._checks is not None:
+            self._checks.expect()
         if not step.changes_list:
             return
         self._relisted = trio.Event()

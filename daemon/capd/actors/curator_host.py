@@ -135,6 +135,7 @@ class CuratorHost:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keep)
+                nursery.start_soon(self._checks.run)
                 await serve(
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )

@@ -68,7 +68,7 @@ class Relaying:
         state: SessionState,
         activation: Activation,
         on_use: Callable[[], None],
-        checked: Callable[[Shown, Members], Awaitable[None]] | None = None,
+        checked: Callable[[Shown, Members], None] | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
 
@@ -148,7 +148,7 @@ class Relaying:
     async def tool(self, request: Request, shown: Shown) -> Result:
         """Return the result of `tools/call`; raises as `relayed`."""
         if self._checked is not None:
-            await self._checked(shown, request.members)
+            self._checked(shown, request.members)
         members = {**request.members, "name": raw(shown.grant.tool)}
         result = await self._sent(shown.grant.server, request, members)
         if is_success(result):

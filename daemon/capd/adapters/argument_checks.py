@@ -19,6 +19,7 @@ MOST_KEPT = 2000
 MOST_BYTES = 64 * 1024
 """Larger arguments are a document that is handed over; a check would cost more than it saves."""
 _MOST_FAULTS = 50
+_LIBRARY = "jsonschema_rs"
 
 
 class _Validator(Protocol):
@@ -36,19 +37,25 @@ class ArgumentChecks:
 
     def __init__(self) -> None:
         self._library: Any = None
+        self._is_wanted = trio.Event()
         self._compiled: dict[bytes, tuple[_Validator, Any] | None] = {}
 
-    async def check(self, name: str, definition: bytes, arguments: bytes) -> None:
+    def expect(self) -> None:
+        """Be told that there is something to call: the library is loaded meanwhile."""
+        self._is_wanted.set()
+
+    async def run(self) -> None:
+        """Load the library, a tenth of a second, where no call waits for it."""
+        await self._is_wanted.wait()
+        await trio.to_thread.run_sync(importlib.import_module, _LIBRARY)
+
+    def check(self, name: str, definition: bytes, arguments: bytes) -> None:
         """Pass, or say what is wrong with the arguments of a call.
 
         Raises:
             NotSentError: they cannot be what the tool takes.
         """
         if definition not in self._compiled:
-            if self._library is None:
-                # A tenth of a second, which a daemon without calls never pays.
-                load = importlib.import_module
-                self._library = await trio.to_thread.run_sync(load, "jsonschema_rs")
             if len(self._compiled) >= MOST_KEPT:
                 self._compiled.clear()
             self._compiled[definition] = self._compile(definition)
@@ -75,7 +82,7 @@ class ArgumentChecks:
             raise NotSentError(told(name, faults, msgspec.json.encode(schema).decode()))
 
     def _compile(self, definition: bytes) -> tuple[_Validator, Any] | None:
-        library = self._library
+        library = self._library = self._library or importlib.import_module(_LIBRARY)
         try:
             schema = msgspec.json.decode(definition, type=_Definition).inputSchema
             validator = library.validator_for(

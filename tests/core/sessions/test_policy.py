@@ -19,7 +19,7 @@ def policy(client: str = "claude", project: str = "/home") -> Policy:
     [
         ("claude", "/home", "git", "push", ""),
         ("claude", "/home", "git", "delete_branch", "rule '*:delete_*' in [policy]"),
-        ("claude", "/home", "git", "Delete_branch", ""),
+        ("claude", "/home", "git", "Delete_branch", "rule '*:delete_*' in [policy]"),
         ("Zed", "/home", "git", "push", ""),
         ("Zed", "/home", "db", "now", ""),
         ("Zed", "/home", "db", "query", 'no allow rule in [policy.clients."zed*"] matches it'),

@@ -35,7 +35,8 @@ class Policy:
         """Return why a tool is denied, None where it is permitted."""
         for table in self.tables:
             for pattern in table.deny:
-                if _matches(pattern, server, tool):
+                # A rule that forbids must not be passed by for a capital letter.
+                if _matches(pattern.casefold(), server.casefold(), tool.casefold()):
                     reason = f"denied by policy: rule '{pattern}' in {table.place}"
                     return Bar(DENIED, reason)
             if table.allow and not any(_matches(each, server, tool) for each in table.allow):
