@@ -13,6 +13,7 @@ from capd.actors.beginning import Beginning
 from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
 from capd.actors.searching import Searching
+from capd.actors.session_entry import session_entry
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -35,7 +36,14 @@ from capd.runtime.handover import Handover
 from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, ClientFacts, Decision, InstanceId, SessionKey, WireName
+from capd_protos.types import (
+    CapabilityId,
+    ClientFacts,
+    Decision,
+    InstanceId,
+    SessionKey,
+    WireName,
+)
 
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
@@ -311,34 +319,14 @@ class Curator:
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
-        state = self._state
-        return messages.SessionEntry(
-            key=self.place.key,
-            client=self.place.client,
+        shown = session_entry(self.place, self._state, self.view)
+        return msgspec.structs.replace(
+            shown,
             pid=pid,
-            project=self.place.project,
-            mode=self.view.plan.mode,
-            is_connected=self.upstream is not None,
             age=now - opened_at,
-            active=[
-                messages.ActiveEntry(
-                    "capability" if activation.takes_slot else "dependencies",
-                    activation.id,
-                    activation.last_used_at,
-                    list(state.tools_of(activation.id)),
-                )
-                for activation in state.active.activations
-            ],
-            cap=state.active.cap,
-            surface=len(state.surface),
-            available=state.available,
-            surface_chars=len(state.surface.listing()),
+            is_connected=self.upstream is not None,
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
-            tool_cap=state.active.tool_cap,
-            mode_reason=self.view.reason,
-            unlisted=len(state.surface.shown) - len(state.surface.listed),
-            parent=self.place.parent,
         )
 
     async def _routed(self, text: str) -> Decision:

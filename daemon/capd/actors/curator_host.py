@@ -12,30 +12,26 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
-import msgspec
 import structlog
 import trio
 
 from capd.actors.curator import Curator
 from capd.actors.hook_linking import candidate_of, hook_of
+from capd.actors.outside_calls import called_from_outside
 from capd.actors.searching import described
+from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
-from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
-from capd.adapters.large_frames import held
-from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import raw
-from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.sessions.claiming import refusal
 from capd.core.sessions.linking import link
 from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_record import SessionRecord, may_resume
+from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import Habits, SessionView
 from capd.core.sessions.surface import Surface
@@ -56,31 +52,12 @@ Hint = supervisor.ServerToolsChanged | registry.CatalogChanged | messages.Daemon
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 TOPICS = ("server.tools_changed", "registry.changed", "daemon.stopping")
 
-SAVE_TIMEOUT = 2.0
-SAVE_PAUSE = 0.1
-"""Seconds from a change to its writing down: what a turn changes is one record."""
 LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
 
 log = structlog.get_logger(actor="curator")
-
-
-class SessionStore(Protocol):
-    """Where sessions are written down."""
-
-    async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return what is kept of `key`, if anything is."""
-        ...
-
-    async def save(self, record: SessionRecord) -> None:
-        """Keep `record`."""
-        ...
-
-    async def sweep(self) -> None:
-        """Remove what is past its retention."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -125,8 +102,7 @@ class CuratorHost:
         self._checks = ArgumentChecks()
         self._version = version
         self._sessions: dict[SessionKey, _Session] = {}
-        self._unsaved: dict[SessionKey, None] = {}
-        self._has_unsaved = trio.Event()
+        self._keeper = SessionKeeper(store, self._record)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
@@ -134,14 +110,14 @@ class CuratorHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
-                nursery.start_soon(self._keep)
+                nursery.start_soon(self._keeper.run)
                 nursery.start_soon(self._checks.run)
                 await serve(
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
-                await self._save_all()
+                await self._keeper.save_all()
             self._sessions.clear()
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -164,7 +140,7 @@ class CuratorHost:
             case messages.DisableCapability(name=name):
                 outcome = await curator.activation.disable(name)
             case messages.CallTool():
-                return await self._called(curator, request)
+                return await called_from_outside(curator, request)
             case messages.ListTools():
                 return messages.ToolsListed(key, curator.definitions())
         return messages.CapabilityAnswered(
@@ -209,20 +185,6 @@ class CuratorHost:
             ]
         )
 
-    async def _called(self, curator: Curator, request: messages.CallTool) -> messages.ToolCalled:
-        key = curator.place.key
-        members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
-        caller = CallHooks(client=curator.client)
-        try:
-            result = await held(await curator.relayed(Request("tools/call", members, caller)))
-        except UnknownNameError as error:
-            return messages.ToolCalled(key, "not_found", message=str(error))
-        except CallFailedError as error:
-            return messages.ToolCalled(key, error.outcome, message=str(error))
-        except ServerError as error:
-            return messages.ToolCalled(key, "error", error.error)
-        return messages.ToolCalled(key, "result", result)
-
     # Life of a session
 
     async def _open(self, request: messages.OpenSession) -> messages.Reply:
@@ -246,9 +208,15 @@ class CuratorHost:
             return messages.CuratorRefused("bad_hello", "the connection is gone")
         session = self._sessions.get(SessionKey(hello.session))
         resumed = session is not None or record is not None
-        refused = self._refusal(request, session, record)
+        refused = refusal(
+            hello.session,
+            hello.resume,
+            record,
+            is_ending=session is not None and session.is_ending,
+            token=session.resume if session is not None else None,
+        )
         if refused is not None:
-            return refused
+            return messages.CuratorRefused(*refused)
         if session is None:
             session = self._new_session(request, view)
             self._begin(session, hello, found, record)
@@ -262,37 +230,11 @@ class CuratorHost:
             session.curator.client_sessions.add(hello.client.session)
         session.process = platform.process_start_time(request.peer_pid)
         key = session.curator.place.key
-        self._changed(key)
+        self._keeper.changed(key)
         self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
         self._bus.publish(messages.SessionStarted(key, hello.client.name))
         log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
         return messages.SessionOpened(key, session.resume, resumed)
-
-    def _refusal(
-        self,
-        request: messages.OpenSession,
-        session: _Session | None,
-        record: SessionRecord | None,
-    ) -> messages.CuratorRefused | None:
-        """Return why a connection may not have the session that it names."""
-        hello = request.hello
-        if hello.session and not is_key(hello.session):
-            text = "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
-            return messages.CuratorRefused("bad_hello", text)
-        if session is None:
-            if record is None or may_resume(record, hello.resume):
-                return None
-            text = f"session {hello.session} has another token by now"
-            return messages.CuratorRefused("resume_refused", text)
-        if session.is_ending:
-            text = f"session {hello.session} is just ending; try again"
-            return messages.CuratorRefused("session_in_use", text)
-        # As bytes: two strings must be ASCII, and one is the client's.
-        if not secrets.compare_digest(hello.resume.encode(), session.resume.encode()):
-            code = "resume_refused" if hello.resume else "session_in_use"
-            text = f"session {hello.session} is not over; resume it with its last token"
-            return messages.CuratorRefused(code, text)
-        return None
 
     def _begin(
         self,
@@ -352,7 +294,7 @@ class CuratorHost:
             instances=self._instances,
             environments=self._environments,
             view=view,
-            on_change=lambda: self._changed(key),
+            on_change=lambda: self._keeper.changed(key),
             checks=self._checks,
         )
         session = self._sessions[key] = _Session(
@@ -419,36 +361,16 @@ class CuratorHost:
         # Found until it holds nothing: another session of this key must not share its holds.
         session.is_ending = True
         session.beginning.cancel()
-        await self._save(key)
+        await self._keeper.save(key)
         await session.curator.activation.release_all()
         self._environments.drop(key)
         del self._sessions[key]
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
 
-    # What is written down
-
-    def _changed(self, key: SessionKey) -> None:
-        self._unsaved[key] = None
-        self._has_unsaved.set()
-
-    async def _keep(self) -> None:
-        await self._store.sweep()
-        while True:
-            await self._has_unsaved.wait()
-            await trio.sleep(SAVE_PAUSE)
-            self._has_unsaved = trio.Event()
-            await self._save_all()
-
-    async def _save_all(self) -> None:
-        for key in list(self._unsaved):
-            await self._save(key)
-
-    async def _save(self, key: SessionKey) -> None:
-        self._unsaved.pop(key, None)
+    def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)
-        if session is not None:
-            await self._store.save(session.curator.record(session.resume))
+        return session.curator.record(session.resume) if session is not None else None
 
     # What others say
 

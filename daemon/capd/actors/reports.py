@@ -187,6 +187,10 @@ def _session(entry: curator.SessionEntry) -> Document:
         "surface": entry.surface,
         "available": entry.available,
         "surface_chars": entry.surface_chars,
+        "tool_cap": entry.tool_cap,
+        "mode_reason": entry.mode_reason,
+        "unlisted": entry.unlisted,
+        "parent": entry.parent,
         # Counted with a real tokenizer or not at all; that comes with the token accounting.
         "tokens": None,
         "tokens_saved": None,
