@@ -18,7 +18,7 @@ from whole_daemon import wait_for
 
 from .line_client import Answer, LineClient
 
-OWN_TOOL = "capability"
+OWN_TOOLS = {"capability", "tool_search", "tool_call"}
 TOOLS_CHANGED = "notifications/tools/list_changed"
 SETTLING = 10.0
 HEARING = 10.0
@@ -216,7 +216,7 @@ def _listed(side: Side, kind: str) -> Transcript:
     for entry in _pages(side.client, f"{kind}/list", member):
         members = msgspec.json.decode(entry, type=dict[str, msgspec.Raw])
         name = str(msgspec.json.decode(members.pop("name")))
-        if name == OWN_TOOL and side.prefix:
+        if name in OWN_TOOLS and side.prefix:
             continue
         # Of resources capd changes nothing, so that their URIs stay valid.
         is_named = kind in {"tools", "prompts"}
