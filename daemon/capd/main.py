@@ -34,6 +34,7 @@ from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.adapters import platform
+from capd.adapters.client_table import client_table
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
@@ -47,11 +48,13 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.session_files import SessionFiles
+from capd.adapters.session_settings import session_rules
 from capd.adapters.spool import Spool
 from capd.adapters.systemd import Notifier
 from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError, leaves
 from capd.core.results.limits import Limits
+from capd.core.sessions.session_rules import SessionRules
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -332,8 +335,8 @@ class Daemon:
                     instances,
                     environments,
                     SessionFiles(Path(where.state, "sessions")),
-                    cap=configuration.sessions.capabilities,
                     domains=configuration.domains(),
+                    rules=self._session_rules(),
                     version=__version__,
                     results=results,
                 ).run(task_status=task_status),
@@ -360,6 +363,13 @@ class Daemon:
             return None
         folder = Path(self._where.cache, "results")
         return ResultRoom(ResultStore(folder, most_bytes=table.store_mib << 20), limits)
+
+    def _session_rules(self) -> SessionRules:
+        table, problems = client_table(Path(self._where.config, "clients.toml"))
+        for problem in problems:
+            log.error("configuration_problem", reason=problem)
+        self._problems.extend(problems)
+        return session_rules(self._configuration, table)
 
     def _http_children(self, bus: Bus, connections: Handover[int, Connection]) -> list[Child]:
         table = self._configuration.listen_http

@@ -44,6 +44,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """Why the chosen capability could not be switched on."""
     suggestion: str = ""
     """What the model is told of capabilities that may be meant; empty where it knows already."""
+    context: str = ""
+    """What a prompt hook hands to the model: what came on, and how it is called."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
@@ -155,6 +157,13 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """How long they came back."""
     not_kept: int = 0
     """Results that were too long and passed whole, because they could not be stored."""
+    tool_cap: int = 0
+    mode_reason: str = ""
+    """Why the surface has this mode."""
+    unlisted: int = 0
+    """Tools that are on and not on the list: callable by name, or through `tool_call`."""
+    parent: str = ""
+    """The session that it was started by, if one started it."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):

@@ -2,7 +2,16 @@
 
 import msgspec
 
-from capd_protos.types import ServerIdentity, ServerName, SessionKey, SkillSpec, ToolName, WireName
+from capd_protos.types import (
+    CapabilityId,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    SessionKey,
+    SkillSpec,
+    ToolName,
+    WireName,
+)
 
 
 class ToolBar(msgspec.Struct, frozen=True):
@@ -13,6 +22,14 @@ class ToolBar(msgspec.Struct, frozen=True):
     reason: str
 
 
+class PolicyTable(msgspec.Struct, frozen=True):
+    """Patterns of one table of the user's configuration."""
+
+    place: str
+    allow: list[str] = []
+    deny: list[str] = []
+
+
 class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     """Rank tools for a query, or take those that `select:a,b` names; changes nothing."""
 
@@ -21,6 +38,10 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     cap: int = 24
     """Most tools that a selection may take."""
     barred: dict[WireName, ToolBar] = {}
+    rules: list[PolicyTable] = []
+    """The policy of the session that asks."""
+    keys: list[str] | None = None
+    """Environment keys that it has values for; None where that does not matter."""
 
 
 class ToolHit(msgspec.Struct, frozen=True):
@@ -33,6 +54,9 @@ class ToolHit(msgspec.Struct, frozen=True):
     definition: bytes
     """As its server wrote it."""
     score: float = 0.0
+    spec: ServerSpec | None = None
+    via: CapabilityId | None = None
+    """A capability that grants it and whose secrets are there, if one's are."""
 
 
 class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
@@ -107,6 +131,58 @@ class ToolsIndexed(msgspec.Struct, frozen=True, tag="index.tools"):
     has_vectors: bool = False
 
 
-Request = FindTools | IndexServers | FindSkills
-Reply = ToolsFound | FinderRefused | ServersIndexed | SkillsFound
+class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
+    """Say what a tool is: by its wire name, or by its server and its own name."""
+
+    name: str
+    identity: ServerIdentity = ServerIdentity("")
+    """With it `name` is the tool's own."""
+    rules: list[PolicyTable] = []
+    keys: list[str] | None = None
+
+
+class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
+    """The tool, or why it is not to be had."""
+
+    hit: ToolHit | None = None
+    bar: ToolBar | None = None
+    near: list[WireName] = []
+    searched: int = 0
+    unlisted: int = 0
+    """Servers whose tools are not known."""
+
+
+class DescribeTools(msgspec.Struct, frozen=True, tag="finder.describe"):
+    """Say how much there is for a session, and which tools match `patterns`."""
+
+    patterns: list[str] = []
+    """`server:tool` with globs; `*` is everything."""
+    rules: list[PolicyTable] = []
+    waits: bool = False
+    """Whether to wait, a few seconds at most, until the catalog was read once."""
+
+
+class EagerServer(msgspec.Struct, frozen=True):
+    """A server whose definition says `lazy = false`."""
+
+    spec: ServerSpec
+    via: CapabilityId
+
+
+class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
+    """What there is."""
+
+    is_known: bool
+    """False before the catalog was read for the first time."""
+    tools: int = 0
+    size_bytes: int = 0
+    """Of all permitted definitions."""
+    unlisted: int = 0
+    matching: list[ToolHit] = []
+    """By pattern, then in the servers' order."""
+    eager: list[EagerServer] = []
+
+
+Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools
+Reply = ToolsFound | FinderRefused | ServersIndexed | SkillsFound | ToolLookedUp | ToolsDescribed
 Event = ServerIndexed | ToolsIndexed

@@ -12,11 +12,10 @@ from capd_protos import curator, supervisor
 from capd_protos.types import InstanceId, ServerName
 
 from .fakes import FakeProcess, Json, Script, text, tool
-from .world import CURATOR, CURATOR_REPLIES, LINGER, running_world
+from .world import CURATOR, CURATOR_REPLIES, LINGER, OWN, running_world
 
 ALPHA = ["alpha__echo", "alpha__die"]
 BETA = ["beta__echo", "beta__die"]
-OWN = ["capability"]
 
 
 # Switching on and off
@@ -461,8 +460,8 @@ async def test_the_surface_follows_what_the_server_lists(
         await trio.sleep(5)
 
         listed = (await client.result("tools/list"))["tools"]
-        assert [t["name"] for t in listed] == ["capability", "alpha__echo", "alpha__fresh"]
-        assert listed[1]["description"] == "says it again"
+        assert [t["name"] for t in listed] == [*OWN, "alpha__echo", "alpha__fresh"]
+        assert listed[len(OWN)]["description"] == "says it again"
         assert client.list_changes == 2
 
 
@@ -578,7 +577,7 @@ async def test_a_session_is_shown_with_all_that_it_has(
         entry = (await world.sessions())[0]
 
         assert (entry.key, entry.client, entry.project) == ("s", "editor", str(world.project))
-        assert (entry.surface, entry.available, entry.cap) == (3, 3, 4)
+        assert (entry.surface, entry.available, entry.cap) == (5, 5, 4)
         assert [a.tools for a in entry.active] == [ALPHA]
         listing = await world.bus.ask(CURATOR, curator.ListTools(entry.key), CURATOR_REPLIES, 9)
         assert isinstance(listing, curator.ToolsListed)

@@ -188,7 +188,7 @@ async def test_a_reload_routes_to_what_is_there_now(
 
         assert described.taps[0].routable == 4
         assert (await routed(made, "gamma things please")).outcome == "activate"
-        assert isinstance(made.bus.events[-2], registry.CatalogChanged | embedder.EmbedderNeeded)
+        assert any(isinstance(each, registry.CatalogChanged) for each in made.bus.events)
 
 
 async def test_a_reload_while_a_message_is_compared_costs_no_registry(

@@ -108,7 +108,7 @@ async def test_using_a_skill_switches_on_what_it_declares(
             "- Capability 'beta' is on. Tools now available: beta__echo, beta__die."
         )
         assert await client.tools() == [
-            "capability",
+            *("capability", "tool_search", "tool_call"),
             *("alpha__echo", "alpha__die"),
             *("beta__echo", "beta__die"),
         ]

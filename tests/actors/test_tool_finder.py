@@ -187,7 +187,14 @@ async def test_kept_lists_are_searched_with_no_server_running(
 
         identity = server_identity(server("fs"))
         hit = finder.ToolHit(
-            WireName("fs__read"), FILES[0].name, FS, identity, FILES[0].json, got.hits[0].score
+            WireName("fs__read"),
+            FILES[0].name,
+            FS,
+            identity,
+            FILES[0].json,
+            got.hits[0].score,
+            server("fs"),
+            CapabilityId(TAP, CapabilityName("files")),
         )
         assert got == finder.ToolsFound([hit], "", 1, "fused")
         assert stage.supervisor.journal == []

@@ -18,11 +18,14 @@ from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
+from capd.actors.tool_finder import ToolFinder
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.tool_lists import ToolLists
+from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.handover import Handover
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -31,6 +34,7 @@ from capd_protos.types import ActorName, SessionKey
 from .fakes import Json, KeptSessions, Machine, RecordingBus, Script, tool
 
 LINGER = 30.0
+OWN = ["capability", "tool_search", "tool_call"]
 REGISTRY = ActorName("registry")
 SUPERVISOR = ActorName("supervisor")
 CURATOR = ActorName("curator")
@@ -198,7 +202,7 @@ class World:
         bus: RecordingBus,
         nursery: trio.Nursery,
         stack: ExitStack,
-        cap: int,
+        rules: SessionRules,
     ) -> None:
         self.folder = folder
         self.bus = bus
@@ -212,7 +216,10 @@ class World:
         (folder / "tap" / "capabilities").mkdir(parents=True, exist_ok=True)
         self.project = folder / "project"
         self.project.mkdir(exist_ok=True)
-        settings = SupervisorSettings(LINGER, folder, {"PATH": os.defpath}, "", "0")
+        self.tool_lists = ToolLists(folder / "tools")
+        settings = SupervisorSettings(
+            LINGER, folder, {"PATH": os.defpath}, "", "0", tool_lists=self.tool_lists
+        )
         self.supervisor = Supervisor(
             bus,
             self.instances,
@@ -221,6 +228,9 @@ class World:
             Starts(settings, Logins(folder / "logins"), self.machine.spawn),
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
+        self.finder = ToolFinder(
+            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin"
+        )
         self.kept = KeptSessions()
         self.host = CuratorHost(
             bus,
@@ -228,7 +238,7 @@ class World:
             self.instances,
             self.environments,
             self.kept,
-            cap=cap,
+            rules=rules,
             version="0",
         )
         self.socket = folder / "s"
@@ -269,6 +279,7 @@ class World:
         await self.nursery.start(self._kept, "embedder", self.embedder)
         await self.nursery.start(self._kept, "registry", self.registry)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
+        await self.nursery.start(self._kept, "finder", self.finder)
         await self.nursery.start(self._kept, "curator", self.host)
         server = self.stack.enter_context(listening(self.socket, {}))
         self.stack.callback(server.socket.close)
@@ -334,11 +345,13 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, cap: int = 4) -> AsyncIterator[World]:
+async def world(
+    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started."""
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, cap)
+            made = World(folder, bus, nursery, stack, rules or SessionRules(cap))
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -348,9 +361,11 @@ async def world(folder: Path, *, cap: int = 4) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def running_world(folder: Path, *, cap: int = 4) -> AsyncIterator[World]:
+async def running_world(
+    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap) as made:
+    async with world(folder, cap=cap, rules=rules) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

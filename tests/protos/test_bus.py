@@ -101,6 +101,10 @@ SKILL = registry.SkillEntry(
     WireName("review"), SkillSpec(TapName("t"), "review", "/t/SKILL.md", "d", ("git",))
 )
 
+TOOL_HIT = finder.ToolHit(
+    WireName("git__log"), TOOL.name, GIT, IDENTITY, TOOL.json, 0.5, SERVER, ID
+)
+RULES = finder.PolicyTable("[policy]", ["git:*"], ["git:push"])
 EXAMPLES: tuple[msgspec.Struct, ...] = (
     Envelope(MessageId(7), ActorName("curator"), 2.5, Address("inproc://curator"), 1),
     Failure("no_answer", "nothing came"),
@@ -207,10 +211,16 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
     supervisor.ServerToolsChanged(GIT, INSTANCE),
     supervisor.ToolListKept(GIT, IDENTITY),
-    finder.FindTools("show it", 3, 9, {WireName("git__log"): finder.ToolBar("denied", "no")}),
+    finder.FindTools(
+        "show it", 3, 9, {WireName("git__log"): finder.ToolBar("denied", "no")}, [RULES], ["TOKEN"]
+    ),
+    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"]),
+    finder.ToolLookedUp(TOOL_HIT, finder.ToolBar("denied", "no"), [WireName("git__diff")], 7, 2),
+    finder.DescribeTools(["git:*"], [RULES], waits=True),
+    finder.ToolsDescribed(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
     finder.IndexServers(ONE, "/src/app"),
     finder.ToolsFound(
-        [finder.ToolHit(WireName("git__log"), TOOL.name, GIT, IDENTITY, TOOL.json, 0.5)],
+        [TOOL_HIT],
         "that is all",
         7,
         "fused",
@@ -231,7 +241,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.ListTools(ONE),
     curator.ListSessions(),
     curator.SessionOpened(ONE, "q1w2", resumed=True),
-    curator.TurnTaken(ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why", "words"),
+    curator.TurnTaken(ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why", "words", "told"),
     curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
     curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),
     curator.ToolsListed(ONE, [b'{"name":"a"}']),
@@ -256,6 +266,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 characters_in=90_000,
                 characters_out=30_000,
                 not_kept=1,
+                tool_cap=24,
+                mode_reason="the client lists again",
+                unlisted=3,
+                parent="two",
             )
         ]
     ),

@@ -14,7 +14,7 @@ from .world import LIST_CHANGED, MIB, Memory, World, outcome
 
 pytestmark = pytest.mark.reliability
 
-OWN = ["capability", "result_read"]
+OWN = ["capability", "tool_search", "tool_call", "result_read"]
 
 
 def without_neighbour(tools: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from whole_daemon import wait_for
 
 from .line_client import Answer, LineClient
 
-OWN_TOOLS = ("capability", "result_read")
+OWN_TOOLS = {"capability", "tool_search", "tool_call", "result_read"}
 TOOLS_CHANGED = "notifications/tools/list_changed"
 SETTLING = 10.0
 HEARING = 10.0

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
-from whole_daemon import Home
+from whole_daemon import OWN_TOOLS, Home
 
 
 def switched_on(home: Home, *lines: str) -> int:
@@ -92,6 +92,7 @@ async def test_prefixed_names_come_with_the_tool_that_switches_more_on(
     home: Home, mode: str
 ) -> None:
     home.plain("talk")
+    home.env["CAPD_SURFACE"] = "dynamic"
     port = switched_on(home)
     home.start()
 
@@ -99,18 +100,14 @@ async def test_prefixed_names_come_with_the_tool_that_switches_more_on(
         await client.call_tool("capability", {"action": "enable", "name": "talk"})
         listed = await client.list_tools(cache_mode="bypass")
 
-    assert [tool.name for tool in listed.tools] == [
-        "capability",
-        "result_read",
-        "talk__echo",
-        "talk__shout",
-    ]
+    assert [tool.name for tool in listed.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
 
 
 async def test_a_stateless_client_finds_its_session_after_a_restart_of_the_daemon(
     home: Home,
 ) -> None:
     home.plain("talk")
+    home.env["CAPD_SURFACE"] = "dynamic"
     port = switched_on(home)
     process = home.start()
     async with client_of(home, port, "2026-07-28") as client:
@@ -122,12 +119,7 @@ async def test_a_stateless_client_finds_its_session_after_a_restart_of_the_daemo
     async with client_of(home, port, "2026-07-28") as client:
         listed = await client.list_tools()
 
-    assert [tool.name for tool in listed.tools] == [
-        "capability",
-        "result_read",
-        "talk__echo",
-        "talk__shout",
-    ]
+    assert [tool.name for tool in listed.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
 
 
 def test_a_port_that_is_taken_costs_the_front_alone(home: Home) -> None:

@@ -38,6 +38,8 @@ def daemon() -> Iterator[Home]:
     home = Home(folder)
     # One process a server for all of its tests: starting one takes a second.
     home.env["CAPD_LINGER"] = "60"
+    # By itself a list of the stateless era does not change.
+    home.env["CAPD_SURFACE"] = "dynamic"
     sites = []
     for era in ERAS:
         argv = [sys.executable, "-W", "ignore", str(ERA_SERVER)]

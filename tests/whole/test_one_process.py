@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whole_daemon import PLAIN_SERVER, Home, pids_with, wait_for
+from whole_daemon import OWN_TOOLS, PLAIN_SERVER, Home, pids_with, wait_for
 
 
 def test_two_editors_share_one_process_that_outlives_the_first_and_not_the_last(home: Home) -> None:
@@ -44,8 +44,8 @@ def test_a_tool_that_was_switched_on_is_announced_listed_and_answers(home: Home)
     pid = home.servers()[0]["pid"]
     editor.leave()
 
-    assert before == ["capability", "result_read"]
-    assert after == ["capability", "result_read", "talk__echo"]
+    assert before == OWN_TOOLS
+    assert after == [*OWN_TOOLS, "talk__echo"]
     assert result == {"content": [{"type": "text", "text": f"{pid} hello"}]}
 
 
@@ -143,7 +143,7 @@ def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_to
     editor.heard("notifications/tools/list_changed")
     second = editor.call("capd_turn", {"prompt": "please run talk", "session_id": "abc"})
 
-    assert listed == ["capability", "result_read"]
+    assert listed == OWN_TOOLS
     said = json.loads(first["content"][0]["text"])["hookSpecificOutput"]["additionalContext"]
     assert "talk__echo" in said
     assert second["content"][0]["text"] == "{}"

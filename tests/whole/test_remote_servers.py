@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from whole_daemon import Home, wait_for
+from whole_daemon import OWN_TOOLS, Home, wait_for
 
 SITE = Path(__file__).parents[1] / "adapters/servers/http/sdk_site.py"
 
@@ -91,7 +91,7 @@ def test_a_server_that_is_not_there_says_so_and_costs_nobody_else_anything(home:
     assert not refused["ok"]
     assert "gone" in refused["text"]
     assert home.ask("enable", session="one", name="talk")["ok"]
-    assert wait_for(lambda: [tool["name"] for tool in editor.tools()])[1:] == [
+    assert wait_for(lambda: [tool["name"] for tool in editor.tools()])[len(OWN_TOOLS) :] == [
         "talk__echo",
         "talk__shout",
     ]

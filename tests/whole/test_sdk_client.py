@@ -6,9 +6,7 @@ import trio
 from mcp import Client, StdioServerParameters
 from mcp_types import TextContent, ToolListChangedNotification
 
-from whole_daemon import SHIM, Home
-
-OWN = ["capability", "result_read"]
+from whole_daemon import OWN_TOOLS, SHIM, Home
 
 
 def shim_of(home: Home) -> StdioServerParameters:
@@ -38,9 +36,9 @@ async def test_the_sdk_client_lists_calls_and_hears_of_changes(home: Home) -> No
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
         wrong = await client.call_tool("capability", {"action": "dance"})
 
-    assert [tool.name for tool in before.tools] == OWN
+    assert [tool.name for tool in before.tools] == OWN_TOOLS
     assert not enabled.is_error
-    assert [tool.name for tool in after.tools] == [*OWN, "talk__echo", "talk__shout"]
+    assert [tool.name for tool in after.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")
     assert wrong.is_error
@@ -50,6 +48,7 @@ async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_ope
     home: Home,
 ) -> None:
     home.plain("talk")
+    home.env["CAPD_SURFACE"] = "dynamic"
     home.start()
 
     async with Client(shim_of(home), mode="2026-07-28") as client:
@@ -61,6 +60,29 @@ async def test_a_stateless_sdk_client_hears_of_changes_on_the_stream_that_it_ope
         result = await client.call_tool("talk__echo", {"text": "from the SDK"})
 
     assert type(change).__name__ == "ToolsListChanged"
-    assert [tool.name for tool in after.tools] == [*OWN, "talk__echo", "talk__shout"]
+    assert [tool.name for tool in after.tools] == [*OWN_TOOLS, "talk__echo", "talk__shout"]
     assert isinstance(result.content[0], TextContent)
     assert result.content[0].text.endswith("from the SDK")
+
+
+async def test_the_list_of_a_stateless_client_is_fixed_and_what_is_on_is_called_all_the_same(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.start()
+
+    async with Client(shim_of(home), mode="2026-07-28") as client:
+        before = await client.list_tools()
+        enabled = await client.call_tool("capability", {"action": "enable", "name": "talk"})
+        after = await client.list_tools(cache_mode="bypass")
+        called = {"name": "talk__echo", "arguments": {"text": "through"}}
+        results = [
+            await client.call_tool("tool_call", called),
+            await client.call_tool("talk__echo", {"text": "through"}),
+        ]
+
+    assert [tool.name for tool in before.tools] == OWN_TOOLS
+    assert after.tools == before.tools
+    assert isinstance(enabled.content[0], TextContent)
+    assert enabled.content[0].text.endswith("call them with tool_call, name=...")
+    assert results[0].content == results[1].content

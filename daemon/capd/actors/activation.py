@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -26,7 +25,9 @@ from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.domains import is_inside
+from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
+from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -35,12 +36,12 @@ from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
     ActorName,
+    CapabilityId,
     CapabilitySpec,
     InstanceId,
     ServerIdentity,
     ServerSpec,
     SessionKey,
-    WireName,
 )
 
 REGISTRY = ActorName("registry")
@@ -56,25 +57,6 @@ _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 class NotActivatedError(CapdError):
     """A capability could not be switched on; nothing has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was done, in the words that a model gets, and in wire names."""
-
-    text: str
-    added: tuple[WireName, ...] = ()
-    removed: tuple[WireName, ...] = ()
-    is_ok: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPlace:
-    """Who a session is and where it works."""
-
-    key: SessionKey
-    client: str
-    project: str
 
 
 class Activation:
@@ -107,6 +89,7 @@ class Activation:
         self._calls: Counter[InstanceId] = Counter()
         # What nothing needs any more, but a call is still under way there.
         self._postponed: set[InstanceId] = set()
+        self._left: list[Held] = []
         self._is_over = False
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
@@ -141,6 +124,32 @@ class Activation:
             text = own_tools.disabled(found.name, stopped, kept)
             return Outcome(text, step.added, step.removed)
 
+    async def step(self, decide: Callable[[], Step]) -> Step:
+        """Have `decide` change the state between two transactions, and follow what it did."""
+        async with self._transaction:
+            step = decide()
+            if step != Step():
+                await self._followed(step)
+            return step
+
+    async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
+        """Hold a server that is to run from the start, and pin its tools.
+
+        Raises:
+            NotActivatedError: it cannot be had.
+        """
+        async with self._transaction:
+            identity = server_identity(server)
+            ready = await self._start(Held(server, identity, NO_INSTANCE, (), via))
+            held = Held(server, ready.identity, ready.instance, tuple(ready.tools))
+            await self._followed(self._state.pin(held, ["*"]))
+
+    def restrict(self, policy: Policy) -> None:
+        """Follow another policy; what nothing needs any more is released with the next step."""
+        step = self._state.restrict(policy)
+        self._left += step.unheld
+        self._on_step(step)
+
     def running(self, server: ServerIdentity) -> Instance | None:
         """Return the instance of a held server, None where none runs for the session."""
         held = self._state.held(server)
@@ -165,10 +174,10 @@ class Activation:
             if running is not None:
                 return running
             try:
-                ready = await self._acquire(held.spec)
+                ready = await self._start(held)
             except NotActivatedError as error:
                 raise NotSentError(f"{error} The call was not sent.") from None
-            self._on_step(self._state.server_lists(server, ready.instance, ready.tools))
+            await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
         running = self._instances.get(ready.instance)
         if running is None:
             raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
@@ -209,7 +218,8 @@ class Activation:
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
                 return
             if isinstance(reply, supervisor.ServerTools):
-                self._on_step(self._state.server_lists(held.identity, instance, reply.tools))
+                step = self._state.server_lists(held.identity, instance, reply.tools)
+                await self._followed(step)
 
     async def release_all(self) -> None:
         """Let go of every server; the session is not used again."""
@@ -262,9 +272,7 @@ class Activation:
         installed = await self._install(capability, resolved.scripts, on_progress)
         servers = await self._acquire_all(capability)
         step = self._state.activate(capability, servers, time.time())
-        self._on_step(step)
-        for held in step.unheld:
-            await self._release(held.instance)
+        await self._followed(step)
         self._log.info(
             "capability_enabled",
             capability=str(capability.id),
@@ -302,7 +310,10 @@ class Activation:
         return [key for key in capability.wanted_keys if not values.get(key)]
 
     async def _install(
-        self, capability: CapabilitySpec, scripts: dict[str, str], on_progress: OnProgress
+        self,
+        capability: CapabilitySpec,
+        scripts: dict[str, str],
+        on_progress: OnProgress = lambda _: None,
     ) -> list[str]:
         if not capability.requires:
             return []
@@ -319,6 +330,20 @@ class Activation:
             raise NotActivatedError(text)
         assert isinstance(reply, supervisor.DependenciesReady)
         return reply.installed
+
+    async def _start(self, held: Held) -> supervisor.ServerReady:
+        """Hold a server that was switched on unstarted, with what it depends on installed."""
+        if held.via is not None:
+            resolved = await self.ask_registry(registry.ResolveCapability(str(held.via)))
+            if isinstance(resolved, registry.CapabilityResolved):
+                await self._install(resolved.capability, resolved.scripts)
+        return await self._acquire(held.spec)
+
+    async def _followed(self, step: Step) -> None:
+        self._on_step(step)
+        left, self._left = self._left, []
+        for held in (*left, *step.unheld):
+            await self._release(held.instance)
 
     async def _acquire_all(self, capability: CapabilitySpec) -> Sequence[Held]:
         """Hold every server of `capability`, or none more than before."""

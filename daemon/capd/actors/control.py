@@ -22,14 +22,13 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
-from capd.core.sessions import hook_context
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import curator, embedder, finder, registry, supervisor
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
-from capd_protos.types import ActorName, SessionKey, WireName
+from capd_protos.types import ActorName, SessionKey
 
 REGISTRY = ActorName("registry")
 SUPERVISOR = ActorName("supervisor")
@@ -233,10 +232,7 @@ class Control:
             params.text, params.client, params.client_session, params.project, peer_pid
         )
         taken = await self._curator(request, curator.TurnTaken, TURN_TIMEOUT)
-        chosen = taken.decision.id
-        added = [WireName(name) for name in taken.added]
-        context = hook_context.context(chosen.name, added) if chosen is not None else ""
-        return {**reports.turn(taken), "context": context or taken.suggestion}
+        return {**reports.turn(taken), "context": taken.context or taken.suggestion}
 
     async def _call(self, session: SessionKey, params: frames.CallParams) -> dict[str, Any]:
         request = curator.CallTool(session, params.name, bytes(params.arguments))

@@ -9,34 +9,44 @@ import structlog
 import trio
 
 from capd.actors import reports
-from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
-from capd.actors.installing import reported
+from capd.actors.activation import Activation, NotActivatedError
+from capd.actors.beginning import Beginning
+from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk, ResultRoom
+from capd.actors.searching import Searching
+from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
-from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.argument_checks import ArgumentChecks
+from capd.adapters.clients.conversation import Request
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import joined, text_of
+from capd.core.protocol.eras import Members, is_stateless, joined, members_or_none, text_of
 from capd.core.protocol.outcomes import RefusedError, text_result
-from capd.core.results import reading
 from capd.core.results.large_results import Result
-from capd.core.sessions import hook_context, own_tools
+from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
-from capd.core.sessions.domains import is_inside
+from capd.core.sessions.instructions import instructions
 from capd.core.sessions.session import SessionState, Step
+from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
-from capd.core.sessions.skill_prompts import PREFIX
-from capd.core.sessions.surface import Surface
-from capd.core.tools.names import near_names
+from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.surface import Shown, Surface
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, ClientFacts, Decision, InstanceId, SessionKey, WireName
+from capd_protos.types import (
+    CapabilityId,
+    ClientFacts,
+    Decision,
+    InstanceId,
+    SessionKey,
+    WireName,
+)
 
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
@@ -54,7 +64,6 @@ class _UriParams(msgspec.Struct):
 
 _CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
 _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
-_ARGUMENTS: JsonCodec[own_tools.Arguments] = JsonCodec(own_tools.Arguments)
 _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.TurnArguments)
 
 
@@ -68,18 +77,13 @@ class Curator:
         bus: Bus,
         instances: Handover[InstanceId, Instance],
         environments: SessionEnvironments,
-        cap: int,
-        is_bare: bool = False,
-        domain: str = "",
+        view: SessionView,
         on_change: Callable[[], None] = lambda: None,
+        checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
     ) -> None:
-        """`on_change` is called when there is something to write down.
-
-        `is_bare` shows servers' own names, and nothing of capd's own: a plain pass-through.
-        """
-        self._is_bare = is_bare
-        self._domain = domain
+        """`on_change` is called when there is something to write down."""
+        self.view = view
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
@@ -97,13 +101,10 @@ class Curator:
         self._suggested: tuple[CapabilityId, ...] = ()
         self._bus = bus
         self._environments = environments
-        own = [] if is_bare else [(own_tools.CAPABILITY, own_tools.DEFINITION)]
-        # Where capd has no tools of its own, nobody could read by a handle.
-        self._results = ResultDesk(results, place.key, bus.publish) if results and own else None
-        if self._results is not None:
-            own.append((reading.RESULT_READ, reading.DEFINITION))
-        surface = Surface(own, is_bare=is_bare)
-        self._state = SessionState(ActiveSet(cap), surface)
+        surface = Surface((), is_bare=view.is_bare)
+        view.settle(surface)
+        active = ActiveSet(view.rules.cap, view.rules.tool_cap)
+        self._state = SessionState(active, surface, view.policy)
         self.activation = Activation(
             place,
             self._state,
@@ -112,14 +113,36 @@ class Curator:
             environments=environments,
             on_step=self._stepped,
             peer=self,
-            domain=domain,
+            domain=place.domain,
         )
-        self._skills = None if is_bare else Skills(self._state, self.activation, bus)
+        self._checks = checks
+        self._results: ResultDesk | None = None
+        self._skills: Skills | None = None
+        if not view.is_bare:
+            self._skills = Skills(self._state, self.activation, bus)
+            if results is not None:
+                self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
         self._relaying = Relaying(
             self,
             self._state,
             self.activation,
             on_change,
+            skills=self._skills,
+            results=self._results,
+            checked=self._checked if view.checks_arguments and checks is not None else None,
+        )
+        self.searching = Searching(
+            place, self._state, view, self.activation, bus=bus, environments=environments
+        )
+        self.beginning = Beginning(place, self._state, view, self.activation, environments)
+        self._own_calls = OwnCalls(
+            place,
+            self._state,
+            view,
+            self.activation,
+            searching=self.searching,
+            relaying=self._relaying,
+            environments=environments,
             skills=self._skills,
             results=self._results,
         )
@@ -140,15 +163,28 @@ class Curator:
             self.activation.subscribed.restore(record.subscriptions)
         self._log.info("session_restored", active=len(self._state.active.activations))
 
+    def _settle(self, client: ClientFacts) -> None:
+        """Decide again how the client sees the session, by what it says of itself."""
+        name = text_of(members_or_none(client.info).get("name"))
+        self.view.settle(self._state.surface, name, is_stateless=is_stateless(client))
+        if self.view.policy != self._state.policy:
+            self.activation.restrict(self.view.policy)
+
     # What a connection asks
 
     def instructions(self) -> str:
         """Return the stable text for the model."""
-        return "" if self._is_bare else own_tools.INSTRUCTIONS
+        if self.view.plan.mode == "pass-through":
+            return ""
+        return instructions(dict(self.view.own), is_fixed=self._state.surface.is_fixed)
 
     def met(self, client: ClientFacts) -> None:
         """Note what the client says of itself."""
+        if client == self.client:
+            return
         self.client = client
+        if not self.view.is_settled:
+            self._settle(client)
 
     async def renew_subscriptions(self) -> None:
         """Have servers that ended tell again of what the session wants to hear of."""
@@ -159,6 +195,7 @@ class Curator:
         match kind:
             case "tools":
                 self._relisted.set()
+                self.view.listed()
                 return self.definitions()
             case "prompts":
                 return await self._relaying.prompts()
@@ -172,6 +209,7 @@ class Curator:
     def environment(self, values: dict[str, str]) -> None:
         """Take over the client's values."""
         self._environments.put(self.place.key, values)
+        self.beginning.heard_values()
         self._log.info("environment_received", keys=sorted(values))
 
     async def turn(self, text: str) -> bytes:
@@ -195,15 +233,14 @@ class Curator:
             case "completion/complete":
                 return await self._relaying.completion(request)
         call = _CALL.decode(joined(request.members))
-        if call.name == own_tools.CAPABILITY and not self._is_bare:
-            return await self._call_capability(call.arguments, request.caller.progress)
-        if call.name == reading.RESULT_READ and self._results is not None:
-            return await self._results.read(call.arguments)
-        if call.name == hook_context.TURN and not self._is_bare:
-            return await self._call_turn(call.arguments)
         shown = self._state.surface.find(call.name)
-        if shown is None:
-            raise UnknownNameError(self._unknown_tool(call.name))
+        if shown is None or self._state.is_leaving(shown.grant):
+            own = self.view.own.get(WireName(call.name))
+            if own is not None:
+                return await self._own_calls.called(own, request, call.arguments)
+            if call.name == hook_context.TURN and not self.view.is_bare:
+                return await self._call_turn(call.arguments)
+            shown = await self.searching.reached(call.name)
         return await self._relaying.tool(request, shown)
 
     async def _media(self, request: Request) -> bytes | None:
@@ -211,6 +248,13 @@ class Curator:
         if self._results is None:
             return None
         return await self._results.media(text_of(request.members.get("uri")))
+
+    def _checked(self, shown: Shown, members: Members) -> None:
+        held = self._state.held(shown.grant.server)
+        if self._checks is None or held is None or self.view.is_unchecked(held.spec.name):
+            return
+        arguments = bytes(members.get("arguments", msgspec.Raw(b"")))
+        self._checks.check(shown.name, shown.json, arguments)
 
     async def subscribed(self, uri: str) -> bytes:
         """Subscribe to a resource; raises as `relayed`."""
@@ -268,12 +312,20 @@ class Curator:
     async def take_turn(self, text: str) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
         started_at = time.monotonic()
+        self.view.turned()
         decision = await self._routed(text)
         outcome = Outcome("")
-        if decision.id is not None and decision.outcome == "activate":
-            outcome = await self.activation.enable(str(decision.id))
-        elif decision.id is not None:
-            self._state.active.touch(decision.id, time.time())
+        # What was evicted during the turn before goes with what this one brings: one change.
+        self._state.is_mid_turn = False
+        try:
+            if decision.id is not None and decision.outcome == "activate":
+                outcome = await self.activation.enable(str(decision.id))
+            elif decision.id is not None:
+                self._state.active.touch(decision.id, time.time())
+            if self._state.has_leaving:
+                await self.activation.step(self._state.turn_border)
+        finally:
+            self._state.is_mid_turn = True
         return messages.TurnTaken(
             session=self.place.key,
             decision=decision,
@@ -282,7 +334,16 @@ class Curator:
             ms=round((time.monotonic() - started_at) * 1000, 3),
             problem="" if outcome.is_ok else outcome.text,
             suggestion=self._suggestion(decision),
+            context=self._context(decision, outcome),
         )
+
+    def _context(self, decision: Decision, outcome: Outcome) -> str:
+        """Return what a prompt hook hands to the model."""
+        if decision.id is None:
+            return ""
+        is_listed = self.view.lists_at_once(at_border=True)
+        caller = "" if is_listed else self.view.caller
+        return hook_context.context(decision.id.name, outcome.added, caller)
 
     def _suggestion(self, decision: Decision) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
@@ -293,28 +354,12 @@ class Curator:
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
-        state = self._state
-        return messages.SessionEntry(
-            key=self.place.key,
-            client=self.place.client,
+        shown = session_entry(self.place, self._state, self.view)
+        return msgspec.structs.replace(
+            shown,
             pid=pid,
-            project=self.place.project,
-            mode="dynamic",
-            is_connected=self.upstream is not None,
             age=now - opened_at,
-            active=[
-                messages.ActiveEntry(
-                    "capability" if activation.takes_slot else "dependencies",
-                    activation.id,
-                    activation.last_used_at,
-                    list(state.tools_of(activation.id)),
-                )
-                for activation in state.active.activations
-            ],
-            cap=state.active.cap,
-            surface=len(state.surface),
-            available=state.available,
-            surface_chars=len(state.surface.listing()),
+            is_connected=self.upstream is not None,
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
             **(asdict(self._results.counts) if self._results is not None else {}),
@@ -326,7 +371,6 @@ class Curator:
             text=text,
             active=[activation.id for activation in self._state.active.activations],
             keys=self._environments.keys(self.place.key),
-            domain=self._domain,
         )
         try:
             reply = await self.activation.ask_registry(request)
@@ -340,24 +384,16 @@ class Curator:
         self._on_change()
         for what in self._relaying.followed():
             self.tell(f"notifications/{what}/list_changed", b"")
+        if step.added and self._checks is not None:
+            self._checks.expect()
         if not step.changes_list:
             return
         self._relisted = trio.Event()
         if self.upstream is not None:
             self.upstream.list_changed("tools")
+            self.view.changed()
         self._bus.publish(
             messages.SurfaceChanged(self.place.key, list(step.added), list(step.removed))
-        )
-
-    def _unknown_tool(self, name: str) -> str:
-        shown = [tool.name for tool in self._state.surface.shown]
-        if self._is_bare:
-            return f"No tool {own_tools.echo(name)}."
-        near = near_names(name, [*shown, own_tools.CAPABILITY])
-        hint = f" Near names: {', '.join(near)}." if near else ""
-        return (
-            f"No tool {own_tools.echo(name)} is switched on in this session.{hint} "
-            "The tool `capability` finds and switches on others."
         )
 
     async def _call_turn(self, arguments: msgspec.Raw) -> bytes:
@@ -370,75 +406,10 @@ class Curator:
             self.client_sessions.add(hook.session_id)
         self.linked_by = "its own connection"
         taken = await self.take_turn(hook.prompt)
-        if taken.added or taken.removed:
+        is_awaited = self.view.lists_at_once(at_border=True)
+        if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        chosen = taken.decision.id
-        added = [WireName(name) for name in taken.added]
-        text = hook_context.context(chosen.name, added) if chosen is not None else ""
-        text = text or taken.suggestion
+        text = taken.context or taken.suggestion
         return text_result(hook_context.hook_output(text))
-
-    # The tool `capability`
-
-    async def _call_capability(
-        self, arguments: msgspec.Raw, on_progress: Callable[[bytes], None]
-    ) -> bytes:
-        try:
-            wanted = own_tools.checked(_ARGUMENTS.decode(arguments if len(arguments) else b"{}"))
-        except MalformedError as error:
-            return text_result(f"The arguments are wrong: {error}", is_error=True)
-        except own_tools.BadArgumentsError as error:
-            return text_result(str(error), is_error=True)
-        try:
-            match wanted.action:
-                case "list":
-                    outcome = await self._listed()
-                case "discover":
-                    outcome = await self._discovered(wanted.intent)
-                case "enable" if self._skills and wanted.name.startswith(PREFIX):
-                    outcome = await self._skills.use(wanted.name.removeprefix(PREFIX))
-                case "enable":
-                    outcome = await self.activation.enable(wanted.name, reported(on_progress))
-                case _:
-                    outcome = await self.activation.disable(wanted.name)
-        except NotActivatedError as error:
-            outcome = Outcome(str(error), is_ok=False)
-        return text_result(outcome.text, is_error=not outcome.is_ok)
-
-    async def _listed(self) -> Outcome:
-        reply = await self.activation.ask_registry(registry.ListCapabilities())
-        assert isinstance(reply, registry.CapabilitiesListed)
-        # Reversed: where two taps have one name, the first tap's entry stays.
-        winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
-        shown = [
-            self._entry_of(CapabilityId(e.tap, e.name), e.triggers, e.wanted_keys)
-            for _, e in sorted(winners.items())
-            if is_inside(self._domain, e.domains)
-        ]
-        return Outcome(own_tools.listing(shown, len(winners) - len(shown), self._domain))
-
-    async def _discovered(self, intent: str) -> Outcome:
-        reply = await self.activation.ask_registry(
-            registry.DiscoverCapabilities(intent, domain=self._domain)
-        )
-        if not isinstance(reply, registry.CapabilitiesFound):
-            return Outcome(own_tools.MODEL_NOT_READY, is_ok=False)
-        hits = [
-            self._entry_of(hit.id, hit.triggers, hit.wanted_keys, hit.score) for hit in reply.hits
-        ]
-        skills = await self._skills.found(intent) if self._skills else ""
-        return Outcome(own_tools.discovered(intent, hits) + skills)
-
-    def _entry_of(
-        self,
-        capability: CapabilityId,
-        triggers: list[str],
-        wanted: list[str],
-        score: float | None = None,
-    ) -> own_tools.Listed:
-        values = self._environments.values(self.place.key)
-        missing = [key for key in wanted if not values.get(key)]
-        is_active = capability in self._state.active
-        return own_tools.Listed(capability, triggers, missing, is_active, score)

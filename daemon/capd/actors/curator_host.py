@@ -10,38 +10,43 @@ A mailbox a session would cost two file descriptors each and end at a thousand (
 
 import secrets
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from functools import partial
 
-import msgspec
 import structlog
 import trio
 
-from capd.actors.activation import SessionPlace
 from capd.actors.curator import Curator
+from capd.actors.draining import Drain
+from capd.actors.hook_linking import candidate_of, hook_of
+from capd.actors.outside_calls import called_from_outside
 from capd.actors.result_desk import ResultRoom
+from capd.actors.searching import described
+from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
 from capd.adapters import platform
+from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
-from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
-from capd.adapters.large_frames import held
-from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import raw
-from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
-from capd.core.sessions.linking import Candidate, Hook, link
+from capd.core.sessions.linking import link
 from capd.core.sessions.session_keys import fresh_key, is_key
-from capd.core.sessions.session_record import SessionRecord, may_resume
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.session_rules import SessionRules
+from capd.core.sessions.session_view import Habits, SessionView
+from capd.core.sessions.surface import Surface
 from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
-from capd_protos import registry, supervisor
+from capd_protos import finder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 NAME = ActorName("curator")
@@ -58,32 +63,12 @@ TOPICS = (
     "registry.changed",
 )
 
-SAVE_TIMEOUT = 2.0
-SAVE_PAUSE = 0.1
-"""Seconds from a change to its writing down: what a turn changes is one record."""
 LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
-CLOSING_TIME = 0.2
 
 log = structlog.get_logger(actor="curator")
-
-
-class SessionStore(Protocol):
-    """Where sessions are written down."""
-
-    async def load(self, key: SessionKey) -> SessionRecord | None:
-        """Return what is kept of `key`, if anything is."""
-        ...
-
-    async def save(self, record: SessionRecord) -> None:
-        """Keep `record`."""
-        ...
-
-    async def sweep(self) -> None:
-        """Remove what is past its retention."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +85,8 @@ class _Session:
     claim: int = 0
     """Counts connections: only the newest may end the session."""
     process: str | None = None
+    beginning: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Of what goes on beside the session from its opening on."""
 
 
 class CuratorHost:
@@ -113,26 +100,25 @@ class CuratorHost:
         environments: SessionEnvironments,
         store: SessionStore,
         *,
-        cap: int,
+        rules: SessionRules,
         version: str,
         results: ResultRoom | None = None,
         domains: Domains | None = None,
     ) -> None:
         self._results = results
+        self._domains = domains or Domains()
         self._bus = bus
         self._store = store
         self._connections = connections
         self._instances = instances
         self._environments = environments
-        self._cap = cap
+        self._rules = rules
+        self._habits = Habits()
+        self._checks = ArgumentChecks()
         self._version = version
-        self._domains = domains or Domains()
         self._sessions: dict[SessionKey, _Session] = {}
-        self._unsaved: dict[SessionKey, None] = {}
-        self._has_unsaved = trio.Event()
-        self._is_draining = False
-        self._calls = 0
-        """Calls of the control role that are under way."""
+        self._keeper = SessionKeeper(store, self._record)
+        self._drain = Drain()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
@@ -140,13 +126,16 @@ class CuratorHost:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
-                nursery.start_soon(self._keep)
+                nursery.start_soon(self._keeper.run)
+                nursery.start_soon(self._checks.run)
+                if self._results is not None:
+                    nursery.start_soon(self._results.store.sweep)
                 await serve(
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
-                await self._save_all()
+                await self._keeper.save_all()
             self._sessions.clear()
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -158,7 +147,8 @@ class CuratorHost:
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
             case messages.DrainSessions():
-                return await self._drain(request.within)
+                upstreams = [session.curator.upstream for session in self._sessions.values()]
+                return await self._drain.finish(upstreams, request.within)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -171,7 +161,8 @@ class CuratorHost:
             case messages.DisableCapability(name=name):
                 outcome = await curator.activation.disable(name)
             case messages.CallTool():
-                return await self._called(curator, request)
+                with self._drain.call():
+                    return await called_from_outside(curator, request)
             case messages.ListTools():
                 return messages.ToolsListed(key, curator.definitions())
         return messages.CapabilityAnswered(
@@ -179,20 +170,10 @@ class CuratorHost:
         )
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
-        candidates = [
-            Candidate(
-                key,
-                session.curator.place.client,
-                frozenset(session.curator.client_sessions),
-                session.parent_pid,
-                session.curator.place.project,
-            )
-            for key, session in self._sessions.items()
-        ]
-        hook = Hook(
-            request.client, request.client_session, _ancestors(request.peer_pid), request.project
+        found = link(
+            hook_of(request),
+            [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
         )
-        found = link(hook, candidates)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)
         if found.key is None:
             text = f"no one session belongs to this hook ({found.how}): name it with --session"
@@ -226,77 +207,45 @@ class CuratorHost:
             ]
         )
 
-    async def _called(self, curator: Curator, request: messages.CallTool) -> messages.ToolCalled:
-        key = curator.place.key
-        members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
-        caller = CallHooks(client=curator.client)
-        self._calls += 1
-        try:
-            result = await held(await curator.relayed(Request("tools/call", members, caller)))
-        except UnknownNameError as error:
-            return messages.ToolCalled(key, "not_found", message=str(error))
-        except CallFailedError as error:
-            return messages.ToolCalled(key, error.outcome, message=str(error))
-        except ServerError as error:
-            return messages.ToolCalled(key, "error", error.error)
-        finally:
-            self._calls -= 1
-        return messages.ToolCalled(key, "result", result)
-
-    async def _drain(self, within: float) -> messages.SessionsDrained:
-        """Begin nothing more; let what is under way end; send every client to the next daemon."""
-        self._is_draining = True
-        upstreams = [
-            session.curator.upstream
-            for session in self._sessions.values()
-            if session.curator.upstream is not None
-        ]
-        for upstream in upstreams:
-            upstream.is_draining = True
-        with trio.move_on_after(within):
-            while self._calls or any(upstream.is_busy for upstream in upstreams):
-                await trio.sleep(LOOK_AGAIN)
-        cut = sum(upstream.is_busy for upstream in upstreams)
-        for upstream in upstreams:
-            upstream.close("stopping", reconnect=True)
-        log.info("sessions_drained", sessions=len(upstreams), cut=cut)
-        # Their writers get their turn before this actor is cancelled.
-        await trio.sleep(CLOSING_TIME)
-        return messages.SessionsDrained(cut)
-
     # Life of a session
 
     async def _open(self, request: messages.OpenSession) -> messages.Reply:
         hello = request.hello
-        if self._is_draining:
+        if self._drain.is_on:
             self._connections.take(request.connection)
             return messages.CuratorRefused("stopping", "this daemon is stopping; try again")
         record = None
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
             record = await self._store.load(SessionKey(hello.session))
+        view = SessionView(
+            self._rules,
+            client=hello.client.name,
+            project=hello.project or hello.cwd,
+            habits=self._habits,
+            is_bare=request.is_bare,
+            has_results=self._results is not None,
+        )
+        # Before anything is created: another request for this key may come while we wait.
+        found = None
+        if SessionKey(hello.session) not in self._sessions and not view.is_bare:
+            found = await self._described(view)
         connection = self._connections.take(request.connection)
         if connection is None:
             return messages.CuratorRefused("bad_hello", "the connection is gone")
-        if hello.session and not is_key(hello.session):
-            text = "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
-            return messages.CuratorRefused("bad_hello", text)
         session = self._sessions.get(SessionKey(hello.session))
         resumed = session is not None or record is not None
+        refused = refusal(
+            hello.session,
+            hello.resume,
+            record,
+            is_ending=session is not None and session.is_ending,
+            token=session.resume if session is not None else None,
+        )
+        if refused is not None:
+            return messages.CuratorRefused(*refused)
         if session is None:
-            if record is not None and not may_resume(record, hello.resume):
-                text = f"session {hello.session} has another token by now"
-                return messages.CuratorRefused("resume_refused", text)
-            session = self._new_session(request)
-            if record is not None:
-                session.curator.restore(record, is_same_client=bool(hello.resume))
-        elif session.is_ending:
-            text = f"session {hello.session} is just ending; try again"
-            return messages.CuratorRefused("session_in_use", text)
-        # As bytes: two strings must be ASCII, and one is the client's.
-        elif not secrets.compare_digest(hello.resume.encode(), session.resume.encode()):
-            code = "resume_refused" if hello.resume else "session_in_use"
-            text = f"session {hello.session} is not over; resume it with its last token"
-            return messages.CuratorRefused(code, text)
+            session = self._new_session(request, view)
+            self._begin(session, hello, found, record)
         elif session.curator.upstream is not None:
             session.curator.upstream.close("resumed elsewhere", reconnect=False)
         session.resume = secrets.token_urlsafe(16)
@@ -307,27 +256,72 @@ class CuratorHost:
             session.curator.client_sessions.add(hello.client.session)
         session.process = platform.process_start_time(request.peer_pid)
         key = session.curator.place.key
-        self._changed(key)
+        self._keeper.changed(key)
         self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
         self._bus.publish(messages.SessionStarted(key, hello.client.name))
         log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
         return messages.SessionOpened(key, session.resume, resumed)
 
-    def _new_session(self, request: messages.OpenSession) -> _Session:
+    def _begin(
+        self,
+        session: _Session,
+        hello: Hello,
+        found: finder.ToolsDescribed | None,
+        record: SessionRecord | None,
+    ) -> None:
+        """Give a session what it has from its opening on."""
+        curator = session.curator
+        if found is not None:
+            curator.beginning.pin(found)
+            self._nursery.start_soon(self._hold_eager, session, found)
+        if record is not None:
+            curator.restore(record, is_same_client=bool(hello.resume))
+        elif hello.parent and hello.inherit:
+            self._inherit(session, SessionKey(hello.parent))
+
+    async def _described(self, view: SessionView) -> finder.ToolsDescribed | None:
+        """Return what there is for a session that is to be opened, and have its view follow."""
+        view.settle(Surface(()))
+        found = await described(self._bus, view)
+        if found is not None and found.is_known:
+            pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
+            is_all = not found.unlisted
+            view.described(found.tools, found.size_bytes, is_all=is_all, pinned=pinned)
+        return found
+
+    async def _hold_eager(self, session: _Session, found: finder.ToolsDescribed) -> None:
+        with trio.CancelScope() as session.beginning:
+            await contained(
+                "eager servers", session.curator.beginning.hold_eager, found.eager, log=log
+            )
+
+    def _inherit(self, session: _Session, parent: SessionKey) -> None:
+        """Give a session what the one that started it has on at this moment."""
+        of = self._sessions.get(parent)
+        if of is None or of.is_ending:
+            log.warning("parent_unknown", session=session.curator.place.key, parent=parent)
+            return
+        session.curator.restore(of.curator.record(""), is_same_client=False)
+        self._nursery.start_soon(
+            partial(contained, "inherited", session.curator.beginning.hold_inherited, log=log)
+        )
+
+    def _new_session(self, request: messages.OpenSession, view: SessionView) -> _Session:
         hello = request.hello
         key = SessionKey(hello.session)
         while not key or key in self._sessions:
             key = fresh_key(hello.client.name, secrets.token_hex(2))
-        place = SessionPlace(key, hello.client.name, hello.project or hello.cwd)
+        project = hello.project or hello.cwd
+        domain = self._domains.of(hello.client.name, project)
+        place = SessionPlace(key, hello.client.name, project, domain=domain, parent=hello.parent)
         curator = Curator(
             place,
             bus=self._bus,
             instances=self._instances,
             environments=self._environments,
-            cap=self._cap,
-            is_bare=request.is_bare,
-            domain=self._domains.of(place.client, place.project),
-            on_change=lambda: self._changed(key),
+            view=view,
+            on_change=lambda: self._keeper.changed(key),
+            checks=self._checks,
             results=self._results,
         )
         if self._results is not None and hello.parent in self._sessions:
@@ -395,40 +389,17 @@ class CuratorHost:
         key = session.curator.place.key
         # Found until it holds nothing: another session of this key must not share its holds.
         session.is_ending = True
-        await self._save(key)
+        session.beginning.cancel()
+        await self._keeper.save(key)
         await session.curator.activation.release_all()
         self._environments.drop(key)
         del self._sessions[key]
-        if self._results is not None:
-            self._results.readers.ended(key)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
 
-    # What is written down
-
-    def _changed(self, key: SessionKey) -> None:
-        self._unsaved[key] = None
-        self._has_unsaved.set()
-
-    async def _keep(self) -> None:
-        await self._store.sweep()
-        if self._results is not None:
-            await self._results.store.sweep()
-        while True:
-            await self._has_unsaved.wait()
-            await trio.sleep(SAVE_PAUSE)
-            self._has_unsaved = trio.Event()
-            await self._save_all()
-
-    async def _save_all(self) -> None:
-        for key in list(self._unsaved):
-            await self._save(key)
-
-    async def _save(self, key: SessionKey) -> None:
-        self._unsaved.pop(key, None)
+    def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)
-        if session is not None:
-            await self._store.save(session.curator.record(session.resume))
+        return session.curator.record(session.resume) if session is not None else None
 
     # What others say
 
@@ -456,13 +427,3 @@ class CuratorHost:
 
     async def _renew(self, session: _Session) -> None:
         await contained("subscriptions", session.curator.renew_subscriptions, log=log)
-
-
-def _ancestors(pid: int) -> list[int]:
-    """Return the processes above `pid`, the nearest first, down to process 1."""
-    found: list[int] = []
-    parent = platform.parent_pid(pid)
-    while parent and parent not in found:
-        found.append(parent)
-        parent = platform.parent_pid(parent)
-    return found

@@ -73,10 +73,15 @@ class Relaying:
         *,
         skills: Skills | None = None,
         results: ResultDesk | None = None,
+        checked: Callable[[Shown, Members], None] | None = None,
     ) -> None:
-        """`on_use` is called after a use that counts, and when names were given."""
+        """`on_use` is called after a use that counts, and when names were given.
+
+        `checked` is asked before a tool is called, and raises where it is not to be.
+        """
         self._skills = skills
         self._results = results
+        self._checked = checked
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -151,6 +156,8 @@ class Relaying:
 
     async def tool(self, request: Request, shown: Shown) -> Result:
         """Return the result of `tools/call`; raises as `relayed`."""
+        if self._checked is not None:
+            self._checked(shown, request.members)
         members = {**request.members, "name": raw(shown.grant.tool)}
         result = await self._sent(shown.grant.server, request, members)
         if is_success(result):

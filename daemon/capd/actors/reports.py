@@ -200,6 +200,10 @@ def _session(entry: curator.SessionEntry) -> Document:
             "characters_out": entry.characters_out,
             "not_kept": entry.not_kept,
         },
+        "tool_cap": entry.tool_cap,
+        "mode_reason": entry.mode_reason,
+        "unlisted": entry.unlisted,
+        "parent": entry.parent,
         # Counted with a real tokenizer or not at all; that comes with the token accounting.
         "tokens": None,
         "tokens_saved": None,

@@ -39,7 +39,7 @@ from capd.core.results.word_search import search
 from capd.core.sessions.surface import Shown
 from capd_protos.codec import MalformedError
 from capd_protos.curator import ResultCompacted
-from capd_protos.types import ClientFacts, SessionKey
+from capd_protos.types import ClientFacts, SessionKey, WireName
 
 T = TypeVar("T")
 
@@ -79,7 +79,10 @@ class ResultDesk:
         room: ResultRoom,
         session: SessionKey,
         publish: Callable[[msgspec.Struct], None],
+        reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,
     ) -> None:
+        """`reader` tells by which tool the client reads; without one nothing is made short."""
+        self._reader = reader
         self.counts = ResultCounts()
         self._room = room
         self._session = session
@@ -98,11 +101,14 @@ class ResultDesk:
         limit = limits.of(server, shown.grant.tool, shown.json)
         if not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media)):
             return result
+        reader = self._reader()
+        if reader is None:
+            return result
         wanted = Wanted(
             tool=shown.name,
             limit=limit,
             handle="",
-            reader=reading.RESULT_READ,
+            reader=reader,
             media_limit=limits.media,
             knows_links=not client.version or client.version >= _LINKS_SINCE,
         )

@@ -6,9 +6,10 @@ is told in the skill's text, which comes all the same.
 
 import trio
 
-from capd.actors.activation import Activation, NotActivatedError, Outcome
+from capd.actors.activation import Activation, NotActivatedError
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.sessions.session import SessionState
+from capd.core.sessions.session_place import Outcome
 from capd.core.sessions.skill_prompts import (
     FoundSkill,
     Switched,

@@ -7,7 +7,7 @@ It reads the tool lists that the supervisor keeps, for the servers that the cata
 embeds what it has not embedded before. A query's text is embedded and forgotten.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,13 @@ from capd.actors.tool_indexing import distinct, index_servers, index_session
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.tool_lists import ToolList, ToolLists
-from capd.core.servers.identity import server_identity
+from capd.adapters.tool_lists import ToolLists
+from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools import search_answers
-from capd.core.tools.names import wire_name
-from capd.core.tools.tool_filter import kept_tools
+from capd.core.tools.known_tools import KnownTools, Source
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.tools.tool_search import Bar, ToolIndex
-from capd.core.tools.tool_text import Tool, tool
+from capd.core.tools.tool_text import Tool
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -38,10 +37,7 @@ from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
     ActorName,
     CapabilitySpec,
-    ServerIdentity,
     ServerName,
-    ServerSpec,
-    ToolDefinition,
     WireName,
 )
 
@@ -57,6 +53,7 @@ HINTS: MsgpackCodec[ToolListKept | registry.CatalogChanged] = MsgpackCodec(
 )
 
 CATALOG_TIMEOUT = 10.0
+DESCRIBE_TIMEOUT = 3.0
 SETTLE = 0.2
 """Seconds for which further changes are awaited: a start-up brings many lists at once."""
 
@@ -78,8 +75,9 @@ class ToolFinder:
         self._vectors = ToolVectors(bus, cache_file)
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._index = ToolIndex()
-        self._sources: dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]] = {}
+        self._known = KnownTools()
         self._unlisted: list[ServerName] = []
+        self._was_read = trio.Event()
         self._changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -102,6 +100,13 @@ class ToolFinder:
                 return messages.SkillsFound(self._skills.found(words, max(1, most), vector))
             case messages.IndexServers():
                 return await self._index_servers(request)
+            case messages.LookUpTool():
+                return self._looked_up(request)
+            case messages.DescribeTools():
+                if request.waits:
+                    with trio.move_on_after(DESCRIBE_TIMEOUT):
+                        await self._was_read.wait()
+                return self._described(request)
 
     # Search
 
@@ -110,7 +115,8 @@ class ToolFinder:
             asked = question(request.query, request.max_results)
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
-        barred = {name: Bar(bar.code, bar.reason) for name, bar in request.barred.items()}
+        given = {name: Bar(bar.code, bar.reason) for name, bar in request.barred.items()}
+        barred = {**self._bars(request.rules, request.keys), **given}
         if isinstance(asked, Selection):
             selected = self._index.selected(asked.names, request.cap, barred)
             hits = [self._hit(each) for each in selected.tools]
@@ -137,10 +143,37 @@ class ToolFinder:
     def _searched(self) -> search_answers.Searched:
         return search_answers.searched(self._index, self._unlisted)
 
+    def _bars(
+        self, rules: Sequence[messages.PolicyTable], keys: Sequence[str] | None
+    ) -> dict[WireName, Bar]:
+        tables = (PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules)
+        return self._known.bars(Policy(tuple(tables)), None if keys is None else frozenset(keys))
+
     def _hit(self, found: Tool, score: float = 0.0) -> messages.ToolHit:
-        server, identity, definition = self._sources[found.wire_name]
-        return messages.ToolHit(
-            found.wire_name, found.name, server, identity, definition.json, score
+        return hit_of(self._known.sources[found.wire_name], score)
+
+    def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
+        searched, unlisted = len(self._index.tools), len(self._unlisted)
+        barred = self._bars(request.rules, request.keys)
+        source = self._known.source(request.name, request.identity)
+        if source is None:
+            near = list(self._index.near(request.name, barred))
+            return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
+        bar = barred.get(source.wire_name)
+        told = messages.ToolBar(bar.code, bar.reason) if bar else None
+        return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
+
+    def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
+        known = self._known
+        barred = self._bars(request.rules, None)
+        permitted = [source for wire, source in known.sources.items() if wire not in barred]
+        return messages.ToolsDescribed(
+            self._was_read.is_set(),
+            len(permitted),
+            sum(len(source.definition.json) for source in permitted),
+            len(self._unlisted),
+            [hit_of(source) for source in known.matching(request.patterns, barred)],
+            [messages.EagerServer(spec, via) for spec, via in known.eager.values()],
         )
 
     # What there is
@@ -173,11 +206,12 @@ class ToolFinder:
         await self._skills.take(skills)
         servers = distinct(server for c in capabilities for server in c.servers)
         lists = await self._lists.load_all(list(servers))
-        tools, self._sources = catalogued(capabilities, lists)
+        known = KnownTools(capabilities, {i: each.tools for i, each in lists.items()})
         self._unlisted = sorted({s.name for i, s in servers.items() if i not in lists})
-        index = await trio.to_thread.run_sync(ToolIndex, tools)
+        index = await trio.to_thread.run_sync(ToolIndex, known.tools)
         platform.trim_memory()
-        self._index = index
+        self._index, self._known = index, known
+        self._was_read.set()
         self._bus.publish(messages.ToolsIndexed(len(index.tools), index.servers))
         self._vectors.wanted(index)
         log.info(
@@ -217,33 +251,15 @@ class ToolFinder:
         return messages.ServersIndexed(indexed)
 
 
-def catalogued(
-    capabilities: Sequence[CapabilitySpec], lists: dict[ServerIdentity, ToolList]
-) -> tuple[list[Tool], dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]]]:
-    """Return every tool that a capability can grant, once, and where each is from."""
-    granting: dict[tuple[ServerIdentity, str], list[str]] = {}
-    found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}
-    for capability in capabilities:
-        for server, definition in _offered(capability, lists):
-            key = (server_identity(server), definition.name)
-            found.setdefault(key, (server, definition))
-            granting.setdefault(key, []).append(capability.id.name)
-    tools: list[Tool] = []
-    sources: dict[WireName, tuple[ServerName, ServerIdentity, ToolDefinition]] = {}
-    for (identity, name), (server, definition) in found.items():
-        wire = wire_name(server.name, identity, definition.name, sources)
-        sources[wire] = (server.name, identity, definition)
-        tools.append(tool(definition, server.name, wire, granting[identity, name]))
-    return tools, sources
-
-
-def _offered(
-    capability: CapabilitySpec, lists: dict[ServerIdentity, ToolList]
-) -> Iterable[tuple[ServerSpec, ToolDefinition]]:
-    for server in capability.servers:
-        listed = lists.get(server_identity(server))
-        if listed is None:
-            continue
-        names = [definition.name for definition in listed.tools]
-        kept = set(kept_tools(server.name, names, server.tools, capability.allowed_tools))
-        yield from ((server, each) for each in listed.tools if each.name in kept)
+def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:
+    """Return a tool as it is told to others."""
+    return messages.ToolHit(
+        source.wire_name,
+        source.definition.name,
+        source.spec.name,
+        source.identity,
+        source.definition.json,
+        score,
+        source.spec,
+        source.capabilities[0],
+    )

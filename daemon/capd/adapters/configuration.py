@@ -31,6 +31,36 @@ class SessionsTable(msgspec.Struct, frozen=True):
 
     capabilities: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     """How many capabilities with tools may be on at once."""
+    tools: Annotated[int, msgspec.Meta(ge=1, le=256)] = 24
+    """How many single tools may be on at once."""
+
+
+class SurfaceTable(msgspec.Struct, frozen=True):
+    """`[surface]` (docs/surface.md)."""
+
+    mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
+    pins: tuple[str, ...] = ()
+    """Tools that are always listed: `server:tool` or wire names, with globs."""
+    pass_through: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
+    """The share of a client's context that everything may take in pass-through mode."""
+    check_arguments: bool = True
+    """Whether a call whose arguments do not fit its tool's schema is answered at once."""
+    unchecked_servers: tuple[str, ...] = ()
+    """Servers, by globs, whose calls are passed on whatever their arguments are."""
+
+
+class RulesTable(msgspec.Struct, frozen=True):
+    """Allow and deny patterns, `server:tool` or `tool`, with globs."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class PolicyTable(RulesTable, frozen=True):
+    """`[policy]`: for everybody, by client, and by project folder."""
+
+    clients: dict[str, RulesTable] = {}
+    projects: dict[str, RulesTable] = {}
 
 
 class EmbedderTable(msgspec.Struct, frozen=True):
@@ -108,6 +138,8 @@ class Configuration(msgspec.Struct, frozen=True):
     daemon: DaemonTable = DaemonTable()
     taps: TapsTable = TapsTable()
     results: ResultsTable = ResultsTable()
+    surface: SurfaceTable = SurfaceTable()
+    policy: PolicyTable = PolicyTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
 
@@ -125,6 +157,8 @@ VARIABLES = {
     "CAPD_LINGER": ("servers", "linger"),
     "CAPD_LONGEST_CALL": ("servers", "longest_call"),
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),
+    "CAPD_TOOLS": ("sessions", "tools"),
+    "CAPD_SURFACE": ("surface", "mode"),
     "CAPD_EMBEDDER": ("embedder", "placement"),
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
     "CAPD_WATCH": ("taps", "watch"),

@@ -37,12 +37,44 @@ class ActiveSetMachine(RuleBasedStateMachine):
 
     active: ActiveSet
 
-    @initialize(cap=st.integers(min_value=0, max_value=4))
-    def start(self, cap: int) -> None:
-        self.active = ActiveSet(cap)
-        self.cap = cap
+    @initialize(cap=st.integers(min_value=0, max_value=4), tool_cap=st.integers(0, 3))
+    def start(self, cap: int, tool_cap: int) -> None:
+        self.active = ActiveSet(cap, tool_cap)
+        self.cap, self.tool_cap = cap, tool_cap
         self.now = 0.0
         self.on: dict[CapabilityId, Activation] = {}
+        self.tools: dict[Grant, float] = {}
+        self.pins: dict[ServerIdentity, tuple[Grant, ...]] = {}
+
+    @rule(grants=st.lists(st.sampled_from(GRANTS), max_size=6), pause=pauses)
+    def activate_tools(self, grants: list[Grant], pause: float) -> None:
+        self.now += pause
+        before = self.union()
+        room = max(1, self.tool_cap)
+        asked = list(dict.fromkeys(grants))[:room]
+        for each in asked:
+            self.tools.setdefault(each, self.now)
+        over = len(self.tools) - room
+
+        change = self.active.activate_tools(grants, self.now)
+
+        assert len(change.evicted_tools) == max(0, over)
+        assert not set(change.evicted_tools) & set(asked)
+        gone = [self.tools.pop(each) for each in change.evicted_tools]
+        left = [used for each, used in self.tools.items() if each not in asked]
+        assert all(used <= other for used in gone for other in left)
+        self.check_difference(before, change)
+
+    @rule(server=st.sampled_from(SERVERS), tools=st.sets(st.sampled_from("xyz")))
+    def pin(self, server: ServerIdentity, tools: set[str]) -> None:
+        before = self.union()
+        grants = tuple(Grant(server, ToolName(tool)) for tool in sorted(tools))
+        self.pins[server] = tuple(dict.fromkeys((*self.pins.get(server, ()), *grants)))
+
+        change = self.active.pin(server, grants)
+
+        assert change.evicted_tools == ()
+        self.check_difference(before, change)
 
     @rule(id_=capabilities, grants=grants_of, is_deps_only=st.booleans(), pause=pauses)
     def activate(
@@ -78,8 +110,17 @@ class ActiveSetMachine(RuleBasedStateMachine):
         for old in concerned:
             others = tuple(g for g in old.grants if g.server != server)
             self.on[old.id] = Activation(old.id, old.servers, others + listed, old.last_used_at)
+        self.tools = {
+            each: used
+            for each, used in self.tools.items()
+            if each.server != server or each in listed
+        }
+        if server in self.pins:
+            self.pins[server] = listed
 
-        change = self.active.replace_grants(server, {old.id: listed for old in concerned})
+        change = self.active.replace_grants(
+            server, {old.id: listed for old in concerned}, listed, listed
+        )
 
         assert change.evicted == ()
         self.check_difference(before, change)
@@ -90,6 +131,8 @@ class ActiveSetMachine(RuleBasedStateMachine):
         for old in list(self.on.values()):
             if used in old.grants:
                 self.on[old.id] = Activation(old.id, old.servers, old.grants, self.now)
+        if used in self.tools:
+            self.tools[used] = self.now
 
         self.active.used(used, self.now)
 
@@ -105,10 +148,13 @@ class ActiveSetMachine(RuleBasedStateMachine):
     def exactly_what_should_be_on_is_on_in_the_order_of_first_activation(self) -> None:
         assert self.active.activations == tuple(self.on.values())
         assert all((id_ in self.active) == (id_ in self.on) for id_ in CAPABILITIES)
+        assert list(self.active.tools.items()) == list(self.tools.items())
+        assert self.active.pins == self.pins
 
     @invariant()
-    def the_cap_holds(self) -> None:
+    def the_caps_hold(self) -> None:
         assert sum(a.takes_slot for a in self.active.activations) <= max(1, self.cap)
+        assert len(self.active.tools) <= max(1, self.tool_cap)
 
     @invariant()
     def the_unions_are_those_of_all_activations(self) -> None:
@@ -117,9 +163,12 @@ class ActiveSetMachine(RuleBasedStateMachine):
         assert (set(self.active.grants), set(self.active.servers)) == (grants, servers)
 
     def union(self) -> tuple[set[Grant], set[ServerIdentity]]:
+        pinned = {g for grants in self.pins.values() for g in grants}
         return (
-            {g for a in self.on.values() for g in a.grants},
-            {s for a in self.on.values() for s in a.servers},
+            {g for a in self.on.values() for g in a.grants} | set(self.tools) | pinned,
+            {s for a in self.on.values() for s in a.servers}
+            | {each.server for each in self.tools}
+            | set(self.pins),
         )
 
     def follow_evictions(self, change: Change, keep: CapabilityId) -> None:
@@ -206,3 +255,36 @@ def test_a_clock_that_was_set_back_does_not_evict_what_was_just_activated() -> N
     change = active.activate(capability("b"), [S2], [grant("s2", "x")], now=1.0)
 
     assert change.evicted == (capability("a"),)
+
+
+def test_the_single_tool_that_was_used_longest_ago_goes_and_a_failed_search_is_no_use() -> None:
+    active = ActiveSet(tool_cap=2)
+    active.activate_tools([grant("s1", "x")], now=1.0)
+    active.activate_tools([grant("s1", "y")], now=2.0)
+    active.activate_tools([grant("s1", "x")], now=3.0)
+
+    change = active.activate_tools([grant("s2", "z")], now=4.0)
+
+    assert change == Change(
+        added=(grant("s2", "z"),),
+        removed=(grant("s1", "x"),),
+        evicted_tools=(grant("s1", "x"),),
+    )
+
+
+def test_tools_that_are_asked_for_together_do_not_evict_one_another() -> None:
+    active = ActiveSet(tool_cap=2)
+
+    change = active.activate_tools([grant("s1", each) for each in "xyz"], now=1.0)
+
+    assert change == Change(added=(grant("s1", "x"), grant("s1", "y")))
+
+
+def test_a_tool_that_a_capability_grants_too_stays_when_it_is_evicted_as_a_single_one() -> None:
+    active = ActiveSet(tool_cap=1)
+    active.activate_tools([grant("s1", "x")], now=1.0)
+    active.activate(capability("a"), [S1], [grant("s1", "x")], now=2.0)
+
+    change = active.activate_tools([grant("s1", "y")], now=3.0)
+
+    assert change == Change(added=(grant("s1", "y"),), evicted_tools=(grant("s1", "x"),))

@@ -286,6 +286,7 @@ def test_an_eviction_releases_servers_that_nothing_needs_any_more() -> None:
         removed=(WireName("git__log"),),
         evicted=(CapabilityId(TAP, CapabilityName("all")),),
         unheld=(held(GIT, "log"),),
+        changes_list=True,
     )
 
 

@@ -1,22 +1,27 @@
 """What is switched on in one session, and in what order it goes when room is needed.
 
-A capability holds its grants, pairs of a server's identity and a tool. Capabilities that grant
-tools take one of `cap` slots; the one whose last use is longest ago goes first. Use is a
-successful call through a grant, and every capability with that grant is used by it; listing
-and searching are not use (30-activation). Deps-only capabilities take no slot.
+    pins                  always on, in neither set, never evicted
+    capabilities          at most `cap` with servers; deps-only ones take no slot
+    single tools          at most `tool_cap`
+
+A capability holds its grants, pairs of a server's identity and a tool; a single tool is one
+grant. Where a set is full, what was used longest ago goes first. Use is a successful call through
+a grant, and everything with that grant is used by it; listing and searching are not use
+(30-activation).
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from capd_protos.types import CapabilityId, ServerIdentity, ToolName
 
 DEFAULT_CAP = 4
+DEFAULT_TOOL_CAP = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Why a tool is visible: a capability with this grant is on."""
+    """Why a tool is visible: it is on by itself, or with a capability."""
 
     server: ServerIdentity
     tool: ToolName
@@ -42,12 +47,19 @@ class Change:
     """What one step did, in the order in which it was decided."""
 
     added: tuple[Grant, ...] = ()
-    """Grants that no capability had before."""
+    """Grants that nothing had before."""
     removed: tuple[Grant, ...] = ()
-    """Grants that no capability has any more."""
+    """Grants that nothing has any more."""
     evicted: tuple[CapabilityId, ...] = ()
+    evicted_tools: tuple[Grant, ...] = ()
     unheld: tuple[ServerIdentity, ...] = ()
-    """Servers that no capability needs any more."""
+    """Servers that nothing needs any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    grants: dict[Grant, None]
+    servers: dict[ServerIdentity, None]
 
 
 @dataclass(slots=True)
@@ -55,7 +67,10 @@ class ActiveSet:
     """The activations of one session, in the order in which they were first switched on."""
 
     cap: int = DEFAULT_CAP
+    tool_cap: int = DEFAULT_TOOL_CAP
     _activations: dict[CapabilityId, Activation] = field(default_factory=dict)
+    _tools: dict[Grant, float] = field(default_factory=dict)
+    _pins: dict[ServerIdentity, tuple[Grant, ...]] = field(default_factory=dict)
 
     def __contains__(self, capability: CapabilityId) -> bool:
         """Tell whether `capability` is on."""
@@ -67,14 +82,35 @@ class ActiveSet:
         return tuple(self._activations.values())
 
     @property
+    def tools(self) -> dict[Grant, float]:
+        """Every single tool with its last use, oldest first."""
+        return dict(self._tools)
+
+    @property
+    def pins(self) -> dict[ServerIdentity, tuple[Grant, ...]]:
+        """What is always on, by server."""
+        return dict(self._pins)
+
+    @property
+    def pinned(self) -> frozenset[Grant]:
+        """Every grant that is always on."""
+        return frozenset(grant for grants in self._pins.values() for grant in grants)
+
+    @property
     def grants(self) -> dict[Grant, None]:
-        """The union of all grants, in the order of activation."""
-        return {grant: None for a in self._activations.values() for grant in a.grants}
+        """The union of all grants: pins, then capabilities, then single tools, each in order."""
+        union = {grant: None for grants in self._pins.values() for grant in grants}
+        union.update((grant, None) for a in self._activations.values() for grant in a.grants)
+        union.update(dict.fromkeys(self._tools))
+        return union
 
     @property
     def servers(self) -> dict[ServerIdentity, None]:
-        """The union of all servers, in the order of activation."""
-        return {server: None for a in self._activations.values() for server in a.servers}
+        """The union of all servers, in the order of `grants`."""
+        union = dict.fromkeys(self._pins)
+        union.update((server, None) for a in self._activations.values() for server in a.servers)
+        union.update((grant.server, None) for grant in self._tools)
+        return union
 
     def activate(
         self,
@@ -87,29 +123,59 @@ class ActiveSet:
 
         One that is on already is touched and takes its new grants.
         """
-        grants_before, servers_before = self.grants, self.servers
+        before = self._before()
         self._activations[capability] = Activation(
             capability, tuple(dict.fromkeys(servers)), tuple(dict.fromkeys(grants)), now
         )
         evicted = self._evict_over_cap(keep=capability)
-        return self._change(grants_before, servers_before, evicted)
+        return self._change(before, evicted)
 
-    def restore(self, activations: Iterable[Activation]) -> None:
-        """Take over what was on, as much as the cap allows."""
+    def activate_tools(self, grants: Iterable[Grant], now: float) -> Change:
+        """Switch single tools on, as many as the cap allows, then evict what is over it.
+
+        One that is on as a single tool stays as it is: searching is not use. What is switched on
+        together is not evicted by its own company.
+        """
+        before = self._before()
+        wanted = list(dict.fromkeys(grants))[: max(1, self.tool_cap)]
+        for grant in wanted:
+            self._tools.setdefault(grant, now)
+        evicted = self._evict_tools(keep=frozenset(wanted))
+        return self._change(before, evicted_tools=evicted)
+
+    def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> Change:
+        """Have `server` held and these of its tools on for good."""
+        before = self._before()
+        self._pins[server] = tuple(dict.fromkeys((*self._pins.get(server, ()), *grants)))
+        return self._change(before)
+
+    def restore(
+        self, activations: Iterable[Activation], tools: Mapping[Grant, float] | None = None
+    ) -> None:
+        """Take over what was on, as much as the caps allow."""
         self._activations = {activation.id: activation for activation in activations}
+        self._tools = dict(tools or {})
         self._evict_over_cap()
+        self._evict_tools()
 
     def deactivate(self, capability: CapabilityId) -> Change:
         """Switch `capability` off; one that is not on changes nothing."""
-        grants_before, servers_before = self.grants, self.servers
+        before = self._before()
         self._activations.pop(capability, None)
-        return self._change(grants_before, servers_before, ())
+        return self._change(before)
 
     def replace_grants(
-        self, server: ServerIdentity, grants: dict[CapabilityId, tuple[Grant, ...]]
+        self,
+        server: ServerIdentity,
+        grants: Mapping[CapabilityId, tuple[Grant, ...]],
+        offered: Container[Grant],
+        pinned: tuple[Grant, ...] = (),
     ) -> Change:
-        """Take over each capability's grants on `server`, after its list of tools changed."""
-        grants_before, servers_before = self.grants, self.servers
+        """Take over what there is on `server`, after its list of tools changed.
+
+        `grants` are each capability's own; a single tool that is not `offered` goes.
+        """
+        before = self._before()
         for capability, its_grants in grants.items():
             if (old := self._activations.get(capability)) is None:
                 continue
@@ -117,7 +183,12 @@ class ActiveSet:
             self._activations[capability] = Activation(
                 capability, old.servers, others + its_grants, old.last_used_at
             )
-        return self._change(grants_before, servers_before, ())
+        for grant in list(self._tools):
+            if grant.server == server and grant not in offered:
+                del self._tools[grant]
+        if server in self._pins:
+            self._pins[server] = pinned
+        return self._change(before)
 
     def touch(self, capability: CapabilityId, now: float) -> None:
         """Count an explicit wish for `capability` as its use."""
@@ -125,10 +196,12 @@ class ActiveSet:
             self._activations[capability] = Activation(old.id, old.servers, old.grants, now)
 
     def used(self, grant: Grant, now: float) -> None:
-        """Count a successful call of a tool for every capability that grants it."""
+        """Count a successful call of a tool for everything that grants it."""
         for capability, activation in list(self._activations.items()):
             if grant in activation.grants:
                 self.touch(capability, now)
+        if grant in self._tools:
+            self._tools[grant] = now
 
     def _evict_over_cap(self, keep: CapabilityId | None = None) -> tuple[CapabilityId, ...]:
         evicted: list[CapabilityId] = []
@@ -140,16 +213,30 @@ class ActiveSet:
             del self._activations[victim.id]
             evicted.append(victim.id)
 
+    def _evict_tools(self, keep: frozenset[Grant] = frozenset()) -> tuple[Grant, ...]:
+        over = len(self._tools) - max(1, self.tool_cap)
+        if over <= 0:
+            return ()
+        oldest_first = sorted(self._tools.items(), key=lambda item: item[1])
+        evicted = tuple([grant for grant, _ in oldest_first if grant not in keep][:over])
+        for grant in evicted:
+            del self._tools[grant]
+        return evicted
+
+    def _before(self) -> _Before:
+        return _Before(self.grants, self.servers)
+
     def _change(
         self,
-        grants_before: dict[Grant, None],
-        servers_before: dict[ServerIdentity, None],
-        evicted: tuple[CapabilityId, ...],
+        before: _Before,
+        evicted: tuple[CapabilityId, ...] = (),
+        evicted_tools: tuple[Grant, ...] = (),
     ) -> Change:
         grants, servers = self.grants, self.servers
         return Change(
-            added=tuple(g for g in grants if g not in grants_before),
-            removed=tuple(g for g in grants_before if g not in grants),
+            added=tuple(g for g in grants if g not in before.grants),
+            removed=tuple(g for g in before.grants if g not in grants),
             evicted=evicted,
-            unheld=tuple(s for s in servers_before if s not in servers),
+            evicted_tools=evicted_tools,
+            unheld=tuple(s for s in before.servers if s not in servers),
         )

@@ -18,7 +18,8 @@ TURN = WireName("capd_turn")
 
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
-"""Wire names in one message: with the sentence around them about 110 tokens."""
+_MOST_CHARACTERS = 220
+"""Of wire names in one message: with the sentence around them at most 120 tokens."""
 
 _LONGEST_NAME = 24
 """A longer one could take more than its share of the 60 tokens."""
@@ -32,13 +33,24 @@ class TurnArguments(msgspec.Struct, frozen=True):
     cwd: str = ""
 
 
-def context(name: CapabilityName, added: Sequence[WireName]) -> str:
-    """Return what the model is told of a capability that came on; empty where nothing did."""
+def context(name: CapabilityName, added: Sequence[WireName], caller: str = "") -> str:
+    """Return what the model is told of a capability that came on; empty where nothing did.
+
+    `caller` is the tool that calls what its client does not list, where it does not.
+    """
     if not added:
         return ""
-    shown = ", ".join(added[:_MOST_NAMES])
-    more = f" and {len(added) - _MOST_NAMES} more" if len(added) > _MOST_NAMES else ""
-    return f"capd switched on '{name}' for this message; its tools are listed now: {shown}{more}."
+    names: list[str] = []
+    for tool in added[:_MOST_NAMES]:
+        if names and sum(map(len, names)) + len(tool) > _MOST_CHARACTERS:
+            break
+        names.append(tool)
+    left = len(added) - len(names)
+    shown = ", ".join(names) + (f" and {left} more" if left else "")
+    if caller:
+        how = f"Call its tools with {caller}, name=..."
+        return f"capd switched on '{name}' for this message. {how}: {shown}."
+    return f"capd switched on '{name}' for this message; its tools are listed now: {shown}."
 
 
 def suggestion(names: Sequence[CapabilityName]) -> str:

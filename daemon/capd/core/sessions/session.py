@@ -3,14 +3,19 @@
 Pure state: a step takes what was found out and returns what changed and which instances are to
 be released. Grants, holds and surface always agree: a tool is shown exactly while a capability
 grants it, a server is held exactly while a capability needs it.
+
+Single tools and pins grant and need as capabilities do. What was evicted in the middle of a turn
+stays on the list until the next one, and is granted again by its next call.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import Activation, ActiveSet, Change, Grant
-from capd.core.sessions.surface import Surface
+from capd.core.sessions.policy import Policy
+from capd.core.sessions.surface import Shown, Surface
 from capd.core.tools.tool_filter import kept_tools
 from capd_protos.types import (
     CapabilityId,
@@ -33,8 +38,28 @@ class Held:
     spec: ServerSpec
     identity: ServerIdentity
     instance: InstanceId
-    """`NO_INSTANCE` in a session that was found again, until the server's first use."""
+    """`NO_INSTANCE` until the server's first use: of single tools, and in a session that was
+    found again."""
     tools: tuple[ToolDefinition, ...]
+    """What it lists, or the part of it that was needed so far."""
+    via: CapabilityId | None = None
+    """Whose dependencies its start needs, where nothing has installed them yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SingleTool:
+    """A tool that is switched on by itself, by what is known of it without its server."""
+
+    spec: ServerSpec
+    identity: ServerIdentity
+    definition: ToolDefinition
+    via: CapabilityId
+    """A capability that grants it: what it depends on is installed before the server starts."""
+
+    @property
+    def grant(self) -> Grant:
+        """Return what it grants."""
+        return Grant(self.identity, self.definition.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +67,16 @@ class Step:
     """What one step changed."""
 
     added: tuple[WireName, ...] = ()
+    """What can be called by its name from here on."""
     removed: tuple[WireName, ...] = ()
     redefined: tuple[WireName, ...] = ()
     evicted: tuple[CapabilityId, ...] = ()
+    evicted_tools: tuple[WireName, ...] = ()
     unheld: tuple[Held, ...] = ()
     """Servers that nothing needs any more, and instances that another one has replaced: their
     holds are to be released."""
+    changes_list: bool = False
+    """Whether the client's list of tools is another one."""
 
     def then(self, later: "Step") -> "Step":
         """Return what this step and a later one changed together."""
@@ -56,13 +85,10 @@ class Step:
             self.removed + later.removed,
             self.redefined + later.redefined,
             self.evicted + later.evicted,
+            self.evicted_tools + later.evicted_tools,
             self.unheld + later.unheld,
+            self.changes_list or later.changes_list,
         )
-
-    @property
-    def changes_list(self) -> bool:
-        """Whether the client's list of tools is another one."""
-        return bool(self.added or self.removed or self.redefined)
 
 
 @dataclass(slots=True)
@@ -71,11 +97,17 @@ class SessionState:
 
     active: ActiveSet
     surface: Surface
+    policy: Policy = field(default_factory=Policy)
+    is_mid_turn: bool = False
+    """Whether what is evicted stays listed until the next turn, so that no prompt breaks."""
     _held: dict[ServerIdentity, Held] = field(default_factory=dict)
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
+    _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
+    _leaving: dict[Grant, None] = field(default_factory=dict)
 
     def activate(self, capability: CapabilitySpec, servers: Sequence[Held], now: float) -> Step:
         """Commit a capability whose servers are all connected."""
+        before = self.surface.listed
         replaced: list[Held] = []
         relisted = Step()
         for server in servers:
@@ -88,15 +120,66 @@ class SessionState:
                 relisted = relisted.then(step)
             self._held[server.identity] = server
         self._specs[capability.id] = capability
-        grants = [grant for server in servers for grant in _granted(capability, server)]
+        grants = [grant for server in servers for grant in self._granted(capability, server)]
         identities = [server.identity for server in servers]
         change = self.active.activate(capability.id, identities, grants, now)
-        return relisted.then(self._follow(change, replaced=tuple(replaced)))
+        step = self._follow(change, before, replaced=tuple(replaced), evicts=True)
+        return _without(relisted, identities).then(step)
+
+    def activate_tools(self, tools: Sequence[SingleTool], now: float) -> Step:
+        """Switch single tools on; a server that is not held is held, and not started.
+
+        A tool that a held server has stopped to list, or that policy denies, is left out.
+        """
+        before = self.surface.listed
+        wanted: list[Grant] = []
+        was_held = set(self._held)
+        for tool in tools:
+            if self.policy.bar(tool.spec.name, tool.definition.name) is not None:
+                continue
+            held = self._held.get(tool.identity)
+            if held is None:
+                none = Held(tool.spec, tool.identity, NO_INSTANCE, (), tool.via)
+                held = self._held[tool.identity] = none
+            if tool.definition.name not in {each.name for each in held.tools}:
+                if held.instance != NO_INSTANCE or held.via is None:
+                    continue
+                more = (*held.tools, tool.definition)
+                self._held[tool.identity] = replace(held, tools=more)
+            wanted.append(tool.grant)
+        granted = self.active.grants
+        new = [grant for grant in wanted if grant not in granted]
+        step = self._follow(self.active.activate_tools(new, now), before, evicts=True)
+        # Held for what the cap left no room for.
+        for identity in [i for i in self._held if i not in was_held]:
+            if identity not in self.active.servers:
+                del self._held[identity]
+        return step
+
+    def pin(self, server: Held, patterns: Sequence[str]) -> Step:
+        """Hold `server` and show those of its tools that match for good."""
+        before = self.surface.listed
+        relisted = Step()
+        old = self._held.get(server.identity)
+        if old is None or (old.instance == NO_INSTANCE and server.instance != NO_INSTANCE):
+            relisted = self.server_lists(server.identity, server.instance, server.tools)
+            self._held[server.identity] = server
+        elif old.instance == NO_INSTANCE and old.via is not None:
+            known = {tool.name for tool in old.tools}
+            more = tuple(tool for tool in server.tools if tool.name not in known)
+            self._held[server.identity] = replace(old, tools=old.tools + more)
+        pins = dict.fromkeys((*self._pins.get(server.identity, ()), *patterns))
+        self._pins[server.identity] = tuple(pins)
+        grants = self._pinned(self._held[server.identity])
+        self.surface.pin(grants)
+        step = self._follow(self.active.pin(server.identity, grants), before)
+        return _without(relisted, [server.identity]).then(step)
 
     def deactivate(self, capability: CapabilityId) -> Step:
         """Take a capability off; one that is not on changes nothing."""
+        before = self.surface.listed
         self._specs.pop(capability, None)
-        return self._follow(self.active.deactivate(capability))
+        return self._follow(self.active.deactivate(capability), before)
 
     def server_lists(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
@@ -105,15 +188,36 @@ class SessionState:
         old = self._held.get(server)
         if old is None:
             return Step()
-        held = self._held[server] = Held(old.spec, server, instance, tuple(tools))
+        before = self.surface.listed
+        via = old.via if instance == NO_INSTANCE else None
+        held = self._held[server] = Held(old.spec, server, instance, tuple(tools), via)
         grants = {
-            activation.id: tuple(_granted(self._specs[activation.id], held))
+            activation.id: tuple(self._granted(self._specs[activation.id], held))
             for activation in self.active.activations
             if server in activation.servers
         }
-        change = self.active.replace_grants(server, grants)
+        listed = [Grant(server, tool.name) for tool in tools]
+        offered = {grant for grant in listed if self._permits(grant)}
+        pinned = tuple(self._pinned(held))
+        self.surface.unpin(g for g in self.active.pins.get(server, ()) if g not in pinned)
+        self.surface.pin(pinned)
+        change = self.active.replace_grants(server, grants, offered, pinned)
         redefined = self.surface.redefine({Grant(server, tool.name): tool for tool in tools})
-        return self._follow(change, tuple(redefined))
+        return self._follow(change, before, tuple(redefined))
+
+    def restrict(self, policy: Policy) -> Step:
+        """Follow another policy, also for what is on."""
+        self.policy = policy
+        step = Step()
+        for held in self.servers:
+            step = step.then(self.server_lists(held.identity, held.instance, held.tools))
+        return step
+
+    def turn_border(self) -> Step:
+        """Take what was evicted since the last turn off the list."""
+        before = self.surface.listed
+        removed = self._settle_leaving()
+        return Step(removed=removed, changes_list=before != self.surface.listed)
 
     def restore(
         self,
@@ -122,19 +226,35 @@ class SessionState:
         servers: Iterable[Held],
         names: Mapping[Grant, WireName],
         order: Sequence[Grant],
+        *,
+        tools: Mapping[Grant, float] | None = None,
     ) -> None:
-        """Take over what a session of this key had; more than the cap allows goes again."""
-        self._held = {held.identity: held for held in servers}
+        """Take over what a session had, beside what is pinned here.
+
+        More than the caps allow goes again, and so does what policy denies by now.
+        """
+        for held in servers:
+            pinned = self._held.get(held.identity)
+            known = {tool.name for tool in held.tools}
+            more = tuple(t for t in pinned.tools if t.name not in known) if pinned else ()
+            self._held[held.identity] = replace(held, tools=held.tools + more)
+        definitions = self._definitions()
         self.active.restore(
-            each
-            for each in activations
-            if each.id in specs and all(server in self._held for server in each.servers)
+            (
+                self._permitted(each, specs[each.id])
+                for each in activations
+                if each.id in specs and all(server in self._held for server in each.servers)
+            ),
+            {
+                grant: used_at
+                for grant, used_at in (tools or {}).items()
+                if grant in definitions and self._permits(grant)
+            },
         )
         self._specs = {key: spec for key, spec in specs.items() if key in self.active}
         needed = self.active.servers
         self._held = {key: held for key, held in self._held.items() if key in needed}
         granted = self.active.grants
-        definitions = self._definitions()
         kept = [grant for grant in (*order, *granted) if grant in granted and grant in definitions]
         self.surface.restore(names)
         self.surface.add(kept, self._server_names(), definitions)
@@ -169,25 +289,93 @@ class SessionState:
                 return [shown.name for shown in self.surface.shown if shown.grant in granted]
         return []
 
+    def is_leaving(self, grant: Grant) -> bool:
+        """Tell whether a tool is listed and granted by nothing any more."""
+        return grant in self._leaving
+
+    @property
+    def has_leaving(self) -> bool:
+        """Whether something is listed that nothing grants any more."""
+        return bool(self._leaving)
+
     @property
     def available(self) -> int:
         """How many tools the held servers offer, own ones included."""
-        own = len(self.surface) - len(self.surface.shown)
+        own = len(self.surface.own)
         return own + sum(len(held.tools) for held in self._held.values())
 
     def _follow(
         self,
         change: Change,
+        before: tuple[Shown, ...],
         redefined: tuple[WireName, ...] = (),
         replaced: tuple[Held, ...] = (),
+        *,
+        evicts: bool = False,
     ) -> Step:
         """Bring surface and holds to where the active set is."""
-        removed = self.surface.remove(change.removed)
-        added = self.surface.add(change.added, self._server_names(), self._definitions())
+        if evicts and self.is_mid_turn:
+            self._leaving.update(dict.fromkeys(change.removed))
+            removed: tuple[WireName, ...] = ()
+        else:
+            removed = tuple(self.surface.remove(change.removed))
+        names = self.surface.names
+        evicted_tools = tuple(names[grant] for grant in change.evicted_tools)
+        back = [grant for grant in change.added if grant in self._leaving]
+        for grant in back:
+            del self._leaving[grant]
+        added = [*(names[grant] for grant in back)]
+        added += self.surface.add(change.added, self._server_names(), self._definitions())
+        if not self.is_mid_turn:
+            removed += self._settle_leaving()
         for evicted in change.evicted:
             self._specs.pop(evicted, None)
         unheld = tuple(self._held.pop(server) for server in change.unheld)
-        return Step(tuple(added), tuple(removed), redefined, change.evicted, replaced + unheld)
+        return Step(
+            tuple(added),
+            removed,
+            redefined,
+            change.evicted,
+            evicted_tools,
+            replaced + unheld,
+            before != self.surface.listed,
+        )
+
+    def _settle_leaving(self) -> tuple[WireName, ...]:
+        removed = self.surface.remove(self._leaving)
+        self._leaving.clear()
+        return tuple(removed)
+
+    def _granted(self, capability: CapabilitySpec, server: Held) -> list[Grant]:
+        names = [tool.name for tool in server.tools]
+        # Another capability's definition of the same server may have another name or filter.
+        own = (spec for spec in capability.servers if server_identity(spec) == server.identity)
+        spec = next(own, server.spec)
+        kept = kept_tools(spec.name, names, spec.tools, capability.allowed_tools)
+        return [
+            Grant(server.identity, name)
+            for name in kept
+            if all(self.policy.bar(each, name) is None for each in {spec.name, server.spec.name})
+        ]
+
+    def _pinned(self, server: Held) -> list[Grant]:
+        name = server.spec.name
+        patterns = self._pins.get(server.identity, ())
+        return [
+            Grant(server.identity, tool.name)
+            for pattern in patterns
+            for tool in server.tools
+            if fnmatchcase(tool.name, pattern) and self.policy.bar(name, tool.name) is None
+        ]
+
+    def _permits(self, grant: Grant) -> bool:
+        return self.policy.bar(self._held[grant.server].spec.name, grant.tool) is None
+
+    def _permitted(self, activation: Activation, spec: CapabilitySpec) -> Activation:
+        """Return what policy leaves of an activation that was written down."""
+        kept = {g for s in activation.servers for g in self._granted(spec, self._held[s])}
+        grants = tuple(grant for grant in activation.grants if grant in kept)
+        return replace(activation, grants=grants)
 
     def _definitions(self) -> dict[Grant, ToolDefinition]:
         return {
@@ -200,10 +388,6 @@ class SessionState:
         return {held.identity: held.spec.name for held in self._held.values()}
 
 
-def _granted(capability: CapabilitySpec, server: Held) -> list[Grant]:
-    names = [tool.name for tool in server.tools]
-    # Another capability's definition of the same server may have another name or filter.
-    own = (spec for spec in capability.servers if server_identity(spec) == server.identity)
-    spec = next(own, server.spec)
-    kept = kept_tools(spec.name, names, spec.tools, capability.allowed_tools)
-    return [Grant(server.identity, name) for name in kept]
+def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:
+    """Return `step` without giving up servers that the next one holds."""
+    return replace(step, unheld=tuple(held for held in step.unheld if held.identity not in kept))

@@ -14,6 +14,7 @@ import msgspec
 from capd.core.sessions.active_set import Activation, Grant
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
 from capd_protos.types import (
+    CapabilityId,
     CapabilitySpec,
     ServerIdentity,
     ServerSpec,
@@ -51,6 +52,15 @@ class SavedServer(msgspec.Struct, frozen=True):
     spec: ServerSpec
     identity: ServerIdentity
     tools: list[ToolDefinition]
+    via: CapabilityId | None = None
+
+
+class SavedTool(msgspec.Struct, frozen=True, array_like=True):
+    """A tool that is on by itself."""
+
+    server: ServerIdentity
+    tool: ToolName
+    last_used_at: float
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -69,6 +79,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     version: int = VERSION
     subscriptions: dict[str, ServerIdentity] = {}
     """Which server tells of which resource, for a client of the handshake era."""
+    tools: list[SavedTool] = []
+    """What is on by itself, in the order of its activation."""
 
 
 def token_digest(resume: str) -> str:
@@ -111,7 +123,7 @@ def recorded(
             )
             for activation in state.active.activations
         ],
-        servers=[SavedServer(h.spec, h.identity, list(h.tools)) for h in state.servers],
+        servers=[SavedServer(h.spec, h.identity, list(h.tools), h.via) for h in state.servers],
         surface=[
             SavedGrant(shown.grant.server, shown.grant.tool, shown.name)
             for shown in state.surface.shown
@@ -121,12 +133,16 @@ def recorded(
             for grant, name in state.surface.names.items()
         ],
         subscriptions=dict(subscriptions or {}),
+        tools=[
+            SavedTool(grant.server, grant.tool, used_at)
+            for grant, used_at in state.active.tools.items()
+        ],
     )
 
 
 def restore(record: SessionRecord, state: SessionState) -> None:
     """Bring an empty session to where `record` left off; what does not fit together stays out."""
-    servers = [Held(s.spec, s.identity, NO_INSTANCE, tuple(s.tools)) for s in record.servers]
+    servers = [Held(s.spec, s.identity, NO_INSTANCE, tuple(s.tools), s.via) for s in record.servers]
     activations = [
         Activation(
             saved.spec.id,
@@ -139,4 +155,5 @@ def restore(record: SessionRecord, state: SessionState) -> None:
     names = {Grant(each.server, each.tool): each.name for each in record.names}
     order = [Grant(each.server, each.tool) for each in record.surface]
     specs = {saved.spec.id: saved.spec for saved in record.activations}
-    state.restore(activations, specs, servers, names, order)
+    tools = {Grant(each.server, each.tool): each.last_used_at for each in record.tools}
+    state.restore(activations, specs, servers, names, order, tools=tools)

@@ -3,6 +3,10 @@
 Own tools come first, then granted ones in the order of first activation. What is unchanged is
 listed with identical bytes, so that a client's prompt cache holds (30-activation, "Surface").
 A definition is passed on as its server wrote it; only the name is capd's.
+
+A client may take so many tools and no more: own ones, then pinned ones, then the others in their
+order. Where the list is not to change, it has own and pinned tools alone. What is granted and not
+listed is found by its name all the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,18 +16,21 @@ import msgspec
 
 from capd.core.protocol.eras import text_of
 from capd.core.sessions.active_set import Grant
-from capd.core.tools.names import bare_name, wire_name
+from capd.core.tools.names import LIMIT, bare_name, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
 PROMPT = "prompt "
 """Before a prompt's name where it stands for a tool's: no tool's name has a space."""
+
+DEFAULT_LIMIT = 128
+"""Most tools of one list: what a model's provider takes (95-ancestors, R29)."""
 
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One tool of the surface."""
+    """One tool that can be called by its name."""
 
     name: WireName
     grant: Grant
@@ -34,23 +41,77 @@ class Shown:
 class Surface:
     """The surface of one session."""
 
-    def __init__(self, own: Iterable[tuple[WireName, bytes]], *, is_bare: bool = False) -> None:
-        """`is_bare` shows tools under their servers' own names, as long as those are unique."""
-        self._choose = bare_name if is_bare else wire_name
+    def __init__(
+        self,
+        own: Iterable[tuple[WireName, bytes]],
+        *,
+        is_bare: bool = False,
+        limit: int = DEFAULT_LIMIT,
+        name_limit: int = LIMIT,
+        is_fixed: bool = False,
+    ) -> None:
+        """`is_bare` shows tools under their servers' own names, as long as those are unique.
+
+        `is_fixed` lists own and pinned tools alone, whatever is granted.
+        """
+        self.limit = limit
+        self.name_limit = name_limit
+        self.is_fixed = is_fixed
+        self._is_bare = is_bare
         self._own = dict(own)
+        self._pinned: dict[Grant, None] = {}
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
         # A name once given stays its tool's: a model that has it in mind must not reach another.
         self._names: dict[Grant, WireName] = {}
 
     def __len__(self) -> int:
-        """Return how many tools are shown, own ones included."""
-        return len(self._own) + len(self._shown)
+        """Return how many tools are listed, own ones included."""
+        return len(self._listed_own()) + len(self.listed)
+
+    @property
+    def own(self) -> tuple[WireName, ...]:
+        """The names of capd's own tools."""
+        return tuple(self._own)
+
+    @own.setter
+    def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
+        """Replace capd's own tools; before anything was listed."""
+        self._own = dict(own)
 
     @property
     def shown(self) -> tuple[Shown, ...]:
-        """The granted tools, in their order."""
+        """Every granted tool, in their order."""
         return tuple(self._shown.values())
+
+    @property
+    def listed(self) -> tuple[Shown, ...]:
+        """The granted tools that are listed, in their order."""
+        room = self.limit - len(self._listed_own())
+        pinned = [shown for grant, shown in self._shown.items() if grant in self._pinned]
+        others = [shown for grant, shown in self._shown.items() if grant not in self._pinned]
+        ranked = pinned if self.is_fixed else pinned + others
+        if not self.is_fixed and len(ranked) <= room:
+            return tuple(self._shown.values())
+        chosen = {shown.grant for shown in ranked[:room]}
+        return tuple(shown for shown in self._shown.values() if shown.grant in chosen)
+
+    def pin(self, grants: Iterable[Grant]) -> None:
+        """Prefer `grants`, in this order, to all that are not pinned."""
+        self._pinned.update(dict.fromkeys(grants))
+
+    def unpin(self, grants: Iterable[Grant]) -> None:
+        """Prefer `grants` no longer."""
+        for grant in grants:
+            self._pinned.pop(grant, None)
+
+    def known(self, name: str) -> Grant | None:
+        """Return the tool that was ever given this name."""
+        # A reverse index would cost every session memory for what is asked once a search.
+        for grant, given in self._names.items():
+            if given == name and not grant.tool.startswith(PROMPT):
+                return grant
+        return None
 
     @property
     def names(self) -> dict[Grant, WireName]:
@@ -91,7 +152,10 @@ class Surface:
         # Prompts and tools are two namespaces to a client: one of each may have one name.
         alike = (n for g, n in self._names.items() if g.tool.startswith(PROMPT) == is_prompt)
         taken = {*self._own, *alike}
-        name = self._choose(server, grant.server, ToolName(own_name), taken)
+        if self._is_bare:
+            name = bare_name(server, grant.server, ToolName(own_name), taken)
+        else:
+            name = wire_name(server, grant.server, ToolName(own_name), taken, self.name_limit)
         self._names[grant] = name
         return name
 
@@ -119,12 +183,15 @@ class Surface:
         return changed
 
     def definitions(self) -> list[bytes]:
-        """Return every tool's JSON in order."""
-        return [*self._own.values(), *(shown.json for shown in self._shown.values())]
+        """Return every listed tool's JSON in order."""
+        return [*self._listed_own(), *(shown.json for shown in self.listed)]
 
     def listing(self) -> bytes:
         """Return the result of `tools/list`, the same bytes while nothing changes."""
         return b'{"tools":[' + b",".join(self.definitions()) + b"]}"
+
+    def _listed_own(self) -> list[bytes]:
+        return list(self._own.values())[: self.limit]
 
 
 def renamed(definition: bytes, name: WireName) -> bytes:

@@ -22,16 +22,20 @@ def wire_name(
     identity: ServerIdentity,
     tool: ToolName,
     taken: Container[WireName] = (),
+    limit: int = LIMIT,
 ) -> WireName:
-    """Return the name under which clients see `tool`, other than all in `taken`."""
+    """Return the name under which clients see `tool`, other than all in `taken`.
+
+    `limit` is for a client that takes fewer characters than others.
+    """
     wanted = f"{server}__{tool}".lower()
     allowed = WireName(_FORBIDDEN.sub("_", wanted))
-    if allowed == wanted and len(allowed) <= LIMIT and allowed not in taken:
+    if allowed == wanted and len(allowed) <= limit and allowed not in taken:
         return allowed
     digest = hashlib.sha256(f"{identity}\0{server}\0{tool}".encode()).hexdigest()
     for digits in range(_HASH_DIGITS, len(digest) + 1):
         suffix = "_" + digest[:digits]
-        name = WireName(allowed[: LIMIT - len(suffix)] + suffix)
+        name = WireName(allowed[: max(0, limit - len(suffix))] + suffix)
         if name not in taken:
             return name
     raise AssertionError("a whole SHA-256 is taken")

@@ -35,3 +35,11 @@ def kept_tools(
         for tool in tools
         if all(globs is None or any(fnmatchcase(tool, glob) for glob in globs) for globs in applied)
     ]
+
+
+def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
+    """Tell whether a user's pattern means a tool: `server:tool`, or a wire name, with globs."""
+    scope, colon, rest = pattern.partition(":")
+    if not colon:
+        return fnmatchcase(wire_name, pattern)
+    return fnmatchcase(server, scope) and fnmatchcase(tool, rest)

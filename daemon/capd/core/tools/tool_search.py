@@ -167,7 +167,7 @@ class ToolIndex:
             hits.append(Hit(tool, float(scores[row]), tiers.get(row, _NO_TIER)))
             if len(hits) == limit:
                 break
-        near = () if hits else self._near(asked, barred)
+        near = () if hits else self.near(asked, barred)
         return Found(tuple(hits), tuple(withheld), near, is_lexical)
 
     def selected(
@@ -183,7 +183,7 @@ class ToolIndex:
         for name in names:
             row = self._row(name)
             if row is None:
-                unknown[name] = self._near(name, barred)
+                unknown[name] = self.near(name, barred)
             else:
                 wanted[row] = self.tools[row]
         tools = wanted.values()
@@ -206,7 +206,7 @@ class ToolIndex:
             tiers[self._rows[WireName(asked)]] = 0
         return tiers
 
-    def _near(self, asked: str, barred: Mapping[WireName, Bar]) -> tuple[WireName, ...]:
+    def near(self, asked: str, barred: Mapping[WireName, Bar]) -> tuple[WireName, ...]:
         """Return names that `asked` may have meant; those that are barred are told elsewhere."""
         import numpy as np  # noqa: PLC0415 - as above
 

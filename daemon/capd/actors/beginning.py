@@ -1,0 +1,83 @@
+"""A curator's part that gives a session what it has from its opening on: pins, and heirlooms.
+
+Pins are listed by what is known of them, and their servers start with their first call; a server
+whose definition says `lazy = false` is started at once, as soon as its secrets are there.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+import trio
+
+from capd.actors.activation import Activation, NotActivatedError
+from capd.actors.searching import single
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.protocol.outcomes import NotSentError
+from capd.core.servers.placeholders import wanted_keys
+from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_view import SessionView
+from capd_protos import finder
+from capd_protos.types import ServerSpec
+
+
+class Beginning:
+    """What one session has before anybody asks for anything."""
+
+    def __init__(
+        self,
+        place: SessionPlace,
+        state: SessionState,
+        view: SessionView,
+        activation: Activation,
+        environments: SessionEnvironments,
+    ) -> None:
+        self._place = place
+        self._state = state
+        self._view = view
+        self._activation = activation
+        self._environments = environments
+        self._heard_values = trio.Event()
+        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    def pin(self, found: finder.ToolsDescribed) -> None:
+        """Pin what is always listed, as far as the client's list has room."""
+        view = self._view
+        pinned = [
+            hit for hit in found.matching if view.is_pinned(hit.server, hit.name, hit.wire_name)
+        ]
+        room = max(0, view.traits.tool_limit - len(self._state.surface.own))
+        if refused := [hit.wire_name for hit in pinned[room:]]:
+            self._log.warning("pins_refused", cap=view.traits.tool_limit, refused=refused)
+            view.refused_pins = len(refused)
+        for hit in pinned[:room]:
+            tool = single(hit)
+            held = Held(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
+            self._state.pin(held, [tool.definition.name])
+
+    async def hold_eager(self, servers: Sequence[finder.EagerServer]) -> None:
+        """Start servers whose definition says so, and pin their tools."""
+        for server in servers:
+            while not self._has_values(server.spec):
+                self._heard_values = trio.Event()
+                await self._heard_values.wait()
+            try:
+                await self._activation.pin(server.spec, server.via)
+            except NotActivatedError as error:
+                self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
+
+    async def hold_inherited(self) -> None:
+        """Hold what the session was given by its parent, while the instances still run."""
+        for held in self._state.servers:
+            if self._has_values(held.spec):
+                with suppress(NotSentError):
+                    await self._activation.instance(held.identity)
+
+    def heard_values(self) -> None:
+        """Look again whether a server's secrets are there."""
+        self._heard_values.set()
+
+    def _has_values(self, server: ServerSpec) -> bool:
+        values = self._environments.values(self._place.key)
+        return all(values.get(key) for key in wanted_keys(server))

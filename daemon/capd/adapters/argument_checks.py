@@ -1,0 +1,125 @@
+"""Checks a call's arguments against its tool's schema before anything is sent (80, B7).
+
+Each definition is compiled once, at its first call, for all sessions. A schema that cannot be
+compiled here - another dialect, a reference that leads out of it - is no obstacle: its calls are
+passed on. Nothing is ever fetched, and no pattern can make a check slow.
+"""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import msgspec
+import trio
+
+from capd.core.protocol.outcomes import NotSentError
+from capd.core.tools.argument_errors import Fault, is_certain, told
+
+MOST_KEPT = 2000
+MOST_BYTES = 64 * 1024
+"""Larger arguments are a document that is handed over; a check would cost more than it saves."""
+_MOST_FAULTS = 50
+_LIBRARY = "jsonschema_rs"
+
+
+class _Validator(Protocol):
+    def is_valid(self, instance: Any) -> bool: ...
+
+    def iter_errors(self, instance: Any) -> Iterator[Any]: ...
+
+
+class _Definition(msgspec.Struct):
+    inputSchema: Any = None  # noqa: N815 - the protocol's name
+
+
+class ArgumentChecks:
+    """The compiled schemas of every tool that was called."""
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._is_wanted = trio.Event()
+        self._compiled: dict[bytes, tuple[_Validator, Any] | None] = {}
+
+    def expect(self) -> None:
+        """Be told that there is something to call: the library is loaded meanwhile."""
+        self._is_wanted.set()
+
+    async def run(self) -> None:
+        """Load the library, a tenth of a second, where no call waits for it."""
+        await self._is_wanted.wait()
+        await trio.to_thread.run_sync(importlib.import_module, _LIBRARY)
+
+    def check(self, name: str, definition: bytes, arguments: bytes) -> None:
+        """Pass, or say what is wrong with the arguments of a call.
+
+        Raises:
+            NotSentError: they cannot be what the tool takes.
+        """
+        if definition not in self._compiled:
+            if len(self._compiled) >= MOST_KEPT:
+                self._compiled.clear()
+            self._compiled[definition] = self._compile(definition)
+        compiled = self._compiled[definition]
+        if compiled is None or len(arguments) > MOST_BYTES:
+            return
+        try:
+            given = msgspec.json.decode(arguments or b"{}")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        validator, schema = compiled
+        try:
+            if validator.is_valid(given):
+                return
+            faults = [
+                fault
+                for error, _ in zip(validator.iter_errors(given), range(_MOST_FAULTS), strict=False)
+                if is_certain(fault := _fault(error, schema))
+            ]
+        except ValueError:
+            # A number that Rust has no type for, or a pattern that went too far.
+            return
+        if faults:
+            raise NotSentError(told(name, faults, msgspec.json.encode(schema).decode()))
+
+    def _compile(self, definition: bytes) -> tuple[_Validator, Any] | None:
+        library = self._library = self._library or importlib.import_module(_LIBRARY)
+        try:
+            schema = msgspec.json.decode(definition, type=_Definition).inputSchema
+            validator = library.validator_for(
+                schema,
+                validate_formats=False,
+                offline=True,
+                pattern_options=library.RegexOptions(),
+            )
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        return validator, schema
+
+
+def _fault(error: Any, schema: Any) -> Fault:
+    kind = error.kind
+    expected: Any = None
+    match kind.name:
+        case "type":
+            expected = kind.types
+        case "enum":
+            expected = kind.options
+        case "const":
+            expected = [kind.expected_value]
+        case "required":
+            expected = _property(schema, error, kind.property)
+    path = tuple(error.instance_path)
+    return Fault(kind.name, path, error.message, error.instance, expected)
+
+
+def _property(schema: Any, error: Any, name: str) -> Any:
+    """Return the schema of a property that is missing, where it stands beside `required`."""
+    for step in list(error.schema_path)[:-1]:
+        if isinstance(schema, dict):
+            schema = schema.get(step)
+        elif isinstance(schema, list) and isinstance(step, int) and step < len(schema):
+            schema = schema[step]
+        else:
+            return None
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties.get(name) if isinstance(properties, dict) else None

@@ -1,0 +1,59 @@
+"""The table of clients: the package's own, then the user's, merged key by key.
+
+A line that cannot be used is said and left out; the others count.
+"""
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from capd.core.sessions.client_traits import ClientTraits, Relists
+
+NAME = "clients.toml"
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    names: tuple[str, ...] = ()
+    relists: Relists = "mid_turn"
+    shrinks: bool = True
+    stateless_relists: bool = False
+    name_limit: Annotated[int, msgspec.Meta(ge=32, le=1024)] = 64
+    tool_limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 128
+    prefix: str | None = None
+    context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
+    prompt_source: str = ""
+    mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
+
+
+def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
+    """Return the table, and a line for each part of the user's own that could not be used."""
+    lines: dict[str, Any] = tomllib.loads(files("capd").joinpath(NAME).read_text(encoding="utf-8"))
+    problems: list[str] = []
+    for name, line in _read(own_file, problems).items():
+        merged = {**lines.get(name, {}), **line} if isinstance(line, dict) else line
+        try:
+            msgspec.convert(merged, _Line)
+        except msgspec.ValidationError as error:
+            problems.append(f"{own_file}: [{name}] is not used: {error}")
+        else:
+            lines[name] = merged
+    return {name: _traits(msgspec.convert(line, _Line)) for name, line in lines.items()}, problems
+
+
+def _traits(line: _Line) -> ClientTraits:
+    return ClientTraits(**msgspec.structs.asdict(line))
+
+
+def _read(own_file: Path | None, problems: list[str]) -> dict[str, Any]:
+    if own_file is None:
+        return {}
+    try:
+        return tomllib.loads(own_file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{own_file} is not used: {error}")
+        return {}

@@ -1,0 +1,40 @@
+"""The configuration as sessions follow it."""
+
+from collections.abc import Mapping
+
+from capd.adapters.configuration import Configuration, RulesTable
+from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.session_rules import SessionRules
+
+
+def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits]) -> SessionRules:
+    """Return the rules of every session."""
+    sessions, surface, policy = (
+        configuration.sessions,
+        configuration.surface,
+        configuration.policy,
+    )
+    return SessionRules(
+        cap=sessions.capabilities,
+        tool_cap=sessions.tools,
+        mode=surface.mode,
+        pins=surface.pins,
+        share=surface.pass_through,
+        checks_arguments=surface.check_arguments,
+        unchecked=surface.unchecked_servers,
+        everyone=_rules("[policy]", policy),
+        clients=_named("clients", policy.clients),
+        projects=_named("projects", policy.projects),
+        table=table,
+    )
+
+
+def _named(kind: str, tables: Mapping[str, RulesTable]) -> tuple[tuple[str, PolicyRules], ...]:
+    return tuple(
+        (name, _rules(f'[policy.{kind}."{name}"]', table)) for name, table in tables.items()
+    )
+
+
+def _rules(place: str, table: RulesTable) -> PolicyRules:
+    return PolicyRules(place, table.allow, table.deny)

@@ -1,0 +1,34 @@
+"""Whether a connection may have the session that it names."""
+
+import hmac
+
+from capd.core.sessions.session_keys import is_key
+from capd.core.sessions.session_record import SessionRecord, may_resume
+
+
+def refusal(
+    key: str,
+    resume: str,
+    record: SessionRecord | None,
+    *,
+    is_ending: bool = False,
+    token: str | None = None,
+) -> tuple[str, str] | None:
+    """Return the code and the reason for which a session is not given, None where it is.
+
+    `token` is that of a session that is not over, None where there is none of this key; `record`
+    is what was written down of it then.
+    """
+    if key and not is_key(key):
+        return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
+    if token is None:
+        if record is None or may_resume(record, resume):
+            return None
+        return "resume_refused", f"session {key} has another token by now"
+    if is_ending:
+        return "session_in_use", f"session {key} is just ending; try again"
+    # As bytes: two strings must be ASCII, and one is the client's.
+    if hmac.compare_digest(resume.encode(), token.encode()):
+        return None
+    text = f"session {key} is not over; resume it with its last token"
+    return ("resume_refused" if resume else "session_in_use"), text

@@ -1,0 +1,136 @@
+"""What clients do with a list of tools that changes, and what follows for a session's surface.
+
+The facts are data (`clients.toml`); this is how they are used. A client that is not in the table
+is taken for one that lists again, until it was seen not to.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from capd.core.tools.names import LIMIT
+
+Relists = Literal["before_turn", "mid_turn", "lag", "never"]
+Mode = Literal["dynamic", "stable", "pass-through"]
+
+BYTES_PER_TOKEN = 3.5
+"""Of tool definitions in JSON; only for asking whether everything fits."""
+_SHORTEST_NAME = 24
+"""Below it nothing but a hash would be left of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTraits:
+    """One line of the table."""
+
+    names: tuple[str, ...] = ()
+    """What it calls itself, in its handshake or towards the shim."""
+    relists: Relists = "mid_turn"
+    """When a changed list reaches its model: in the same turn, from the next turn on, one model
+    response late, or never."""
+    shrinks: bool = True
+    """Whether a tool that is gone from the list is gone from the model's as well."""
+    stateless_relists: bool = False
+    """Whether it was seen to follow the list in the stateless era too."""
+    name_limit: int = LIMIT
+    """Most characters of a name, its own prefix included."""
+    tool_limit: int = 128
+    prefix: str | None = None
+    """What it puts before a tool's name; empty where that is nothing, None where unknown."""
+    context: int = 200_000
+    """Tokens that its models take."""
+    prompt_source: str = ""
+    """How capd gets to see the user's words."""
+    mode: str = "auto"
+    """What the user has set for it."""
+
+    @property
+    def wire_limit(self) -> int:
+        """Return how long a name on the wire may be."""
+        return max(_SHORTEST_NAME, min(LIMIT, self.name_limit - len(self.prefix or "")))
+
+
+def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
+    """Return the line for a client that is known by any of `names`, and the line's own name."""
+    for name in names:
+        folded = name.casefold()
+        for key, traits in table.items():
+            if folded and folded in {key.casefold(), *(each.casefold() for each in traits.names)}:
+                return key, traits
+    return "", ClientTraits()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a session's surface is to be, and why."""
+
+    mode: Mode
+    reason: str
+
+
+def plan(
+    wanted: str,
+    traits: ClientTraits,
+    *,
+    is_stateless: bool = False,
+    was_seen: bool | None = None,
+    size_bytes: int | None = None,
+    share: float = 0.1,
+) -> Plan:
+    """Return the mode for a session.
+
+    `was_seen` says whether the client was seen to list again, None where nobody knows yet.
+    `size_bytes` is all that it could be shown, None where that is not known.
+    """
+    chosen = wanted if wanted != "auto" else traits.mode
+    if chosen == "pass-through":
+        limit = traits.context * share
+        if size_bytes is not None and size_bytes / BYTES_PER_TOKEN <= limit:
+            return Plan("pass-through", f"everything fits into {limit:.0f} tokens")
+        why = "not every server's tools are known" if size_bytes is None else "too much for it"
+        automatic = _automatic(traits, is_stateless=is_stateless, was_seen=was_seen)
+        return Plan(automatic.mode, f"pass-through was set: {why}; {automatic.reason}")
+    if chosen == "dynamic":
+        return Plan("dynamic", "set by the user")
+    if chosen == "stable":
+        return Plan("stable", "set by the user")
+    return _automatic(traits, is_stateless=is_stateless, was_seen=was_seen)
+
+
+def _automatic(traits: ClientTraits, *, is_stateless: bool, was_seen: bool | None) -> Plan:
+    if is_stateless and not traits.stateless_relists:
+        return Plan("stable", "a list of the stateless era does not change")
+    if was_seen is False:
+        return Plan("stable", "the client was seen not to list again")
+    if traits.relists == "never" and not was_seen:
+        return Plan("stable", "the client is known not to list again")
+    return Plan("dynamic", "the client lists again")
+
+
+class RelistWatch:
+    """Whether a client follows its list, by what it does after it was told of a change."""
+
+    TURNS = 2
+    """Turns that may pass with a change that was not asked for: one may race with its hook."""
+
+    def __init__(self) -> None:
+        self.was_seen: bool | None = None
+        """True once it has listed again, False once it has let the turns pass."""
+        self._is_behind = False
+        self._turns = 0
+
+    def changed(self) -> None:
+        """Note that the client was told of a change."""
+        if not self._is_behind:
+            self._is_behind, self._turns = True, 0
+
+    def listed(self) -> None:
+        """Note that the client listed."""
+        if self._is_behind:
+            self._is_behind, self.was_seen = False, True
+
+    def turned(self) -> None:
+        """Note that a user's message came."""
+        self._turns += 1
+        if self._is_behind and self._turns >= self.TURNS and self.was_seen is None:
+            self.was_seen = False

@@ -1,0 +1,41 @@
+"""The MCP `instructions` member: one stable text a mode, without counts, within 400 tokens.
+
+A model reads it once, at the start; what changes later is said where it changes.
+"""
+
+from capd.core.sessions.own_tool_list import OwnTool
+from capd.core.sessions.own_tools import CAPABILITY
+from capd.core.sessions.search_tools import TOOL_CALL, TOOL_SEARCH
+from capd_protos.types import WireName
+
+_HEAD = (
+    "capd shows only the tools that this conversation needs and switches more on from the user's "
+    "own words. More are installed than are listed here."
+)
+
+
+def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool) -> str:
+    """Return the text for a client that has `own` tools; `is_fixed` where its list never changes.
+
+    It is empty where capd has no tool to speak of.
+    """
+    names = {each.name: name for name, each in own.items()}
+    capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)
+    if capability is None:
+        return ""
+    parts = [_HEAD]
+    if search is not None:
+        parts.append(
+            f"If a tool seems to be missing, call `{search}` with what it should do in a few "
+            "words: it answers with the tools' input schemas and switches them on."
+        )
+        by = f"call it with `{names[TOOL_CALL]}`"
+        if is_fixed:
+            parts.append(f"This list never changes. To use a tool that is not on it, {by}.")
+        else:
+            parts.append(f"The list is then extended; where a tool that is on is not listed, {by}.")
+    parts.append(
+        f'`{capability}` with {{"action": "discover", "intent": "what you want to do"}} finds '
+        'bundles of tools, and with {"action": "enable", "name": "..."} switches one on.'
+    )
+    return " ".join(parts)

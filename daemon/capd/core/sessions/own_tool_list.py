@@ -1,0 +1,61 @@
+"""Which tools capd has of its own: every one is a line here, and a method of `actors/own_calls`.
+
+They are pinned: first on every list, in this order, and never evicted. Where a client adds no
+prefix of its own their names get one, so that they stay apart from those of other programs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from capd.core.results import reading
+from capd.core.sessions import own_tools, search_tools
+from capd.core.sessions.surface import renamed
+from capd_protos.types import WireName
+
+PREFIX = "capd_"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    """A tool that capd answers itself."""
+
+    name: WireName
+    definition: bytes
+    """As `tools/list` gives it."""
+    is_for_deferred: bool = False
+    """Whether it is of use only where there is more than what is listed."""
+    is_for_results: bool = False
+    """Whether it is of use only where long results are kept."""
+
+
+OWN_TOOLS = (
+    OwnTool(own_tools.CAPABILITY, own_tools.DEFINITION),
+    OwnTool(search_tools.TOOL_SEARCH, search_tools.SEARCH_DEFINITION, is_for_deferred=True),
+    OwnTool(search_tools.TOOL_CALL, search_tools.CALL_DEFINITION, is_for_deferred=True),
+    OwnTool(reading.RESULT_READ, reading.DEFINITION, is_for_results=True),
+)
+
+
+def offered(
+    *, has_deferred: bool = True, is_prefixed: bool = False, has_results: bool = True
+) -> dict[WireName, OwnTool]:
+    """Return the own tools of a session by the names that its client sees."""
+    prefix = PREFIX if is_prefixed else ""
+    return {
+        WireName(prefix + own.name): own
+        for own in OWN_TOOLS
+        if (has_deferred or not own.is_for_deferred) and (has_results or not own.is_for_results)
+    }
+
+
+def definitions(own: Iterable[tuple[WireName, OwnTool]]) -> list[tuple[WireName, bytes]]:
+    """Return what is listed of own tools."""
+    return [(name, renamed(each.definition, name)) for name, each in own]
+
+
+def schema_of(own: OwnTool) -> bytes:
+    """Return the input schema of an own tool."""
+    members = msgspec.json.decode(own.definition, type=dict[str, msgspec.Raw])
+    return bytes(members["inputSchema"])

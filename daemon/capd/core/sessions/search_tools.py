@@ -1,0 +1,125 @@
+"""capd's own tools `tool_search` and `tool_call`: what they take.
+
+Descriptions are stable: a number in one would break a client's prompt cache with every change.
+"""
+
+import msgspec
+
+from capd.core.errors import CapdError
+from capd.core.tools.tool_question import DEFAULT_RESULTS, MOST_RESULTS
+from capd_protos.types import WireName
+
+TOOL_SEARCH = WireName("tool_search")
+TOOL_CALL = WireName("tool_call")
+DETAILS = ("names", "summary", "full")
+
+SEARCH_DEFINITION = msgspec.json.encode(
+    {
+        "name": TOOL_SEARCH,
+        "title": "Find tools",
+        "description": (
+            "Find tools among all that are installed, listed here or not. The answer has their "
+            "input schemas, and switches them on for this conversation. select:name,name takes "
+            "exactly these."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "query": {
+                    "type": "string",
+                    "description": "What the tool should do, in a few words, or select:name,name.",
+                },
+                "max_results": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MOST_RESULTS,
+                    "default": DEFAULT_RESULTS,
+                },
+                "detail": {
+                    "type": "string",
+                    "enum": list(DETAILS),
+                    "description": (
+                        "names and summary only look; full gives every schema. Without it, the "
+                        "best hits are given in full, as far as a short answer has room."
+                    ),
+                },
+            },
+            "required": ["query"],
+        },
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    }
+)
+
+CALL_DEFINITION = msgspec.json.encode(
+    {
+        "name": TOOL_CALL,
+        "title": "Call a tool",
+        "description": (
+            "Call any installed tool by its exact name, also one that is not listed here. The "
+            "result is the tool's own."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "As tool_search names it."},
+                "arguments": {"type": "object", "description": "As the tool's schema says."},
+            },
+            "required": ["name"],
+        },
+        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+    }
+)
+
+
+class BadCallError(CapdError):
+    """The arguments of an own tool lead to nothing; the text says what is wrong."""
+
+
+class SearchArguments(msgspec.Struct, frozen=True):
+    """What `tool_search` is called with."""
+
+    query: str = ""
+    max_results: int = DEFAULT_RESULTS
+    detail: str = ""
+
+
+class CallArguments(msgspec.Struct, frozen=True):
+    """What `tool_call` is called with; `arguments` as the model wrote them."""
+
+    name: str = ""
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def checked_search(given: SearchArguments) -> SearchArguments:
+    """Return the arguments.
+
+    Raises:
+        BadCallError: `detail` is none that there is.
+    """
+    if given.detail not in {"", *DETAILS}:
+        raise BadCallError(f"`detail` is {given.detail[:40]!r}: it is one of {', '.join(DETAILS)}.")
+    return given
+
+
+def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
+    """Return which tool is meant, and its arguments as a JSON object.
+
+    Raises:
+        BadCallError: no name, or arguments that are no object.
+    """
+    name = given.name.strip()
+    if not name:
+        raise BadCallError("`name` is missing: which tool?")
+    written = bytes(given.arguments).strip()
+    if written.startswith(b'"'):
+        # Some models write the object as a string.
+        written = msgspec.json.decode(written, type=str).strip().encode()
+        try:
+            msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            written = b"[]"
+    if written == b"null":
+        written = b"{}"
+    if not written.startswith(b"{"):
+        raise BadCallError("`arguments` is no object: write them as the tool's schema says.")
+    return name, msgspec.Raw(written)

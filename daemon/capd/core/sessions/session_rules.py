@@ -1,0 +1,31 @@
+"""What the user has set for sessions: caps, modes, pins, policy, and the table of clients."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
+from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.policy import Policy, PolicyRules, policy_for
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRules:
+    """The settings of every session; the defaults are those of an empty configuration."""
+
+    cap: int = DEFAULT_CAP
+    tool_cap: int = DEFAULT_TOOL_CAP
+    mode: str = "auto"
+    pins: tuple[str, ...] = ()
+    share: float = 0.1
+    """Of a client's context, for what pass-through mode may list."""
+    checks_arguments: bool = True
+    unchecked: tuple[str, ...] = ()
+    """Globs of servers whose calls are passed on whatever their arguments are."""
+    everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
+    clients: tuple[tuple[str, PolicyRules], ...] = ()
+    projects: tuple[tuple[str, PolicyRules], ...] = ()
+    table: Mapping[str, ClientTraits] = field(default_factory=dict)
+
+    def policy(self, names: Sequence[str], project: str) -> Policy:
+        """Return what applies to a client that is known by `names`, in `project`."""
+        return policy_for(self.everyone, self.clients, self.projects, names, project)

@@ -1,0 +1,194 @@
+"""How one session's client gets to see what is on: the mode, the own tools, and what it is told.
+
+Settled when the session opens, and once more when the client has said its own name; after its
+first list nothing of it changes, so that the same state is always listed with the same bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from capd.core.results.reading import RESULT_READ
+from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
+from capd.core.sessions.own_tool_list import OwnTool, definitions, offered
+from capd.core.sessions.policy import Policy
+from capd.core.sessions.search_tools import TOOL_CALL
+from capd.core.sessions.session_rules import SessionRules
+from capd.core.sessions.surface import Surface
+from capd.core.tools.tool_filter import is_named
+from capd_protos.types import WireName
+
+
+class Habits:
+    """Which clients were seen to list again, over all sessions of the daemon's life."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, bool] = {}
+
+    def seen(self, client: str) -> bool | None:
+        """Return what a client was seen to do, None where nothing was seen yet."""
+        return self._seen.get(client)
+
+    def note(self, client: str, was_seen: bool | None) -> None:
+        """Keep what was seen; that it lists again outweighs all else."""
+        if client and was_seen is not None:
+            self._seen[client] = was_seen or self._seen.get(client, False)
+
+
+class SessionView:
+    """What the client of one session sees of it."""
+
+    def __init__(
+        self,
+        rules: SessionRules,
+        *,
+        client: str,
+        project: str,
+        habits: Habits | None = None,
+        is_bare: bool = False,
+        has_results: bool = True,
+    ) -> None:
+        """`is_bare` is a plain pass-through: nothing of capd's own, everything that is on.
+
+        `has_results` says whether long results are kept, to be read by handle.
+        """
+        self._has_results = has_results
+        self.rules = rules
+        self.is_bare = is_bare
+        self.traits = ClientTraits()
+        self.plan = Plan("dynamic", "")
+        self.own: Mapping[WireName, OwnTool] = {}
+        """capd's own tools by the names that this client may call them."""
+        self.policy = Policy()
+        self.is_settled = False
+        """Whether the client has listed: from then on nothing changes."""
+        self.refused_pins = 0
+        """Pins for which the client's list has no room."""
+        self._client = client
+        self._project = project
+        self._habits = habits or Habits()
+        self._watch = RelistWatch()
+        self._key = client
+        self._known: tuple[int, int, bool] | None = None
+        self._has_deferred = True
+
+    def described(self, tools: int, size_bytes: int, *, is_all: bool, pinned: int = 0) -> None:
+        """Take over how much there is: `is_all` where every server's tools are known."""
+        self._known = (tools, size_bytes, is_all)
+        self._has_deferred = not is_all or tools > pinned
+
+    def settle(self, surface: Surface, own_name: str = "", *, is_stateless: bool = False) -> None:
+        """Decide how the client sees the session, by what it is called so far."""
+        names = [own_name, self._client]
+        self.policy = self.rules.policy([name for name in names if name], self._project)
+        key, self.traits = traits_of(self.rules.table, names)
+        self._key = key or own_name or self._client
+        if self.is_bare:
+            self.plan = Plan("pass-through", "set for this listener")
+            surface.own = ()
+            return
+        self.plan = plan(
+            self.rules.mode,
+            self.traits,
+            is_stateless=is_stateless,
+            was_seen=self._habits.seen(self._key),
+            size_bytes=self._size(),
+            share=self.rules.share,
+        )
+        is_prefixed = self.traits.prefix == ""
+        self.own = offered(
+            has_deferred=self._has_deferred,
+            is_prefixed=is_prefixed,
+            has_results=self._has_results,
+        )
+        is_plain = self.plan.mode == "pass-through"
+        surface.own = () if is_plain else definitions(self.own.items())
+        surface.is_fixed = self.plan.mode == "stable"
+        surface.limit = self.traits.tool_limit
+        surface.name_limit = self.traits.wire_limit
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What is asked of the catalog before the first list: pins, or all that there is."""
+        if self.is_bare:
+            return ()
+        wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
+        return (*self.rules.pins, "*") if wanted == "pass-through" else self.rules.pins
+
+    def is_pinned(self, server: str, tool: str, wire_name: str) -> bool:
+        """Tell whether a tool is always listed."""
+        return self.wants_all or any(
+            is_named(pattern, server, tool, wire_name) for pattern in self.rules.pins
+        )
+
+    @property
+    def checks_arguments(self) -> bool:
+        """Whether calls are looked at before they are sent; a plain aggregator would not."""
+        return self.rules.checks_arguments and not self.is_bare and not self.wants_all
+
+    def is_unchecked(self, server: str) -> bool:
+        """Tell whether calls of a server are passed on whatever their arguments are."""
+        return any(fnmatchcase(server, pattern) for pattern in self.rules.unchecked)
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether everything is to be listed."""
+        return self.plan.mode == "pass-through" and not self.is_bare
+
+    @property
+    def reason(self) -> str:
+        """Why the session is seen as it is, for a person."""
+        if not self.refused_pins:
+            return self.plan.reason
+        refused = f"{self.refused_pins} pins are over the {self.traits.tool_limit} tools of a list"
+        return f"{self.plan.reason}; {refused}"
+
+    @property
+    def caller(self) -> WireName:
+        """The tool that calls what is not listed, as this client calls it."""
+        return next((name for name, own in self.own.items() if own.name == TOOL_CALL), TOOL_CALL)
+
+    @property
+    def reader(self) -> WireName | None:
+        """The tool that reads kept results, as this client calls it; None where it has none."""
+        if self.is_bare or self.wants_all:
+            return None
+        return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
+
+    def lists_at_once(self, *, at_border: bool) -> bool:
+        """Tell whether a tool that comes on is on the model's list before its next answer."""
+        if self.plan.mode == "pass-through":
+            return True
+        if self.plan.mode == "stable" or self._watch.was_seen is False:
+            return False
+        return self.traits.relists == "mid_turn" or (
+            at_border and self.traits.relists == "before_turn"
+        )
+
+    def names_to_call(self, names: Sequence[WireName], *, at_border: bool) -> str:
+        """Return what a model is to be told of tools that it will not see listed at once."""
+        if not names or self.lists_at_once(at_border=at_border):
+            return ""
+        return f"They may not be on your list: call them with {self.caller}, name=..."
+
+    # What it does
+
+    def listed(self) -> None:
+        """Note that the client listed its tools."""
+        self.is_settled = True
+        self._watch.listed()
+        self._habits.note(self._key, self._watch.was_seen)
+
+    def changed(self) -> None:
+        """Note that it was told of another list."""
+        self._watch.changed()
+
+    def turned(self) -> None:
+        """Note that its user said something."""
+        self._watch.turned()
+        self._habits.note(self._key, self._watch.was_seen)
+
+    def _size(self) -> int | None:
+        if self._known is None:
+            return None
+        tools, size_bytes, is_all = self._known
+        return size_bytes if is_all and tools <= self.traits.tool_limit else None

@@ -1,0 +1,81 @@
+"""Which faults of a call's arguments are certain, and how a model is told of them.
+
+A server that works directly must work through capd, and servers take more than their schemas say:
+they read "5" as a number, a string of JSON as a list, and pass over what they do not know. So only
+what no server could make sense of counts; everything else is left to the server to answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOST_TOLD = 5
+MOST_SCHEMA = 6000
+"""Characters of a schema in the answer."""
+
+_SCALARS = frozenset({"string", "number", "integer", "boolean"})
+_CERTAIN = frozenset(
+    {
+        "required",
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that a validator found."""
+
+    keyword: str
+    path: tuple[str | int, ...]
+    message: str
+    value: Any
+    expected: Any = None
+    """Of `type` and `enum`: the names or values that would do; of `required`: the property's own
+    schema, as far as there is one."""
+
+
+def is_certain(fault: Fault) -> bool:
+    """Tell whether no server could take the value."""
+    match fault.keyword:
+        case "type":
+            return not _may_be_read_as(fault.value, set(fault.expected or ()))
+        case "enum" | "const":
+            given = str(fault.value).casefold()
+            return all(str(each).casefold() != given for each in fault.expected or ())
+        case "required":
+            # Written by hand or by a generator: what has a default is not needed.
+            return not (isinstance(fault.expected, dict) and "default" in fault.expected)
+        case keyword:
+            return keyword in _CERTAIN and not isinstance(fault.value, str)
+
+
+def _may_be_read_as(value: Any, expected: set[str]) -> bool:
+    # A string may be JSON, and nothing at all may be what an optional argument is without.
+    if value is None or isinstance(value, str):
+        return True
+    return isinstance(value, bool | int | float) and bool(expected & _SCALARS)
+
+
+def told(name: str, faults: Sequence[Fault], schema: str) -> str:
+    """Return the answer to a call that was not sent."""
+    lines = [f"{_place(fault)}{_cut(fault.message, 300)}" for fault in faults[:MOST_TOLD]]
+    more = f"; {len(faults) - MOST_TOLD} more" if len(faults) > MOST_TOLD else ""
+    wrong = "; ".join(lines)
+    return (
+        f"The arguments do not fit {name}, so the call was not sent: {wrong}{more}.\n"
+        f"Its schema: {_cut(schema, MOST_SCHEMA)}"
+    )
+
+
+def _place(fault: Fault) -> str:
+    return f"{'.'.join(map(str, fault.path))}: " if fault.path else ""
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,394 @@
+"""What is not switched on is found and called all the same, and nothing more starts for it."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import trio
+from trio.testing import MockClock
+
+from capd.core.servers.identity import server_identity
+from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.session_rules import SessionRules
+from capd_protos.types import ServerName, ServerSpec, TapName, ToolDefinition, ToolName
+
+from .fakes import Script, tool
+from .world import LINGER, OWN, Client, World, running_world
+
+NEVER = {"editor": ClientTraits(names=("editor",), relists="never")}
+
+
+async def known(world: World, *names: str) -> None:
+    """Have the finder know these servers' tools, as after an earlier run."""
+    for name in names:
+        spec = ServerSpec(ServerName(name), "stdio", TapName("mine"), command=name)
+        tools = [
+            ToolDefinition(ToolName(each["name"]), json.dumps(each).encode())
+            for each in world.machine.scripts[name].tools
+        ]
+        await world.tool_lists.keep(server_identity(spec), spec.name, "1", tools)
+    world.finder._changed.set()
+    while not all(
+        any(s.spec.name == n for s in world.finder._known.sources.values()) for n in names
+    ):
+        await trio.sleep(0.05)
+
+
+async def selected(client: Client, *names: str) -> str:
+    said, is_error = await client.call("tool_search", query=f"select:{','.join(names)}")
+    assert not is_error, said
+    return said
+
+
+async def test_a_search_answers_with_the_schema_and_switches_the_tool_on_in_one_round_trip(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        assert await client.tools() == OWN
+
+        said = await selected(client, "alpha__echo")
+
+        assert said == (
+            "1 tool, the best first. All are on: call them by name.\n"
+            '## alpha__echo\n{"type":"object"}'
+        )
+        assert await client.tools() == [*OWN, "alpha__echo"]
+        assert client.list_changes == 1
+        assert (world.machine.specs, await world.leases()) == ([], {})
+
+
+async def test_a_found_tools_server_starts_with_its_first_call_and_ends_with_the_session(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        await selected(client, "alpha__echo")
+
+        said = await client.call("alpha__echo", a=1)
+
+        assert said == ('{"a": 1}', False)
+        assert await world.leases() == {"alpha": ["s"]}
+        assert await client.tools() == [*OWN, "alpha__echo"]
+        await client.send({"capd": "goodbye"})
+        await trio.sleep(LINGER + 1)
+        assert world.machine.alive == []
+
+
+async def test_a_hidden_tool_that_is_called_directly_works_and_is_on_afterwards(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+
+        said = await client.call("alpha__echo", a=1)
+
+        assert said == ('{"a": 1}', False)
+        assert await client.tools() == [*OWN, "alpha__echo"]
+        assert client.list_changes == 1
+
+
+async def test_tool_call_passes_a_hidden_tools_result_on_as_it_is(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        direct = await client.result("tools/call", name="alpha__echo", arguments={"a": 1})
+
+        called = {"name": "alpha__echo", "arguments": {"a": 1}}
+        through = await client.result("tools/call", name="tool_call", arguments=called)
+
+        assert through == direct
+
+
+async def test_what_nobody_knows_is_answered_with_near_names_and_what_was_searched(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+
+        said, is_error = await client.call("tool_call", name="alpha__ecko")
+
+        assert is_error
+        assert said.startswith(
+            "No tool 'alpha__ecko' is on, and none of the 2 known tools has that name. Near names: "
+            "alpha__echo"
+        )
+        assert "were never asked for theirs (capd index)" in said
+
+
+async def test_arguments_that_lead_to_nothing_are_answered_with_the_schema(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+
+        said = [
+            await client.call("tool_search", query="x", max_results=26),
+            await client.call("tool_search", query=" "),
+            await client.call("tool_search", query="x", detail="all"),
+            await client.call("tool_call", arguments={}),
+            await client.call("tool_call", name="a", arguments=[1]),
+            await client.call("tool_call", name="tool_search"),
+        ]
+
+        assert all(is_error and '"properties"' in text for text, is_error in said)
+        empty = "`query` is empty: say in a few words what the tool should do, or name tools with "
+        assert [text.partition("\n")[0] for text, _ in said] == [
+            "`max_results` is 26: it is from 1 to 25.",
+            f"{empty}select:name,name.",
+            "`detail` is 'all': it is one of names, summary, full.",
+            "`name` is missing: which tool?",
+            "`arguments` is no object: write them as the tool's schema says.",
+            "tool_search is capd's own: call it by its name.",
+        ]
+
+
+async def test_a_denied_tool_is_never_listed_named_or_called(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("alpha:d*",)))
+    async with running_world(tmp_path, rules=rules) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+
+        answers = [
+            await client.call("alpha__die"),
+            await client.call("tool_call", name="alpha__die"),
+        ]
+        found, _ = await client.call("tool_search", query="die")
+
+        why = "denied by policy: rule 'alpha:d*' in [policy]"
+        assert answers == [(f"alpha__die cannot be called: {why}.", True)] * 2
+        assert "alpha__die" not in found
+        assert why in found
+        assert await client.tools() == [*OWN, "alpha__echo"]
+        assert await selected(client, "alpha__die") == f"alpha__die is withheld: {why}."
+
+
+async def test_a_tool_without_its_secret_says_which(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("alpha", "alpha", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        spec = ServerSpec(
+            ServerName("alpha"),
+            "stdio",
+            TapName("mine"),
+            command="alpha",
+            env={"TOKEN": "{{ENV:TOKEN}}"},
+        )
+        content = msgspec.json.encode(tool("echo"))
+        listed = [ToolDefinition(ToolName("echo"), content)]
+        await world.tool_lists.keep(server_identity(spec), spec.name, "1", listed)
+        world.finder._changed.set()
+        await trio.sleep(1)
+        while "alpha__echo" not in world.finder._known.sources:
+            await trio.sleep(0.05)
+        client = await world.session("s")
+
+        refused = await client.call("alpha__echo")
+        await client.send({"capd": "env", "env": {"TOKEN": "hush"}})
+        allowed = await client.call("alpha__echo", a=1)
+
+        needs = "needs TOKEN, which this session does not have"
+        assert refused == (f"alpha__echo cannot be called: {needs}.", True)
+        assert allowed == ('{"a": 1}', False)
+
+
+async def test_the_tool_that_was_used_longest_ago_makes_room_and_the_answer_says_so(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(tool_cap=2)) as world:
+        await known(world, "alpha", "beta")
+        client = await world.session("s")
+        await selected(client, "alpha__echo")
+        await selected(client, "alpha__die")
+        await client.call("alpha__echo")
+
+        said = await selected(client, "beta__echo")
+
+        assert said.endswith("Switched off to make room: alpha__die.")
+        assert await client.tools() == [*OWN, "alpha__echo", "beta__echo"]
+        assert (await world.leases(), client.list_changes) == ({"alpha": ["s"]}, 3)
+
+
+async def test_what_a_turn_evicts_stays_listed_until_the_next_one_and_works_meanwhile(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(tool_cap=1)) as world:
+        await known(world, "alpha", "beta")
+        client = await world.session("s")
+        await selected(client, "alpha__echo")
+        await client.result("capd/turn", text="hello there, my friend")
+        await selected(client, "beta__echo")
+        during = await client.tools()
+
+        await client.result("capd/turn", text="and now for something else")
+
+        assert during == [*OWN, "alpha__echo", "beta__echo"]
+        assert await client.tools() == [*OWN, "beta__echo"]
+        assert client.list_changes == 3
+        assert await client.call("alpha__echo", a=1) == ('{"a": 1}', False)
+
+
+async def test_a_tool_that_its_server_has_no_longer_is_told_and_leaves_the_list(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        world.machine.scripts["alpha"] = Script(tools=[tool("other")])
+        client = await world.session("s")
+
+        said, is_error = await client.call("alpha__echo")
+
+        assert (said, is_error) == (
+            "alpha does not offer echo any more. The call was not sent.",
+            True,
+        )
+        assert await client.tools() == OWN
+        await trio.sleep(LINGER + 1)
+        assert (await world.leases(), world.machine.alive) == ({}, [])
+
+
+async def test_a_client_that_never_lists_again_is_told_to_call_through_and_gets_one_list(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(table=NEVER)) as world:
+        client = await world.session("s")
+        before = await client.result("tools/list")
+
+        said, _ = await client.capability("enable", "alpha")
+        turn = await client.result("capd/turn", text="beta things please")
+
+        assert said.endswith("They may not be on your list: call them with tool_call, name=...")
+        assert turn["changed"]["added"] == ["beta__echo", "beta__die"]
+        assert await client.result("tools/list") == before
+        assert client.list_changes == 0
+        through = await client.call("tool_call", name="beta__echo", arguments={"a": 1})
+        assert through == ('{"a": 1}', False)
+        (entry,) = await world.sessions()
+        assert (entry.mode, entry.unlisted) == ("stable", 4)
+
+
+async def test_a_client_that_was_seen_not_to_list_again_has_a_fixed_list_the_next_time(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("one")
+        await client.tools()
+        await client.capability("enable", "alpha")
+        for text in ("hello there, you", "hello there again"):
+            await client.result("capd/turn", text=text)
+
+        second = await world.session("two")
+
+        await second.capability("enable", "alpha")
+        assert (await second.tools(), second.list_changes) == (OWN, 0)
+
+
+async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_refused(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    table = {"editor": ClientTraits(names=("editor",), tool_limit=5)}
+    rules = SessionRules(pins=("beta:*", "alpha__*"), table=table)
+    async with running_world(tmp_path, rules=rules) as world:
+        await known(world, "alpha", "beta")
+        client = await world.session("s")
+
+        listed = await client.tools()
+        await client.capability("enable", "alpha")
+
+        assert listed == [*OWN, "beta__echo", "beta__die"]
+        assert await client.tools() == listed
+        (entry,) = await world.sessions()
+        assert entry.mode_reason == (
+            "the client lists again; 2 pins are over the 5 tools of a list"
+        )
+        assert await client.call("beta__echo", a=1) == ('{"a": 1}', False)
+        assert await client.call("alpha__echo", a=1) == ('{"a": 1}', False)
+
+
+async def test_everything_is_listed_and_nothing_of_capds_own_where_it_all_fits(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(mode="pass-through")) as world:
+        # All that the catalog has: the built-in tap's servers were never asked.
+        await known(world, "alpha", "beta")
+        world.finder._unlisted = []
+        client = await world.session("s")
+
+        listed = await client.result("tools/list")
+
+        assert [each["name"] for each in listed["tools"]] == [
+            "alpha__echo",
+            "alpha__die",
+            "beta__echo",
+            "beta__die",
+        ]
+        assert await client.call("beta__echo", a=1) == ('{"a": 1}', False)
+        assert client.list_changes == 0
+
+
+async def test_a_child_begins_with_what_its_parent_has_and_each_goes_its_own_way(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        parent = await world.session("p")
+        await parent.capability("enable", "alpha")
+        parents = await parent.tools()
+
+        child = await world.session("c", parent="p")
+        fresh = await world.session("f", parent="p", inherit=False)
+        await child.capability("enable", "beta")
+        await parent.capability("disable", "alpha")
+
+        assert parents == [*OWN, "alpha__echo", "alpha__die"]
+        assert await child.tools() == [*parents, "beta__echo", "beta__die"]
+        assert (await parent.tools(), await fresh.tools()) == (OWN, OWN)
+        assert await world.leases() == {"alpha": ["c"], "beta": ["c"]}
+        assert await child.call("alpha__echo", a=1) == ('{"a": 1}', False)
+
+
+async def test_a_server_that_is_not_lazy_is_started_and_listed_for_every_session(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("gamma", "gamma", keys="lazy = false")
+        await world.reload()
+        while not world.finder._known.eager:
+            await trio.sleep(0.05)
+        client = await world.session("s")
+        await trio.sleep(1)
+
+        listed = await client.tools()
+
+        assert listed == [*OWN, "gamma__echo", "gamma__die"]
+        assert await world.leases() == {"gamma": ["s"]}
+
+
+async def test_the_same_message_twice_is_one_change_and_then_the_same_bytes(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        first = await client.result("capd/turn", text="alpha things please")
+        listed = await client.result("tools/list")
+
+        second = await client.result("capd/turn", text="alpha things please")
+
+        assert first["changed"] == {"added": ["alpha__echo", "alpha__die"], "removed": []}
+        assert (second["changed"], second["reason"]) == (
+            {"added": [], "removed": []},
+            "already_active",
+        )
+        assert await client.result("tools/list") == listed
+        assert client.list_changes == 1

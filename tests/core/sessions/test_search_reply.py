@@ -1,0 +1,92 @@
+"""An answer of the tool search is short, and says what is on and how it is called."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from capd.core.sessions.search_reply import BUDGET, Shown, laid_out, written
+from capd.core.sessions.search_tools import BadCallError, CallArguments, called
+from capd_protos.types import WireName
+
+
+def hit(name: str, description: str = "Does it.", **properties: Any) -> Shown:
+    schema = {"type": "object", "properties": properties}
+    content = {"name": name, "description": description, "inputSchema": schema}
+    return Shown(WireName(name), json.dumps(content).encode())
+
+
+LARGE: dict[str, Any] = {
+    f"argument_{n}": {"type": "string", "description": "x" * 60} for n in range(20)
+}
+
+
+def test_the_best_hit_is_in_full_and_what_has_no_room_is_a_line() -> None:
+    reply = laid_out([hit("a", **LARGE), hit("b", **LARGE), hit("c", path={})], "")
+
+    assert reply.full == ("a", "c")
+    assert reply.blocks[1].startswith("- b(argument_0, argument_1,")
+    assert sum(map(len, reply.blocks)) < BUDGET
+
+
+def test_in_full_each_schema_is_as_its_server_wrote_it() -> None:
+    reply = laid_out([hit("a", **LARGE), hit("b", **LARGE)], "full")
+
+    assert reply.full == ("a", "b")
+    assert [json.loads(block.splitlines()[-1])["properties"] for block in reply.blocks] == [
+        LARGE
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("detail", "block"), [("names", "- a"), ("summary", "- a(path): Does it.")]
+)
+def test_a_look_switches_nothing_on(detail: str, block: str) -> None:
+    reply = laid_out([hit("a", path={})], detail)
+
+    assert (reply.full, reply.blocks) == ((), (block,))
+    assert "None was switched on" in written(
+        reply, on=[], evicted=[], notes="", is_listed=True, caller=WireName("tool_call")
+    )
+
+
+@pytest.mark.parametrize(
+    ("on", "is_listed", "how"),
+    [
+        (["a", "b"], True, "All are on: call them by name."),
+        (["a", "b"], False, "All are on: call them with tool_call."),
+        (["a"], True, "On, to be called by name: a. Schemas of the others: select:name."),
+    ],
+)
+def test_the_answer_says_how_what_is_on_is_called(
+    on: list[str], *, is_listed: bool, how: str
+) -> None:
+    text = written(
+        laid_out([hit("a"), hit("b")], ""),
+        on=[WireName(name) for name in on],
+        evicted=[WireName("z")],
+        notes="A note.",
+        is_listed=is_listed,
+        caller=WireName("tool_call"),
+    )
+
+    lines = text.splitlines()
+    assert lines[0] == f"2 tools, the best first. {how}"
+    assert lines[-2:] == ["Switched off to make room: z.", "A note."]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(b'{"a": 1}', b'{"a": 1}'), (b'"{\\"a\\": 1}"', b'{"a": 1}'), (b"null", b"{}")],
+)
+def test_arguments_are_taken_as_models_write_them(given: bytes, expected: bytes) -> None:
+    name, arguments = called(CallArguments(" x ", msgspec.Raw(given)))
+
+    assert (name, bytes(arguments)) == ("x", expected)
+
+
+@pytest.mark.parametrize("given", [b"[]", b"7", b'"x"', b'"[1]"'])
+def test_arguments_that_are_no_object_are_refused(given: bytes) -> None:
+    with pytest.raises(BadCallError, match="no object"):
+        called(CallArguments("x", msgspec.Raw(given)))

@@ -1,0 +1,200 @@
+"""How a client sees a session follows what the client can do, and what it was seen doing."""
+
+from pathlib import Path
+
+import pytest
+from tokenizers import BertWordPieceTokenizer
+
+import capd.adapters.model
+from capd.adapters.client_table import client_table
+from capd.core.sessions.client_traits import ClientTraits, RelistWatch, traits_of
+from capd.core.sessions.hook_context import context
+from capd.core.sessions.instructions import instructions
+from capd.core.sessions.own_tool_list import definitions, offered
+from capd.core.sessions.session_rules import SessionRules
+from capd.core.sessions.session_view import Habits, SessionView
+from capd.core.sessions.surface import Surface
+from capd_protos.types import CapabilityName, WireName
+
+TABLE, _ = client_table()
+
+
+def tokens(text: str) -> int:
+    vocabulary = Path(capd.adapters.model.__file__).with_name("minilm_vocab.txt")
+    return len(BertWordPieceTokenizer(str(vocabulary), lowercase=True).encode(text).ids)
+
+
+def view(client: str = "", mode: str = "auto", habits: Habits | None = None) -> SessionView:
+    rules = SessionRules(mode=mode, table=TABLE)
+    return SessionView(rules, client=client, project="/src", habits=habits)
+
+
+def settled(
+    client: str, own_name: str = "", mode: str = "auto", *, is_stateless: bool = False
+) -> SessionView:
+    made = view(client, mode)
+    made.settle(Surface(()), own_name, is_stateless=is_stateless)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("client", "own_name", "is_stateless", "mode"),
+    [
+        ("somebody", "", False, "dynamic"),
+        ("somebody", "", True, "stable"),
+        ("claude", "claude-code", False, "dynamic"),
+        ("claude", "claude-code", True, "dynamic"),
+        ("node", "gemini-cli-mcp-client", False, "dynamic"),
+        ("codex", "codex-mcp-client", False, "stable"),
+        ("node", "cline", False, "stable"),
+        ("opencode", "", False, "dynamic"),
+    ],
+)
+def test_the_mode_is_chosen_by_what_the_client_does(
+    client: str, own_name: str, *, is_stateless: bool, mode: str
+) -> None:
+    assert settled(client, own_name, is_stateless=is_stateless).plan.mode == mode
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "stable"])
+def test_what_the_user_has_set_counts(mode: str) -> None:
+    assert settled("codex", mode=mode, is_stateless=True).plan.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("tools", "size", "is_all", "mode"),
+    [(10, 69_000, True, "pass-through"), (10, 71_000, True, "dynamic"), (129, 9, True, "dynamic"),
+     (10, 9, False, "dynamic")],
+)  # fmt: skip
+def test_everything_is_listed_only_where_it_is_known_and_fits(
+    tools: int, size: int, *, is_all: bool, mode: str
+) -> None:
+    made = view("somebody", "pass-through")
+    made.described(tools, size, is_all=is_all)
+
+    made.settle(Surface(()))
+
+    assert made.plan.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("client", "at_border", "in_turn"),
+    [("claude", True, True), ("gemini", True, False), ("copilot", False, False),
+     ("codex", False, False), ("somebody", True, True)],
+)  # fmt: skip
+def test_a_model_is_told_to_call_through_what_its_list_lacks(
+    client: str, *, at_border: bool, in_turn: bool
+) -> None:
+    made = settled(client)
+
+    said = [made.lists_at_once(at_border=True), made.lists_at_once(at_border=False)]
+
+    assert said == [at_border, in_turn]
+
+
+def test_where_no_prefix_is_added_the_own_tools_have_one() -> None:
+    assert list(settled("continue").own) == [
+        "capd_capability",
+        "capd_tool_search",
+        "capd_tool_call",
+        "capd_result_read",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("client", "limit"), [("claude", 64), ("gemini", 54), ("copilot", 59), ("somebody", 64)]
+)
+def test_names_leave_room_for_the_clients_prefix(client: str, limit: int) -> None:
+    assert settled(client).traits.wire_limit == limit
+
+
+def test_where_nothing_is_deferred_no_search_is_offered() -> None:
+    made = view("somebody")
+    made.described(0, 0, is_all=True)
+    made.settle(Surface(()))
+
+    assert list(made.own) == ["capability", "result_read"]
+
+
+def test_a_client_that_lets_two_turns_pass_is_taken_not_to_list_again() -> None:
+    habits = Habits()
+    made = view("somebody", habits=habits)
+    made.settle(Surface(()))
+    made.listed()
+    made.changed()
+
+    for _ in range(RelistWatch.TURNS):
+        made.turned()
+
+    assert not made.lists_at_once(at_border=True)
+    later = view("somebody", habits=habits)
+    later.settle(Surface(()))
+    assert (later.plan.mode, later.plan.reason) == (
+        "stable",
+        "the client was seen not to list again",
+    )
+
+
+def test_one_that_listed_after_a_change_is_never_taken_for_another() -> None:
+    made = view("somebody")
+    made.settle(Surface(()))
+    made.changed()
+    made.listed()
+    made.changed()
+
+    for _ in range(9):
+        made.turned()
+
+    assert made.lists_at_once(at_border=False)
+
+
+def test_an_unknown_client_is_one_that_lists_again() -> None:
+    assert traits_of(TABLE, ["", "nobody"]) == ("", ClientTraits())
+
+
+def test_every_line_of_the_table_is_found_by_each_of_its_names() -> None:
+    found = {name: traits_of(TABLE, [name])[0] for line in TABLE.values() for name in line.names}
+
+    assert all(name in TABLE[key].names for name, key in found.items())
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+@pytest.mark.parametrize("is_prefixed", [True, False])
+def test_the_instructions_are_short_and_name_the_tools_as_the_client_does(
+    *, is_fixed: bool, is_prefixed: bool
+) -> None:
+    # A result that is cut says itself by what it is read.
+    own = offered(is_prefixed=is_prefixed, has_results=False)
+
+    text = instructions(own, is_fixed=is_fixed)
+
+    assert tokens(text) <= 250
+    assert all(f"`{name}`" in text for name in own)
+    assert instructions({}, is_fixed=is_fixed) == ""
+
+
+def test_the_own_tools_cost_little() -> None:
+    listed = Surface(definitions(offered().items())).listing().decode()
+
+    assert tokens(listed) <= 1050
+
+
+@pytest.mark.parametrize("caller", ["", "tool_call"])
+def test_what_a_turn_says_is_within_120_tokens_whatever_the_names(caller: str) -> None:
+    names = [WireName(f"server_name_{n}__" + "long_tool_name_"[:40] * 2) for n in range(30)]
+
+    assert tokens(context(CapabilityName("something"), names, caller)) <= 120
+
+
+def test_a_users_own_table_changes_single_facts(tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text(
+        '[codex]\nrelists = "lag"\n[mine]\nnames = ["my-editor"]\n[bad]\nrelists = "often"\n'
+    )
+
+    table, problems = client_table(file)
+
+    assert (table["codex"].relists, table["codex"].name_limit) == ("lag", 80)
+    assert table["mine"].names == ("my-editor",)
+    assert [problem.partition(" is not used")[0] for problem in problems] == [f"{file}: [bad]"]
+    assert "bad" not in table

@@ -1,0 +1,223 @@
+"""What a session of a whole daemon sees: a real tap on local servers, and five hundred tools."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import BertWordPieceTokenizer
+
+import capd.adapters.model
+from capd_client.mcp_host import McpHost
+from whole_daemon import OWN_TOOLS, PLAIN_SERVER, Home, pids_with, wait_for
+
+MANY_SERVER = Path(__file__).parent / "many_server.py"
+# What the public tap's servers offer, as far as its filters name it.
+OFFERED = {
+    "octobrain": "knowledge,remember,memorize,forget,relate,auto_link",
+    "octocode": "graphrag,semantic_search,structural_search,view_signatures",
+}
+
+
+def tokens(text: str | bytes) -> int:
+    """Count with a real tokenizer; for JSON it counts more than those of large models do."""
+    vocabulary = Path(capd.adapters.model.__file__).with_name("minilm_vocab.txt")
+    written = text if isinstance(text, str) else text.decode()
+    return len(BertWordPieceTokenizer(str(vocabulary), lowercase=True).encode(written).ids)
+
+
+def on_local_servers(tap: Path, folder: Path, tag: str) -> None:
+    """Copy a tap with each command replaced by a local server of the same name."""
+    shutil.copytree(tap, folder, symlinks=True)
+    for copied in (folder, *folder.rglob("*")):
+        copied.chmod(0o700)
+    for file in folder.glob("capabilities/*/*.toml"):
+        text = file.read_text()
+        name = re.search(r'^name = "([^"]+)"', text, re.MULTILINE)
+        if file.name == "config.toml" or name is None or file.is_symlink():
+            continue
+        tools = OFFERED.get(name[1], "first,second")
+        argv = json.dumps(["-I", str(MANY_SERVER), name[1], tools, tag])
+        command = f"command = {json.dumps(sys.executable)}"
+        text = re.sub(r"^command = .*$", command, text, flags=re.MULTILINE)
+        text = re.sub(r"^args = \[[^\]]*\]", f"args = {argv}", text, flags=re.MULTILINE)
+        file.write_text(re.sub(r"^require = .*$", "require = []", text, flags=re.MULTILINE))
+
+
+@pytest.fixture
+def editor(home: Home, shared_fixtures: Path) -> McpHost:
+    path = shared_fixtures / "data" / "octomind-tap"
+    if not path.is_dir():
+        pytest.skip(f"{path} is not there")
+    on_local_servers(path, home.folder / "public", home.tag)
+    home.start()
+    added = home.capd("tap", "add", str(home.folder / "public"))
+    assert added.returncode == 0, added.stderr
+    return home.shim("one")
+
+
+def names(editor: McpHost) -> list[str]:
+    return [tool["name"] for tool in editor.tools()][len(OWN_TOOLS) :]
+
+
+def enable(home: Home, *capabilities: str) -> None:
+    for name in capabilities:
+        answer = home.ask("enable", session="one", name=name)
+        assert answer["ok"], answer["text"]
+
+
+@pytest.mark.parametrize(("first", "last"), [("knowledge", "webfetch"), ("webfetch", "knowledge")])
+def test_a_tool_of_two_capabilities_stays_until_both_are_off(
+    home: Home, editor: McpHost, first: str, last: str
+) -> None:
+    enable(home, "knowledge", "webfetch")
+
+    home.ask("disable", session="one", name=first)
+    listed = names(editor)
+    said = editor.call("octobrain__knowledge", {"subject": "x"})
+    alive = pids_with(home.tag)
+    home.ask("disable", session="one", name=last)
+
+    assert "octobrain__knowledge" in listed
+    assert said["content"][0]["text"].startswith("octobrain knowledge ")
+    assert len(alive) >= 1
+    assert names(editor) == []
+    wait_for(lambda: not home.servers())
+    wait_for(lambda: not pids_with(home.tag))
+    editor.leave()
+
+
+def test_capabilities_on_one_server_keep_disjoint_tools(home: Home, editor: McpHost) -> None:
+    enable(home, "codesearch-graph", "codesearch-structural")
+    together = names(editor)
+    processes = len(home.servers())
+
+    home.ask("disable", session="one", name="codesearch-structural")
+
+    structural = ["octocode__structural_search", "octocode__view_signatures"]
+    assert together == ["octocode__graphrag", *structural]
+    assert names(editor) == ["octocode__graphrag"]
+    assert processes == 1
+    editor.leave()
+
+
+def test_a_second_server_that_fails_leaves_lists_leases_and_processes_as_they_were(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.plain("pair", server="talk")
+    provider = home.folder / "tap/capabilities/pair/default.toml"
+    provider.write_text(
+        provider.read_text()
+        + f'[[mcp.servers]]\nname = "gone"\ncommand = {json.dumps(sys.executable)}\n'
+        + 'args = ["-c", "raise SystemExit(3)"]\n'
+    )
+    home.start()
+    first, second = home.shim("first"), home.shim("second")
+    home.ask("enable", session="first", name="talk")
+
+    def seen() -> list[Any]:
+        leases = [(s["name"], s["pid"], s["leases"]) for s in home.servers()]
+        return [first.tools(), second.tools(), leases]
+
+    before = seen()
+
+    answers = [home.ask("enable", session=key, name="pair") for key in ("first", "second")]
+
+    assert [answer["ok"] for answer in answers] == [False, False]
+    wait_for(lambda: seen() == before)
+    first.leave()
+    second.leave()
+
+
+@pytest.mark.real
+def test_the_same_message_twice_is_one_change_and_the_second_list_has_the_same_bytes(
+    home: Home,
+) -> None:
+    home.plain("talk")
+    home.start()
+    editor = home.shim("one")
+    wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready")
+    first = home.ask("turn", session="one", text="please run talk")
+    editor.heard("notifications/tools/list_changed")
+    listed = editor.ask("tools/list")
+
+    second = home.ask("turn", session="one", text="please run talk")
+
+    assert first["changed"]["added"] == ["talk__echo", "talk__shout"]
+    assert second["changed"] == {"added": [], "removed": []}
+    assert json.dumps(editor.ask("tools/list")) == json.dumps(listed)
+    editor.leave()
+
+
+VERBS = ["find", "list", "create", "delete", "update", "move", "copy", "count", "check", "merge"]
+THINGS = ["issue", "invoice", "branch", "contact", "flight", "recipe", "photo", "song", "bug",
+          "page", "ticket", "order", "device", "table", "file", "event", "patient", "court",
+          "planet", "vote"]  # fmt: skip
+
+
+@pytest.fixture
+def crowd(home: Home) -> McpHost:
+    """Twenty servers with twenty-five tools each, all known, none of them running."""
+    for thing in THINGS:
+        tools = [f"{verb}_{thing}" for verb in VERBS]
+        tools += [f"{verb}_{thing}_{part}" for verb in VERBS[:5] for part in ("note", "tag", "log")]
+        argv = [sys.executable, "-I", str(MANY_SERVER), thing, ",".join(tools), home.tag]
+        home.capability(thing, argv)
+    home.start()
+    indexed = home.capd("index")
+    assert indexed.returncode == 0, indexed.stderr
+    wait_for(lambda: home.ask("search", query="select:bug__merge_bug")["searched"] >= 500)
+    wait_for(lambda: not home.servers())
+    return home.shim("one")
+
+
+def test_five_hundred_tools_cost_a_short_list_and_each_is_one_step_away(
+    home: Home, crowd: McpHost
+) -> None:
+    listed = crowd.tools()
+    wanted = [f"{thing}__{verb}_{thing}" for thing in THINGS for verb in VERBS[::3]]
+
+    found = [crowd.call("tool_search", {"query": f"select:{name}"}) for name in wanted]
+    processes = home.servers()
+    direct = [crowd.call(name, {"subject": "x"}) for name in wanted[::9]]
+
+    assert len(listed) <= 10
+    assert tokens(json.dumps(listed)) < 2000
+    assert all(
+        f"## {name}\n" in result["content"][0]["text"]
+        for name, result in zip(wanted, found, strict=True)
+    )
+    assert processes == []
+    assert [result["content"][0]["text"].split()[1] for result in direct] == [
+        name.partition("__")[2] for name in wanted[::9]
+    ]
+    assert len(crowd.tools()) <= len(OWN_TOOLS) + 24
+    crowd.leave()
+
+
+def test_pins_beyond_a_clients_limit_are_refused_and_the_first_ones_kept(home: Home) -> None:
+    config = home.folder / "config"
+    config.mkdir(exist_ok=True)
+    (config / "config.toml").write_text('[surface]\npins = ["talk:*", "more:*"]\n')
+    (config / "clients.toml").write_text('[mine]\nnames = ["test-editor"]\ntool_limit = 4\n')
+    home.plain("talk")
+    home.capability("more", [sys.executable, "-I", str(PLAIN_SERVER), home.tag, "more"])
+    home.start()
+    first = home.shim("first")
+    for name in ("talk", "more"):
+        home.ask("enable", session="first", name=name)
+    first.leave()
+    wait_for(lambda: home.ask("search", query="select:talk__echo")["searched"] >= 4)
+
+    editor = home.shim("one")
+    listed = [tool["name"] for tool in editor.tools()]
+
+    assert len(listed) == 4
+    assert listed[:3] == OWN_TOOLS
+    assert "pins_refused" in home.log()
+    assert editor.call("talk__shout", {"text": "a"})["content"][0]["text"].endswith(" A")
+    editor.leave()
