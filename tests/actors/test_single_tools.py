@@ -157,7 +157,7 @@ async def test_a_denied_tool_is_never_listed_named_or_called(
     async with running_world(tmp_path, rules=rules) as world:
         await known(world, "alpha")
         client = await world.session("s")
-        await client.capability("enable", "alpha")
+        enabled, _ = await client.capability("enable", "alpha")
 
         answers = [
             await client.call("alpha__die"),
@@ -166,6 +166,10 @@ async def test_a_denied_tool_is_never_listed_named_or_called(
         found, _ = await client.call("tool_search", query="die")
 
         why = "denied by policy: rule 'alpha:d*' in [policy]"
+        assert enabled == (
+            "Capability 'alpha' is on. Tools now available: alpha__echo. "
+            "1 of its tools are denied by policy."
+        )
         assert answers == [(f"alpha__die cannot be called: {why}.", True)] * 2
         assert "alpha__die" not in found
         assert why in found

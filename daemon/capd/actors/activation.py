@@ -286,6 +286,7 @@ class Activation:
             offered=sum(len(held.tools) for held in servers),
             evicted=step.evicted,
             installed=installed,
+            denied=sum(self._state.denied(capability, held) for held in servers),
         )
         return Outcome(text, step.added, step.removed)
 

@@ -322,8 +322,7 @@ class Curator:
                 outcome = await self.activation.enable(str(decision.id))
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
-            if self._state.has_leaving:
-                await self.activation.step(self._state.turn_border)
+            await self.activation.step(self._state.turn_border)
         finally:
             self._state.is_mid_turn = True
         return messages.TurnTaken(

@@ -110,6 +110,8 @@ class Searching:
             RefusedError: the session may not use it.
             NotSentError: its server cannot be had, or has it no longer.
         """
+        if self._view.is_bare:
+            raise UnknownNameError(f"No tool {echo(name)}.")
         looked_up = await self._looked_up(name)
         hit = looked_up.hit
         if hit is None:
@@ -156,8 +158,6 @@ class Searching:
         close = near_names(name, [*shown, *self._state.surface.own])
         near = list(dict.fromkeys([*close, *looked_up.near]))[:3]
         hint = f" Near names: {', '.join(near)}." if near else ""
-        if self._view.is_bare:
-            return f"No tool {echo(name)}.{hint}"
         where = f"No tool {echo(name)} is on, and none of the {looked_up.searched} known tools"
         unlisted = looked_up.unlisted
         gap = f" {unlisted} servers were never asked for theirs (capd index)." if unlisted else ""

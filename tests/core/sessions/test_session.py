@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet, Grant
-from capd.core.sessions.session import Held, SessionState, Step
+from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, SingleTool, Step
 from capd.core.sessions.surface import Surface
 from capd.core.tools.tool_filter import kept_tools
 from capd_protos.types import (
@@ -309,3 +309,16 @@ def test_what_is_on_is_found_by_its_name_its_pinned_name_and_its_instance() -> N
     assert state.held_as(InstanceId("1")) == held(GIT, "log", "push")
     assert (state.held_as(InstanceId("2")), state.tools_of(capability("x").id)) == (None, [])
     assert state.available == 3
+
+
+def test_a_server_that_an_activation_needs_is_not_released_for_a_tool_that_it_has_lost() -> None:
+    state = session()
+    (old,) = definitions(["old"])
+    single = SingleTool(GIT, server_identity(GIT), old, CapabilityId(TAP, CapabilityName("via")))
+    state.activate_tools([single], now=1.0)
+
+    step = state.activate(capability("all", GIT), [held(GIT, "log")], now=2.0)
+
+    assert [each.instance for each in step.unheld] == [NO_INSTANCE]
+    assert state.held(server_identity(GIT)) == held(GIT, "log")
+    assert (step.added, step.removed) == (("git__log",), ("git__old",))

@@ -160,7 +160,7 @@ class StepsMachine(RuleBasedStateMachine):
 
         self.follow(self.state.turn_border())
 
-        assert not self.state.has_leaving
+        assert self.state.turn_border() == Step()
         self.state.is_mid_turn = True
 
     @rule(policy=st.sampled_from(POLICIES))

@@ -212,19 +212,22 @@ def enabled(
     offered: int,
     evicted: Sequence[CapabilityId],
     installed: Sequence[str],
+    denied: int = 0,
 ) -> str:
-    """Answer `enable` that worked."""
+    """Answer `enable` that worked; `denied` tools of it the user's policy forbids."""
     parts = [f"Capability '{name}' is on."]
     if installed:
         parts.append(f"Installed: {', '.join(installed)}.")
     if servers and tools:
         parts.append(f"Tools now available: {', '.join(tools)}.")
-    elif servers and offered:
+    elif servers and offered and not denied:
         parts.append(f"Its filter matched none of the {offered} tools that its servers offer.")
-    elif servers:
+    elif servers and not denied:
         parts.append("Its servers offer no tools.")
-    else:
+    elif not servers:
         parts.append("It has no tools of its own.")
+    if denied:
+        parts.append(f"{denied} of its tools are denied by policy.")
     if evicted:
         names = ", ".join(str(capability.name) for capability in evicted)
         parts.append(f"Switched off to make room: {names}.")

@@ -25,6 +25,7 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
     ToolDefinition,
+    ToolName,
     WireName,
 )
 
@@ -289,14 +290,13 @@ class SessionState:
                 return [shown.name for shown in self.surface.shown if shown.grant in granted]
         return []
 
+    def denied(self, capability: CapabilitySpec, server: Held) -> int:
+        """Return how many tools of a capability the policy denies on `server`."""
+        return len(_kept(capability, server)[1]) - len(self._granted(capability, server))
+
     def is_leaving(self, grant: Grant) -> bool:
         """Tell whether a tool is listed and granted by nothing any more."""
         return grant in self._leaving
-
-    @property
-    def has_leaving(self) -> bool:
-        """Whether something is listed that nothing grants any more."""
-        return bool(self._leaving)
 
     @property
     def available(self) -> int:
@@ -347,11 +347,7 @@ class SessionState:
         return tuple(removed)
 
     def _granted(self, capability: CapabilitySpec, server: Held) -> list[Grant]:
-        names = [tool.name for tool in server.tools]
-        # Another capability's definition of the same server may have another name or filter.
-        own = (spec for spec in capability.servers if server_identity(spec) == server.identity)
-        spec = next(own, server.spec)
-        kept = kept_tools(spec.name, names, spec.tools, capability.allowed_tools)
+        spec, kept = _kept(capability, server)
         return [
             Grant(server.identity, name)
             for name in kept
@@ -386,6 +382,15 @@ class SessionState:
 
     def _server_names(self) -> dict[ServerIdentity, ServerName]:
         return {held.identity: held.spec.name for held in self._held.values()}
+
+
+def _kept(capability: CapabilitySpec, server: Held) -> tuple[ServerSpec, list[ToolName]]:
+    """Return a capability's own definition of a server, and the tools that its filters keep."""
+    names = [tool.name for tool in server.tools]
+    # Another capability's definition of the same server may have another name or filter.
+    own = (spec for spec in capability.servers if server_identity(spec) == server.identity)
+    spec = next(own, server.spec)
+    return spec, kept_tools(spec.name, names, spec.tools, capability.allowed_tools)
 
 
 def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:

@@ -58,6 +58,7 @@ class KnownTools:
         }
         self._by_tool: dict[tuple[ServerIdentity, str], Source] = {}
         self._denied: dict[Policy, dict[WireName, Bar]] = {}
+        self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
         granting: dict[tuple[ServerIdentity, str], list[CapabilityId]] = {}
         found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}
         for capability in capabilities:
@@ -70,6 +71,8 @@ class KnownTools:
             grants = granting[identity, name]
             source = Source(wire, spec, identity, definition, tuple(grants))
             self.sources[wire] = self._by_tool[identity, name] = source
+            if identity not in self._wanted:
+                self._wanted[identity] = wanted_keys(spec)
             self.tools.append(tool(definition, spec.name, wire, [each.name for each in grants]))
 
     def source(self, name: str, identity: str = "") -> Source | None:
@@ -88,9 +91,9 @@ class KnownTools:
         if keys is None:
             return barred
         lacking = {
-            each.identity: missing
-            for each in {s.identity: s for s in self.sources.values()}.values()
-            if (missing := [key for key in wanted_keys(each.spec) if key not in keys])
+            identity: missing
+            for identity, wanted in self._wanted.items()
+            if (missing := [key for key in wanted if key not in keys])
         }
         if not lacking:
             return barred
