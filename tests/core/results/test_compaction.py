@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.results.blocks import parts_of
@@ -51,6 +51,7 @@ def texts(result: dict[str, Any]) -> list[str]:
     return [block["text"] for block in result["content"]]
 
 
+@settings(deadline=None)
 @given(
     st.lists(BLOCKS, max_size=9),
     st.none() | st.dictionaries(st.text("ab"), VALUES, max_size=9),
