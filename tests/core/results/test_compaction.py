@@ -85,6 +85,14 @@ def test_every_result_is_made_a_valid_one_within_its_limit(
     assert is_over(parts, limit, media) or texts_of(value["content"][1:]) == texts_of(content)
 
 
+def test_structured_content_stays_beside_a_text_that_takes_all_the_room() -> None:
+    content = [{"type": "text", "text": "x" * 3000}]
+
+    result = short({"content": content, "structuredContent": {}}, limit=2000)
+
+    assert result["structuredContent"] == {}
+
+
 def texts_of(blocks: list[Any]) -> list[Any]:
     return [block for block in blocks if block["type"] == "text"]
 
