@@ -91,7 +91,7 @@ def test_a_server_that_is_not_there_says_so_and_costs_nobody_else_anything(home:
     assert not refused["ok"]
     assert "gone" in refused["text"]
     assert home.ask("enable", session="one", name="talk")["ok"]
-    assert wait_for(lambda: [tool["name"] for tool in editor.tools()])[1:] == [
+    assert wait_for(lambda: [tool["name"] for tool in editor.tools()])[2:] == [
         "talk__echo",
         "talk__shout",
     ]
