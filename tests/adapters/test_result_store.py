@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
+import random
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ async def spooled(tmp_path: Path, before: bytes, data: bytes, after: bytes) -> L
 
 
 async def test_what_is_kept_is_read_back_from_any_place(store: ResultStore) -> None:
-    data = bytes(range(256)) * (BLOCK_BYTES // 100)
+    data = random.Random(1).randbytes(2 * BLOCK_BYTES + 4321)
 
     handle = await store.keep(data, ONE, "t")
 
@@ -67,21 +68,16 @@ async def test_what_is_kept_is_read_back_from_any_place(store: ResultStore) -> N
 @settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 700), min_size=1, max_size=9))
 def test_pages_put_together_are_the_bytes_that_were_kept(data: bytes, sizes: list[int]) -> None:
-    async def pages() -> AsyncIterator[bytes]:
-        async with trio.open_nursery():
-            folder = Path(await trio.to_thread.run_sync(lambda: __import__("tempfile").mkdtemp()))
-            store = ResultStore(folder)
-            handle = await store.keep(data, ONE, "t")
-            at, turn = 0, 0
-            while at < len(data):
-                page = await read(store, handle, at, sizes[turn % len(sizes)])
-                yield page
-                at, turn = at + len(page), turn + 1
+    async def joined(folder: Path) -> bytes:
+        store = ResultStore(folder)
+        handle = await store.keep(data, ONE, "t")
+        pages: list[bytes] = []
+        while (at := sum(map(len, pages))) < len(data):
+            pages.append(await read(store, handle, at, sizes[len(pages) % len(sizes)]))
+        return b"".join(pages)
 
-    async def joined() -> bytes:
-        return b"".join([page async for page in pages()])
-
-    assert trio.run(joined) == data
+    with tempfile.TemporaryDirectory() as folder:
+        assert trio.run(joined, Path(folder)) == data
 
 
 async def test_a_large_result_is_adopted_by_name_and_read_without_what_is_around_it(

@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.results.blocks import parts_of
@@ -51,6 +51,7 @@ def texts(result: dict[str, Any]) -> list[str]:
     return [block["text"] for block in result["content"]]
 
 
+@settings(deadline=None)
 @given(
     st.lists(BLOCKS, max_size=9),
     st.none() | st.dictionaries(st.text("ab"), VALUES, max_size=9),
@@ -82,6 +83,14 @@ def test_every_result_is_made_a_valid_one_within_its_limit(
     if parts.characters > limit:
         assert made.characters_out <= wanted.room
     assert is_over(parts, limit, media) or texts_of(value["content"][1:]) == texts_of(content)
+
+
+def test_structured_content_stays_beside_a_text_that_takes_all_the_room() -> None:
+    content = [{"type": "text", "text": "x" * 3000}]
+
+    result = short({"content": content, "structuredContent": {}}, limit=2000)
+
+    assert result["structuredContent"] == {}
 
 
 def texts_of(blocks: list[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.results.json_cut import Kept, Omission, cut_json, water_level, width
@@ -37,6 +37,7 @@ def is_cut_of(cut: Any, whole: Any) -> bool:
     return bool(cut == whole)
 
 
+@settings(deadline=None)
 @given(CONTAINERS, st.integers(2, 600), st.sampled_from([None, 1]), st.booleans())
 def test_every_container_is_cut_to_a_valid_one_of_its_shape_within_the_room(
     whole: Any, room: int, indent: int | None, is_ascii: bool
@@ -52,6 +53,7 @@ def test_every_container_is_cut_to_a_valid_one_of_its_shape_within_the_room(
     assert bool(cut.omissions) == (json.loads(cut.data) != whole)
 
 
+@settings(deadline=None)
 @given(CONTAINERS)
 def test_what_fits_stays_the_bytes_that_it_was(whole: Any) -> None:
     data = json.dumps(whole, indent=1).encode()
@@ -115,6 +117,7 @@ def test_deep_nesting_ends_somewhere() -> None:
     assert list(cut.omissions) == [Omission((0,) * 32, "levels", 0, 1)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, 5000))
 def test_nobody_gets_less_than_the_level_while_another_gets_more(
     widths: list[int], room: int

@@ -16,6 +16,7 @@ from capd.core.results import schema_fit
 from capd.core.results.blocks import Block, Parts, parts_of
 from capd.core.results.handles import link_to
 from capd.core.results.json_cut import (
+    SHORT,
     CutJson,
     cut_json,
     encoded_width,
@@ -154,6 +155,8 @@ class _Attempt:
 
     def _structured(self, room: int) -> _Part | None:
         data, wanted = self._parts.structured, self._wanted
+        # Whatever else there is: without it the result is of another shape.
+        room = max(room, SHORT)
         if width(data) <= room:
             return _Part(data)
         note = note_of(wanted.handle, wanted.reader)
