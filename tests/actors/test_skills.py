@@ -10,6 +10,9 @@ from .fakes import Json
 from .test_relaying import Library, library
 from .world import Client, World, world
 
+FOR_THREADS = 3.0
+"""Seconds after which a clock may jump: a skill is read in a thread, which no clock waits for."""
+
 
 def skill(made: World, name: str, capabilities: str = "", text: str = "Do it.") -> Path:
     file = made.folder / "tap" / "skills" / name / "SKILL.md"
@@ -20,9 +23,8 @@ def skill(made: World, name: str, capabilities: str = "", text: str = "Do it.") 
 
 
 @asynccontextmanager
-async def started(clock: MockClock, folder: Path, cap: int = 4) -> AsyncIterator[World]:
-    """A world whose clock waits for threads, because a skill is read in one."""
-    clock.autojump_threshold = 0.2
+async def started(folder: Path, cap: int = 4) -> AsyncIterator[World]:
+    """A world with two skills that runs."""
     async with world(folder, cap=cap) as made:
         skill(made, "plain")
         skill(made, "review", "alpha beta")
@@ -53,10 +55,8 @@ def prompt_changes(client: Client) -> int:
     return sum(each.get("method") == method for each in client.heard)
 
 
-async def test_every_session_is_shown_every_skill(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_every_session_is_shown_every_skill(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         one, two = await made.session("one"), await made.session("two")
 
         listed = [await entries(client) for client in (one, two, one)]
@@ -68,10 +68,8 @@ async def test_every_session_is_shown_every_skill(
         assert listed == [expected] * 3
 
 
-async def test_skills_come_before_the_prompts_of_servers(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_skills_come_before_the_prompts_of_servers(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         client = await made.session("s")
         await library(made, client, "books", Library("plain"))
 
@@ -81,10 +79,8 @@ async def test_skills_come_before_the_prompts_of_servers(
         assert await client.result("prompts/get", name="books__plain") == {"by": ["plain"]}
 
 
-async def test_a_skill_without_capabilities_is_its_text(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_a_skill_without_capabilities_is_its_text(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         client = await made.session("s")
 
         result = await client.result("prompts/get", name="plain")
@@ -94,10 +90,8 @@ async def test_a_skill_without_capabilities_is_its_text(
         assert (await active(made), client.list_changes) == ([], 0)
 
 
-async def test_using_a_skill_switches_on_what_it_declares(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_using_a_skill_switches_on_what_it_declares(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         client = await made.session("s")
 
         text = await text_of(client, "review")
@@ -114,10 +108,8 @@ async def test_using_a_skill_switches_on_what_it_declares(
         ]
 
 
-async def test_what_fails_is_told_in_the_text_and_costs_nothing_else(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_what_fails_is_told_in_the_text_and_costs_nothing_else(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         made.machine.scripts["alpha"].exits_at_start = 3
         skill(made, "review", "alpha gone beta")
         await made.reload()
@@ -138,10 +130,8 @@ async def test_what_fails_is_told_in_the_text_and_costs_nothing_else(
         assert await active(made) == ["beta"]
 
 
-async def test_what_is_on_is_touched_and_what_a_skill_evicts_is_told(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path, cap=2) as made:
+async def test_what_is_on_is_touched_and_what_a_skill_evicts_is_told(tmp_path: Path) -> None:
+    async with started(tmp_path, cap=2) as made:
         skill(made, "review", "gamma alpha")
         made.capability("gamma", "gamma")
         await made.reload()
@@ -157,10 +147,8 @@ async def test_what_is_on_is_touched_and_what_a_skill_evicts_is_told(
         assert await active(made) == ["alpha", "gamma"]
 
 
-async def test_a_skill_does_not_drive_out_its_own(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path, cap=1) as made:
+async def test_a_skill_does_not_drive_out_its_own(tmp_path: Path) -> None:
+    async with started(tmp_path, cap=1) as made:
         client = await made.session("s")
 
         text = await text_of(client, "review")
@@ -175,7 +163,8 @@ async def test_a_skill_does_not_drive_out_its_own(
 async def test_a_server_that_takes_too_long_is_told_and_the_text_comes(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+    autojump_clock.autojump_threshold = FOR_THREADS
+    async with started(tmp_path) as made:
         made.machine.scripts["alpha"].start_delay = 50.0
         client = await made.session("s")
 
@@ -187,10 +176,8 @@ async def test_a_server_that_takes_too_long_is_told_and_the_text_comes(
         assert await made.leases() == {}
 
 
-async def test_a_changed_skill_is_told_to_every_session_and_read_as_it_is(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_a_changed_skill_is_told_to_every_session_and_read_as_it_is(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         client = await made.session("s")
         await made.reload()
         before = prompt_changes(client)
@@ -205,10 +192,8 @@ async def test_a_changed_skill_is_told_to_every_session_and_read_as_it_is(
         assert await text_of(client, "plain") == "Do it well."
 
 
-async def test_a_skill_whose_file_went_is_refused_with_the_reason(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_a_skill_whose_file_went_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         client = await made.session("s")
         file = skill(made, "plain")
         file.unlink()
@@ -220,8 +205,8 @@ async def test_a_skill_whose_file_went_is_refused_with_the_reason(
         assert answer["error"] == {"code": 4003, "message": text}
 
 
-async def test_a_model_uses_a_skill_by_its_name(autojump_clock: MockClock, tmp_path: Path) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+async def test_a_model_uses_a_skill_by_its_name(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
         client = await made.session("s")
 
         said = [await client.capability("enable", f"skill:{name}") for name in ("review", "pla")]
@@ -237,7 +222,8 @@ async def test_a_model_uses_a_skill_by_its_name(autojump_clock: MockClock, tmp_p
 async def test_the_registry_lost_shows_no_skill_and_breaks_no_list(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+    autojump_clock.autojump_threshold = FOR_THREADS
+    async with started(tmp_path) as made:
         client = await made.session("s")
         await library(made, client, "books", Library("p"))
         made.scopes["registry"].cancel()
@@ -250,7 +236,8 @@ async def test_the_registry_lost_shows_no_skill_and_breaks_no_list(
 async def test_discover_names_no_skill_where_no_finder_answers(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with started(autojump_clock, tmp_path) as made:
+    autojump_clock.autojump_threshold = FOR_THREADS
+    async with started(tmp_path) as made:
         client = await made.session("s")
         await made.until_routing()
 

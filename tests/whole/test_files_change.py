@@ -53,16 +53,19 @@ def test_a_folder_that_is_replaced_is_followed_all_the_same(home: Home) -> None:
     home.start()
     mine = home.folder / "tap"
 
-    # As a checkout does it: the same names, other folders.
+    wait_for(lambda: home.log().count("taps_watched") == 1)
+
+    # As a checkout does it: the same names, other folders. The list itself is not touched.
     shutil.move(mine, home.folder / "old")
     wait_for(lambda: tap(home)["error"])
     assert names(home) == {"one"}
-    home.plain("two")
-    wait_for(lambda: names(home) == {"two"})
-    home.plain("three")
+    wait_for(lambda: home.log().count("taps_watched") == 2)
+    shutil.copytree(home.folder / "old", mine)
+    wait_for(lambda: not tap(home)["error"])
+    wait_for(lambda: home.log().count("taps_watched") == 3)
+    shutil.copytree(mine / "capabilities/one", mine / "capabilities/two")
 
-    wait_for(lambda: names(home) == {"two", "three"})
-    assert tap(home)["error"] == ""
+    wait_for(lambda: names(home) == {"one", "two"})
 
 
 def test_a_list_that_breaks_keeps_the_catalog_and_says_why(home: Home) -> None:

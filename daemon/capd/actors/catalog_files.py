@@ -88,6 +88,7 @@ class CatalogFiles:
             # Only what is watched already can be loaded without missing a change.
             await self.load()
             if folders == await trio.to_thread.run_sync(watched_folders, self.tap_list):
+                log.info("taps_watched", folders=len(folders))
                 await watch.changed()
                 log.info("files_changed")
 
