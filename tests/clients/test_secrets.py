@@ -1,12 +1,15 @@
 """`capd secret`: a value goes where it is safe, is read back, and is never printed."""
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from whole_daemon import Home
+from whole_daemon import PATIENCE, Home
 
 VALUE = "hunter2-very-secret"
 
@@ -140,3 +143,24 @@ def test_the_list_needs_a_daemon(place: Home) -> None:
 
     assert done.returncode == 3
     assert "no daemon" in done.stderr
+
+
+def test_at_a_terminal_the_value_is_asked_for_and_not_shown(place: Home) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-P", "-m", "capd_client.entry", "secret", "set", "TOKEN"]
+    with subprocess.Popen(
+        command, env=place.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while b"TOKEN: " not in shown:
+            shown += os.read(ours, 1024)
+
+        os.write(ours, f"{VALUE}\n".encode())
+        while b"keyring" not in shown:
+            shown += os.read(ours, 1024)
+        assert process.wait(PATIENCE) == 0
+
+    os.close(ours)
+    assert VALUE.encode() not in shown
+    assert ring(place) == {"capd TOKEN": VALUE}
