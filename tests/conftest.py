@@ -5,6 +5,17 @@ from pathlib import Path
 
 import pytest
 
+LONG_TIERS = ("real", "reliability", "clients", "servers")
+LONG_TIMEOUT = 3600
+"""Seconds for a test that downloads, or that does something to a daemon for minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of the long tiers their own time."""
+    for item in items:
+        if any(item.get_closest_marker(tier) for tier in LONG_TIERS):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+
 
 @pytest.fixture(scope="session")
 def shared_fixtures() -> Path:

@@ -58,6 +58,8 @@ class Script:
     stderr: list[str] = field(default_factory=list)
     stop_delay: float = 0.0
     call: "Callable[[FakeProcess, Json], Awaitable[None]] | None" = None
+    list_says: Json = field(default_factory=dict)
+    """Members of the list of tools beside the tools."""
     eras: tuple[str, ...] = ("handshake",)
     offers: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
     answers: "Callable[[str, Json], Json] | None" = None
@@ -164,7 +166,7 @@ class FakeProcess:
                     result = {"protocolVersion": version, "serverInfo": info}
                     await self.reply(message, {**result, "capabilities": self._script.offers})
             case "tools/list":
-                await self.reply(message, {"tools": self._script.tools})
+                await self.reply(message, {"tools": self._script.tools, **self._script.list_says})
             case "tools/call":
                 if self._script.call is not None:
                     await self._script.call(self, message)

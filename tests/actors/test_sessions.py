@@ -355,3 +355,40 @@ async def test_what_a_session_switched_off_stays_off(
         again = await world.session("s", resume=client.welcome["resume"])
 
         assert await again.tools() == OWN
+
+
+class Failing:
+    """A curator host that fails when it is told to, as a bug would have it fail."""
+
+    def __init__(self, host: CuratorHost) -> None:
+        self._host = host
+        self.bug = trio.Event()
+        self.is_gone = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        async def fail() -> None:
+            await self.bug.wait()
+            raise RuntimeError("a bug")
+
+        self._host._listen = fail  # type: ignore[method-assign]  # a task that fails
+        try:
+            await self._host.run(task_status=task_status)
+        except* RuntimeError:
+            self.is_gone.set()
+
+
+async def test_what_a_host_that_failed_held_is_released(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        failing = Failing(made.host)
+        made.host = failing  # type: ignore[assignment]  # it runs in the host's place
+        await made.start()
+        client = await made.session("s")
+        await client.capability("enable", "alpha")
+        before = await made.leases()
+
+        failing.bug.set()
+        await failing.is_gone.wait()
+
+        assert (before, await made.leases()) == ({"alpha": ["s"]}, {})

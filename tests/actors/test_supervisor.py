@@ -769,3 +769,39 @@ async def test_an_installer_that_cannot_run_at_all_is_an_answer(tmp_path: Path) 
         assert isinstance(reply, messages.DependenciesFailed)
         assert reply.dependency == "org/tool"
         assert "sh was not found" in reply.message
+
+
+@pytest.mark.parametrize(("eras", "asked"), [(("stateless",), 3), (("handshake",), 1)])
+async def test_a_list_is_read_again_after_an_hour_whatever_its_server_says(
+    autojump_clock: MockClock, tmp_path: Path, eras: tuple[str, ...], asked: int
+) -> None:
+    says = {"ttlMs": 10**12, "cacheScope": "public"}
+    async with staged(tmp_path, alpha=Script(eras=eras, list_says=says)) as stage:
+        held = await stage.ready("a")
+        stage.machine.scripts["alpha"].tools = [tool("other")]
+
+        await trio.sleep(2 * 3600 + 60)
+
+        process = stage.machine.processes[-1]
+        reply = await stage.ask(messages.ListServerTools(held.instance))
+        assert isinstance(reply, messages.ServerTools)
+        expected = ["other"] if asked > 1 else ["echo", "die"]
+        assert (len(process.asked_for("tools/list")), [t.name for t in reply.tools]) == (
+            asked,
+            expected,
+        )
+
+
+async def test_a_list_is_read_again_after_a_restart_whatever_its_server_said(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    says = {"ttlMs": 10**12, "cacheScope": "public"}
+    async with staged(tmp_path, alpha=Script(eras=("stateless",), list_says=says)) as stage:
+        await stage.ready("a")
+        stage.machine.scripts["alpha"].tools = [tool("other")]
+        stage.machine.processes[-1].exit(9)
+        await trio.sleep(1)
+
+        again = await stage.ready("a")
+
+        assert [t.name for t in again.tools] == ["other"]

@@ -134,9 +134,20 @@ class CuratorHost:
                     self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
                 )
         finally:
+            # Not cancelled from outside, this actor has failed: what its sessions hold would be
+            # held for ever, for the next one does not know of them.
+            has_failed = trio.current_effective_deadline() != float("-inf")
             with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
                 await self._keeper.save_all()
+            if has_failed:
+                await self._release_all()
             self._sessions.clear()
+
+    async def _release_all(self) -> None:
+        with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
+            async with trio.open_nursery() as nursery:
+                for session in self._sessions.values():
+                    nursery.start_soon(session.curator.activation.release_all)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:

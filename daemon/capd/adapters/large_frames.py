@@ -1,6 +1,7 @@
 """What becomes of a result that is too large to hold: it is written piece by piece, or used."""
 
 from collections.abc import AsyncGenerator
+from copy import copy
 
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd.core.results.large_results import LargeResult, Result
@@ -18,6 +19,17 @@ class LargeFrame:
         self._before = before + result.spliced
         self._result = result
         self._after = after
+
+    def begins_with(self, head: bytes) -> bool:
+        """Tell whether it is the frame that has this head."""
+        return self._before.startswith(head)
+
+    def with_head(self, old: bytes, new: bytes) -> "LargeFrame":
+        """Return it with `new` for the `old` that it begins with."""
+        changed = copy(self)
+        changed._before = new + self._before.removeprefix(old)  # noqa: SLF001 - its own
+        changed.size_bytes += len(new) - len(old)
+        return changed
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Return its parts in their order, and the newline.

@@ -174,3 +174,36 @@ async def test_a_server_that_fails_at_the_tools_that_it_offers_is_told_of(
 
         with pytest.raises(HandshakeError, match="oops"):
             await list_tools(server.lane)
+
+
+@pytest.mark.parametrize(
+    ("stateless", "ttl", "good_for"),
+    [
+        (True, 10**12, 3600.0),
+        (True, 60_000, 60.0),
+        (True, 0, 2.0),
+        (True, -5, 2.0),
+        (True, None, 3600.0),
+        (True, "soon", 3600.0),
+        (True, True, 3600.0),
+        (False, 0, float("inf")),
+    ],
+)
+async def test_a_list_of_the_stateless_era_is_good_for_its_time_and_an_hour_at_most(
+    autojump_clock: MockClock, *, stateless: bool, ttl: object, good_for: float
+) -> None:
+    async with serving() as (server, _):
+        server.offer(stateless=stateless, prompts={})
+        says = {} if ttl is None else {"ttlMs": ttl, "cacheScope": "public"}
+        server.answer("prompts/list", {"prompts": [], **says})
+        listings = server.instance.listings
+        await listings.entries("prompts")
+
+        await trio.sleep(min(good_for, 10_000) - 0.5)
+        await listings.entries("prompts")
+        before = len(server.asked("prompts/list"))
+        await trio.sleep(1)
+        await listings.entries("prompts")
+
+        after = len(server.asked("prompts/list"))
+        assert (before, after) == (1, 1 if good_for == float("inf") else 2)

@@ -3,7 +3,12 @@
 import pytest
 
 from capd.core.protocol.eras import HANDSHAKE_VERSIONS as VERSIONS
-from capd.core.protocol.handshake import CAPABILITIES, agreed_version, initialize_result
+from capd.core.protocol.handshake import (
+    CAPABILITIES,
+    agreed_version,
+    discover_result,
+    initialize_result,
+)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -25,3 +30,9 @@ def test_the_result_announces_that_the_list_of_tools_changes() -> None:
         "serverInfo": {"name": "capd", "title": "capd", "version": "0.1.0"},
         "instructions": "words",
     }
+
+
+def test_nothing_to_say_is_not_said() -> None:
+    got = [initialize_result("2025-06-18", "0.1.0", ""), discover_result("0.1.0", "")]
+
+    assert ["instructions" in each for each in got] == [False, False]

@@ -17,6 +17,10 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ToolDefinition
 
 LIST_TIMEOUT = 30.0
+LONGEST_KEPT = 3600.0
+"""Seconds after which a server of the stateless era is asked again, whatever it says (80, B10)."""
+_SHORTEST_KEPT = 2.0
+"""Seconds, so that a list which is good for no time is not asked for at every use."""
 MOST_ENTRIES = 10_000
 METHOD_NOT_FOUND = -32601
 _REASONS_LOGGED = 5
@@ -41,7 +45,7 @@ async def list_tools(lane: Lane) -> list[ToolDefinition]:
         HandshakeError: no complete list within 30 s.
     """
     try:
-        entries = await _all(lane, "tools")
+        entries, _ = await _all(lane, "tools")
     except ServerError as error:
         if "tools" not in lane.capabilities:
             return []
@@ -60,11 +64,15 @@ async def list_tools(lane: Lane) -> list[ToolDefinition]:
 
 
 class Listings:
-    """The lists of one server beside its tools, kept until it says that they changed."""
+    """The lists of one server beside its tools.
+
+    They are kept until it says that they changed; those of the stateless era, which give their
+    time, for this time as well.
+    """
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
-        self._kept: dict[str, list[bytes]] = {}
+        self._kept: dict[str, tuple[float, list[bytes]]] = {}
         # Counts what the server said: a list that was under way then may be the old one.
         self._changes: Counter[str] = Counter()
         self._fetching: dict[str, trio.Lock] = {kind: trio.Lock() for kind in KINDS}
@@ -85,12 +93,14 @@ class Listings:
         if kind.split("/", maxsplit=1)[0] not in self._lane.capabilities:
             return []
         async with self._fetching[kind]:
-            if kind in self._kept:
-                return self._kept[kind]
+            good_until, kept = self._kept.get(kind, (0.0, []))
+            if trio.current_time() < good_until:
+                return kept
             changes = self._changes[kind]
             entries: list[bytes] = []
+            seconds = LONGEST_KEPT
             try:
-                entries = await _all(self._lane, kind)
+                entries, seconds = await _all(self._lane, kind)
             except ServerError as error:
                 reason = error.error[:200].decode(errors="replace")
                 self._lane.log.info("not_listed", kind=kind, reason=reason)
@@ -101,7 +111,9 @@ class Listings:
                 self._lane.log.warning("not_listed", kind=kind, reason=str(error))
                 return []
             if changes == self._changes[kind]:
-                self._kept[kind] = entries
+                is_timed = self._lane.is_stateless
+                good_for = max(_SHORTEST_KEPT, seconds) if is_timed else float("inf")
+                self._kept[kind] = (trio.current_time() + good_for, entries)
             return entries
 
 
@@ -112,14 +124,15 @@ def _code(error: ServerError) -> int:
         return 0
 
 
-async def _all(lane: Lane, kind: str) -> list[bytes]:
-    """Return every entry of every page.
+async def _all(lane: Lane, kind: str) -> tuple[list[bytes], float]:
+    """Return every entry of every page, and the seconds for which they are good.
 
     Raises:
         ServerError: the server answered with an error.
         ListingError: no complete list within 30 s.
     """
     entries: list[bytes] = []
+    seconds = LONGEST_KEPT
     cursor: str | None = None
     seen: set[str] = set()
     deadline = trio.current_time() + LIST_TIMEOUT
@@ -134,8 +147,10 @@ async def _all(lane: Lane, kind: str) -> list[bytes]:
             raise ListingError(str(error)) from None
         found: list[msgspec.Raw] = getattr(page, _MEMBER[kind])
         entries.extend(bytes(entry) for entry in found)
+        if type(page.ttl_ms) in {int, float}:
+            seconds = min(seconds, page.ttl_ms / 1000)
         cursor = page.next_cursor
         if cursor is None or cursor in seen or len(entries) >= MOST_ENTRIES:
             break
         seen.add(cursor)
-    return entries[:MOST_ENTRIES]
+    return entries[:MOST_ENTRIES], seconds

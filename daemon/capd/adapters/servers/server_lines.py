@@ -1,5 +1,7 @@
 """What a lane reads of a server's lines. The rest of every line is passed on as it was written."""
 
+from typing import Any
+
 import msgspec
 
 from capd.core.protocol.eras import SUBSCRIPTION_ID
@@ -95,6 +97,8 @@ class Page(msgspec.Struct, rename="camel"):
     resources: list[msgspec.Raw] = []
     resource_templates: list[msgspec.Raw] = []
     next_cursor: str | None = None
+    ttl_ms: Any = None
+    """A number, where the server does as the protocol says."""
 
 
 class ErrorCode(msgspec.Struct):

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.lane import Lane
-from capd.adapters.servers.listings import list_tools
+from capd.adapters.servers.listings import LONGEST_KEPT, list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
@@ -218,7 +218,9 @@ class ServerRun:
 
     async def _follow_tools(self, lane: Lane, on_tools: Callable[[], None]) -> None:
         while True:
-            await self._tools_changed.wait()
+            # However long a server says that its list is good (80, B10).
+            with trio.move_on_after(LONGEST_KEPT if lane.is_stateless else float("inf")):
+                await self._tools_changed.wait()
             self._tools_changed = trio.Event()
             try:
                 tools = await list_tools(lane)

@@ -32,7 +32,7 @@ def initialize_result(asked: object, daemon_version: str, instructions: str) -> 
         "protocolVersion": agreed_version(asked),
         "capabilities": CAPABILITIES,
         "serverInfo": server_info(daemon_version),
-        "instructions": instructions,
+        **_said(instructions),
     }
 
 
@@ -42,12 +42,17 @@ def discover_result(daemon_version: str, instructions: str) -> dict[str, Any]:
         "resultType": "complete",
         "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
         "capabilities": CAPABILITIES,
-        "instructions": instructions,
+        **_said(instructions),
         # What is switched on changes; what capd is does not while it runs.
         "ttlMs": 60_000,
         "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": server_info(daemon_version)},
     }
+
+
+def _said(instructions: str) -> dict[str, str]:
+    """Return the member for the model, none where there is nothing to say."""
+    return {"instructions": instructions} if instructions else {}
 
 
 def server_info(daemon_version: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ async def read(box: Outbox, number: int = 0) -> list[bytes]:
     claim = box.claim()
     while (line := await box.after(number, claim)) is not None:
         number = line[0]
+        assert isinstance(line[1], bytes)
         lines.append(line[1])
     return lines
 

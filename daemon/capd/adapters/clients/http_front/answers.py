@@ -89,8 +89,11 @@ class Place:
     claim: int
 
 
-async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> None:
-    """Send what the stream has from `place` on, until it is over, taken over, or `until`."""
+async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> bool:
+    """Send what the stream has from `place` on, until it is over, taken over, or `until`.
+
+    Return whether all of it was sent.
+    """
     number = place.number
     while True:
         line = None
@@ -99,10 +102,14 @@ async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> 
             line = await outbox.after(number, place.claim)
         if line is not None:
             number = line[0]
-            await answer.event(line[1], f"{place.name}/{number}" if place.name else "")
+            name = f"{place.name}/{number}" if place.name else ""
+            if isinstance(line[1], bytes):
+                await answer.event(line[1], name)
+            else:
+                await answer.event_large(line[1], name)
         elif not waiting.cancelled_caught or trio.current_time() >= until:
             await answer.end()
-            return
+            return line is None and outbox.is_over
         else:
             await answer.comment()
 
@@ -110,7 +117,7 @@ async def follow(answer: Answer, outbox: Outbox, place: Place, until: float) -> 
 async def only(exchange: Exchange) -> bytes:
     """Return the response of a request that capd itself has part in, empty if there is none."""
     line = await exchange.outbox.after(0, exchange.outbox.claim())
-    return line[1] if line is not None else b""
+    return line[1] if line is not None and isinstance(line[1], bytes) else b""
 
 
 def status(line: bytes) -> int:

@@ -269,7 +269,10 @@ class Endpoint:
             if not last and _is_primed(session):
                 await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
             # Whoever has come back once is not sent away again before the answer is there.
-            await follow(answer, outbox, Place(name, number, outbox.claim()), float("inf"))
+            place = Place(name, number, outbox.claim())
+            is_whole = await follow(answer, outbox, place, float("inf"))
+            if is_whole and (exchange := session.exchange(name)) is not None:
+                session.sent(exchange)
 
     async def _delete(self, request: HttpRequest, answer: Answer) -> None:
         session = self._named(request)
@@ -318,7 +321,10 @@ class Endpoint:
                 first = await outbox.after(0, claim)
             if first is not None and outbox.is_last(first[0]):
                 session.forget(exchange)
-                await answer.whole(200 if session.version else status(first[1]), first[1])
+                if isinstance(first[1], bytes):
+                    await answer.whole(200 if session.version else status(first[1]), first[1])
+                else:
+                    await answer.whole_large(first[1])
                 return
             if not accepted.events:
                 raise RefusedError(503, "the request was cancelled")
@@ -328,7 +334,8 @@ class Endpoint:
         if name and _is_primed(session):
             until = trio.current_time() + self._poll_after
             await answer.event(b"", f"{name}/0", retry=RETRY_MILLISECONDS)
-        await follow(answer, outbox, Place(name, 0, claim), until)
+        if await follow(answer, outbox, Place(name, 0, claim), until):
+            session.sent(exchange)
 
 
 async def _check_arguments(request: HttpRequest, members: Members, session: HttpSession) -> None:

@@ -11,11 +11,14 @@ answered ends its answer, and nothing else.
 # stream that has to notice the moment its reader leaves is a few lines on trio. A whole server
 # (hypercorn) would put an application interface between the two that tells of this late.
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
 import h11
 import trio
+
+from capd.adapters.large_frames import LargeFrame
 
 HEAD_LIMIT_BYTES = 32 * 1024
 BODY_LIMIT_BYTES = 1024 * 1024
@@ -112,6 +115,34 @@ class Answer:
         if number:
             lines.insert(0, b"id: " + number.encode())
         await self._send(b"\n".join([*lines, b"", b""]), end=False)
+
+    async def whole_large(self, frame: LargeFrame, headers: Headers = ()) -> None:
+        """Answer with a document that is too large to hold.
+
+        Raises:
+            trio.BrokenResourceError: the client is gone, or the disk has a fault.
+        """
+        size_bytes = frame.size_bytes + len(b"\n")
+        said = [("cache-control", "no-store"), *headers]
+        said += [("content-length", str(size_bytes)), ("content-type", JSON)]
+        await self._send(h11.Response(status_code=_OK, headers=said), end=False)
+        await self._send_pieces(frame)
+        await self.end()
+
+    async def event_large(self, frame: LargeFrame, number: str = "") -> None:
+        """Send an event that is too large to hold; raise as `whole_large`."""
+        await self._send((f"id: {number}\n" if number else "").encode() + b"data: ", end=False)
+        await self._send_pieces(frame, bytes.maketrans(b"\r\n", b"  "))
+        await self._send(b"\n\n", end=False)
+
+    async def _send_pieces(self, frame: LargeFrame, table: bytes | None = None) -> None:
+        try:
+            async with aclosing(frame.pieces()) as pieces:
+                async for piece in pieces:
+                    await self._send(piece.translate(table), end=False)
+        except OSError:
+            # Half of it is sent: only the end of the connection can say that the rest is not.
+            raise trio.BrokenResourceError("the disk has a fault") from None
 
     async def comment(self) -> None:
         """Send what no reader takes for anything, so that the connection is seen to be alive."""

@@ -14,6 +14,7 @@ import trio
 
 from capd.adapters.clients.http_front.outbox import MOST_BYTES, Outbox
 from capd.adapters.clients.http_front.posted_message import Message
+from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import Frame, Oversized
 from capd.core.protocol.eras import SUBSCRIPTION_ID
 from capd_protos import socket as frames
@@ -126,6 +127,11 @@ class HttpSession:
         """Drop a complete answer that nobody can ask for again."""
         self._complete.pop(exchange.name, None)
 
+    def sent(self, exchange: Exchange) -> None:
+        """Let go of an answer that was read to its end, where a file is kept for it."""
+        if exchange.outbox.holds_large:
+            self.forget(exchange)
+
     def exchange(self, name: str) -> Exchange | None:
         """Return the exchange whose stream has this name."""
         return self._under_way.get(name) or self._complete.get(name)
@@ -149,6 +155,16 @@ class HttpSession:
     async def send(self, line: bytes, related: RequestId = None) -> None:
         """Put a line where it belongs; raise WriterFullError."""
         self.post(line, related)
+        await trio.lowlevel.checkpoint()
+
+    async def send_large(self, frame: LargeFrame) -> None:
+        """Put an answer where it belongs that is too large to hold."""
+        for exchange in list(self._under_way.values()):
+            if frame.begins_with(exchange.head):
+                del self._under_way[exchange.name]
+                told = b'{"jsonrpc":"2.0","id":%s,' % exchange.client_id
+                exchange.outbox.put(frame.with_head(exchange.head, told), is_last=True)
+                self._keep(exchange)
         await trio.lowlevel.checkpoint()
 
     def post(self, line: bytes, related: RequestId = None) -> None:

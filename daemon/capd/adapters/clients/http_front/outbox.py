@@ -9,10 +9,18 @@ from collections import deque
 
 import trio
 
+from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import WriterFullError
 
 MOST_LINES = 1024
 MOST_BYTES = 8 * 1024 * 1024
+
+Line = bytes | LargeFrame
+"""A line, or one that is too large to hold and stays where it was spooled."""
+
+
+def _size(line: Line) -> int:
+    return len(line) if isinstance(line, bytes) else line.size_bytes
 
 
 class Outbox:
@@ -22,7 +30,7 @@ class Outbox:
         self.is_over = False
         """Whether nothing more will come."""
         self._is_complete = False
-        self._lines: deque[tuple[int, bytes]] = deque()
+        self._lines: deque[tuple[int, Line]] = deque()
         self._size_bytes = 0
         self._last = 0
         self._read = 0
@@ -34,7 +42,12 @@ class Outbox:
         """How much it keeps."""
         return self._size_bytes
 
-    def put(self, line: bytes, *, is_last: bool = False) -> None:
+    @property
+    def holds_large(self) -> bool:
+        """Whether a file is kept for it."""
+        return any(isinstance(line, LargeFrame) for _, line in self._lines)
+
+    def put(self, line: Line, *, is_last: bool = False) -> None:
         """Add a line; the last one always fits.
 
         Raises:
@@ -42,11 +55,11 @@ class Outbox:
         """
         if self.is_over:
             return
-        self._size_bytes += len(line)
+        self._size_bytes += _size(line)
         while self._is_full() and self._lines and self._lines[0][0] <= self._read:
-            self._size_bytes -= len(self._lines.popleft()[1])
+            self._size_bytes -= _size(self._lines.popleft()[1])
         if self._is_full() and self._lines and not is_last:
-            self._size_bytes -= len(line)
+            self._size_bytes -= _size(line)
             raise WriterFullError("the client does not take its events")
         self._last += 1
         self._lines.append((self._last, line))
@@ -74,7 +87,7 @@ class Outbox:
         oldest = self._lines[0][0] if self._lines else self._last + 1
         return oldest - 1 <= number <= self._last
 
-    async def after(self, number: int, claim: int) -> tuple[int, bytes] | None:
+    async def after(self, number: int, claim: int) -> tuple[int, Line] | None:
         """Return the line after `number`; None when there will be none, or not for this reader."""
         while claim == self._readers:
             self._read = max(self._read, number)
