@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import PIECE_BYTES, LargeFrame
 from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.processes import ProcessSpec, ServerProcess, running
@@ -23,7 +24,6 @@ from capd.adapters.stdio_frames import (
     FrameCutError,
     FrameReader,
     FrameStalledError,
-    FrameWriter,
     Oversized,
     WriterFullError,
     WriterStalledError,

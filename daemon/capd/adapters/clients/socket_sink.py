@@ -2,8 +2,8 @@
 
 import trio
 
+from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import LargeFrame
-from capd.adapters.stdio_frames import FrameWriter
 
 WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024

@@ -13,6 +13,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import READABLE_BYTES, held
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
@@ -26,7 +27,6 @@ from capd.adapters.stdio_frames import (
     FrameCutError,
     FrameReader,
     FrameStalledError,
-    FrameWriter,
     Oversized,
     WriterFullError,
     WriterStalledError,
