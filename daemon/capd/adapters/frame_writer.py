@@ -6,7 +6,7 @@ A stall cannot be repaired, for nobody can know what the peer has read: the stre
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -31,6 +31,36 @@ class _Waiting:
     done: trio.Event = field(default_factory=trio.Event)
     is_begun: bool = False
     error: CapdError | None = None
+    on_cut: Callable[[], None] | None = None
+    """Called if the stream dies while this, which nobody waits for, is written."""
+
+
+class Gathering:
+    """What is written within a block goes out at its end, for each stream in one piece.
+
+    The block must await nothing: all of it is one task's turn.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._writers: list[FrameWriter] = []
+
+    def add(self, writer: "FrameWriter") -> None:
+        """Have `writer` write at the end of the block."""
+        self._writers.append(writer)
+
+    def __enter__(self) -> None:
+        self.is_open = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open = False
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.flush()
+
+
+GATHERING = Gathering()
+"""The block of whoever reads: the answers of one chunk go to their clients together."""
 
 
 class FrameWriter:
@@ -50,6 +80,7 @@ class FrameWriter:
         self._timeout = timeout
         self._queue: deque[_Waiting] = deque()  # the first is the one being written
         self._queued_bytes = 0
+        self._gathered: list[bytes] = []
         self._wake = trio.Event()
         self._is_running = False
         self._is_dead = False
@@ -58,6 +89,11 @@ class FrameWriter:
     def is_dead(self) -> bool:
         """Say whether every `send` is refused from here on."""
         return self._is_dead
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing waits to be written."""
+        return not self._queue
 
     async def send(
         self, frame: bytes | LargeFrame, before_first_byte: Callable[[], None] | None = None
@@ -96,10 +132,57 @@ class FrameWriter:
             WriterFullError: Nothing was queued.
         """
         self._admit(len(frame), share=2)
-        self._is_out(_Waiting(frame, len(frame), None))
+        if not self.put(frame):
+            self._is_out(_Waiting(frame, len(frame), None))
+
+    def put(self, frame: bytes) -> bool:
+        """Take a small frame where nothing is before it, and say so: it needs nobody to wait."""
+        if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
+            return False
+        if GATHERING.is_open:
+            if not self._gathered:
+                GATHERING.add(self)
+            self._gathered.append(frame)
+            return True
+        return self.begin([frame]) > 0
+
+    def flush(self) -> None:
+        """Write what was gathered; what the stream does not take at once is queued."""
+        frames, self._gathered = self._gathered, []
+        for frame in frames[self.begin(frames) :]:
+            self._queue_up(_Waiting(frame, len(frame), None))
+
+    def begin(self, frames: Sequence[bytes], on_cut: Callable[[], None] | None = None) -> int:
+        """Write frames in one piece where nothing is before them; return how many were begun.
+
+        What is left of the last of them is queued; `on_cut` is called if it cannot be written.
+        """
+        descriptor = descriptor_of(self._stream)
+        if descriptor < 0 or self._queue or self._gathered or not self._is_running:
+            return 0
+        data = b"\n".join(frames) + b"\n"
+        written = written_at_once(descriptor, data)
+        if written == len(data):
+            return len(frames)
+        begun = end = 0
+        while end < written:
+            end += len(frames[begun]) + 1
+            begun += 1
+        if rest := data[written:end]:
+            frame = frames[begun - 1]
+            waiting = _Waiting(frame, len(frame), None, rest, is_begun=True, on_cut=on_cut)
+            self._queue_up(waiting)
+        return begun
+
+    def _queue_up(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
+        self._queued_bytes += waiting.held_bytes
+        self._wake.set()
 
     def _is_out(self, waiting: _Waiting) -> bool:
         """Write a small frame where nothing is before it; queue what is left; say if all is out."""
+        if self._gathered:
+            self.flush()
         frame = waiting.frame
         descriptor = descriptor_of(self._stream)
         is_small = isinstance(frame, bytes) and len(frame) < _AT_ONCE_BYTES
@@ -112,9 +195,7 @@ class FrameWriter:
             waiting.rest = line[written_at_once(descriptor, line) :]
             if not waiting.rest:
                 return True
-        self._queue.append(waiting)
-        self._queued_bytes += waiting.held_bytes
-        self._wake.set()
+        self._queue_up(waiting)
         return False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -193,5 +274,7 @@ class FrameWriter:
             else:
                 waiting.error = WriterFullError("not sent: the server stopped reading")
             waiting.done.set()
+            if waiting.on_cut is not None:
+                waiting.on_cut()
         self._queue.clear()
         self._queued_bytes = 0

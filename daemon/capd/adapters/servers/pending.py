@@ -1,11 +1,19 @@
 """A request to a server that waits for its one completion."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import trio
 
 from capd.adapters.servers.callers import Caller
 from capd.core.results.large_results import Result
+
+
+class Patience(Protocol):
+    """Until when a request is waited for: a cancel scope, or a clock's entry."""
+
+    deadline: float
 
 
 @dataclass(slots=True, eq=False)
@@ -16,20 +24,25 @@ class Pending:
     caller: Caller
     timeout: float
     """Seconds without a reply or progress after which it is given up."""
+    on_done: Callable[["Pending"], None]
+    """Hears once that there is an outcome."""
+    message_id: int = 0
+    """What the server knows it by."""
     over_at: float = float("inf")
     """When it is given up whatever its progress; a question to a person takes no part in that."""
-    done: trio.Event = field(default_factory=trio.Event)
+    is_done: bool = False
     is_sent: bool = False
     result: Result | None = None
     error: Exception | None = None
-    patience: trio.CancelScope | None = None
+    patience: Patience | None = None
     _questions: int = 0
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
         """Give it its outcome; a second one changes nothing."""
-        if not self.done.is_set():
+        if not self.is_done:
+            self.is_done = True
             self.result, self.error = result, error
-            self.done.set()
+            self.on_done(self)
 
     def extend(self) -> None:
         """Start its patience anew."""

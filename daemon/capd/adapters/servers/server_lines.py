@@ -3,7 +3,10 @@
 import msgspec
 
 from capd.core.protocol.eras import SUBSCRIPTION_ID
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ServerName
 
 _NOTHING = msgspec.Raw(b"")
 
@@ -132,3 +135,20 @@ def discovered_version(found: Discovered) -> str:
         return DISCOVERED_META.decode(found.meta).info.version[:_LONGEST_VERSION]
     except MalformedError:
         return ""
+
+
+def error_of(name: ServerName, error: bytes) -> Exception:
+    """Return what a reply's error means; two codes are the HTTP link's own word for an outcome."""
+    if b'"capd"' in error:
+        try:
+            code = ERROR_CODE.decode(error).code
+        except MalformedError:
+            code = 0
+        text = f"{name}: {msgspec.json.decode(error).get('message', '')}"
+        if code == frames.NOT_SENT:
+            return NotSentError(text)
+        if code == frames.OUTCOME_UNKNOWN:
+            return OutcomeUnknownError(text)
+        if code == frames.REFUSED:
+            return RefusedError(text)
+    return ServerError(error)
