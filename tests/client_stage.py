@@ -53,6 +53,9 @@ class Talk:
             raise self.error
         return b'{"content":[ ]}'
 
+    def way(self, request: Request) -> None:
+        del request
+
     async def subscribed(self, uri: str) -> bytes:
         await trio.lowlevel.checkpoint()
         self.journal.append(f"+{uri}")

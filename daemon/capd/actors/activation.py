@@ -172,19 +172,34 @@ class Activation:
         Raises:
             NotSentError: it has gone already.
         """
+        held = self.enter(server)
+        try:
+            yield held
+        finally:
+            if self.leave(held):
+                await self.release(held)
+
+    def enter(self, server: ServerIdentity) -> Held:
+        """Keep a server until `leave`; raises as `in_call`."""
         held = self._state.held(server)
         if held is None:
             raise NotSentError("Its capability was switched off. The call was not sent.")
         self._calls[held.instance] += 1
-        try:
-            yield held
-        finally:
-            self._calls[held.instance] -= 1
-            if not self._calls[held.instance]:
-                del self._calls[held.instance]
-                if held.instance in self._postponed:
-                    self._postponed.discard(held.instance)
-                    await self._release(held.instance)
+        return held
+
+    def leave(self, held: Held) -> bool:
+        """End a call; say whether it was the last that kept the server, which has to `release`."""
+        self._calls[held.instance] -= 1
+        if self._calls[held.instance]:
+            return False
+        del self._calls[held.instance]
+        is_due = held.instance in self._postponed
+        self._postponed.discard(held.instance)
+        return is_due
+
+    async def release(self, held: Held) -> None:
+        """Let go of a server that no call keeps any more."""
+        await self._release(held.instance)
 
     async def server_tools_changed(self, instance: InstanceId) -> None:
         """Filter again what a held server lists now."""

@@ -10,12 +10,12 @@ import trio
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
 from capd.actors.relaying import Relaying
-from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import joined
+from capd.core.protocol.eras import joined, text_of
 from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context, own_tools
@@ -171,6 +171,11 @@ class Curator:
         if shown is None:
             raise UnknownNameError(self._unknown_tool(call.name))
         return await self._relaying.tool(request, shown)
+
+    def way(self, request: Request) -> Way | None:
+        """Return the way of a tool's call that `relayed` would only pass on, without a wait."""
+        shown = self._state.surface.find(text_of(request.members.get("name")))
+        return None if shown is None else self._relaying.way(request, shown)
 
     async def subscribed(self, uri: str) -> bytes:
         """Subscribe to a resource; raises as `relayed`."""

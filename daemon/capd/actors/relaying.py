@@ -14,10 +14,11 @@ import structlog
 import trio
 
 from capd.actors.activation import Activation
-from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.lane import Lane
 from capd.core.protocol.calls import is_success
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
@@ -144,10 +145,22 @@ class Relaying:
         """Return the result of `tools/call`; raises as `relayed`."""
         members = {**request.members, "name": raw(shown.grant.tool)}
         result = await self._sent(shown.grant.server, request, members)
+        self.used(shown, result)
+        return result
+
+    def used(self, shown: Shown, result: Result) -> None:
+        """Note the use of a tool, which a call that failed is none of."""
         if is_success(result):
             self._state.active.used(shown.grant, time.time())
             self._on_use()
-        return result
+
+    def way(self, request: Request, shown: Shown) -> Way | None:
+        """Return the way of a call that `tool` would only pass on, without a wait."""
+        instance = self._activation.running(shown.grant.server)
+        # One of the other era may ask before it answers.
+        if instance is None or instance.lane.is_stateless:
+            return None
+        return _ToolWay(self, self._activation, instance.lane, request, shown)
 
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""
@@ -281,6 +294,38 @@ class Relaying:
             except (ServerError, NotSentError) as error:
                 first = first or error
         raise first or UnknownNameError("no server that is on in this session has this resource")
+
+
+class _ToolWay:
+    """The way of one call of a tool."""
+
+    __slots__ = ("_activation", "_held", "_relaying", "_shown", "lane", "members", "timeout")
+
+    def __init__(
+        self,
+        relaying: Relaying,
+        activation: Activation,
+        lane: Lane,
+        request: Request,
+        shown: Shown,
+    ) -> None:
+        self._relaying = relaying
+        self._activation = activation
+        self._shown = shown
+        self._held = activation.enter(shown.grant.server)
+        self.lane = lane
+        self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
+        self.timeout = self._held.spec.timeout
+
+    def leave(self, result: Result | None) -> bool:
+        """End the call, with its result where it has one; say whether `release` is due."""
+        if result is not None:
+            self._relaying.used(self._shown, result)
+        return self._activation.leave(self._held)
+
+    async def release(self) -> None:
+        """Let go of the server."""
+        await self._activation.release(self._held)
 
 
 def _uris(entries: Sequence[bytes]) -> list[str]:

@@ -1,5 +1,6 @@
 """Where a client's lines go: a socket's stream, or the answers of an HTTP endpoint."""
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from capd.adapters.large_frames import LargeFrame
@@ -28,9 +29,22 @@ class LineSink(Protocol):
 
 
 @runtime_checkable
-class LargeSink(Protocol):
+class LargeSink(LineSink, Protocol):
     """A sink that writes lines as well that are too large to be held."""
 
     async def send_large(self, frame: LargeFrame) -> None:
         """Write one; raise WriterFullError or FrameCutError."""
+        ...
+
+
+@runtime_checkable
+class PromptSink(LargeSink, Protocol):
+    """A sink that can say whether a line goes out without a wait."""
+
+    def put(self, line: bytes) -> bool:
+        """Take a line that nobody has to wait for; False where it cannot be taken like that."""
+        ...
+
+    def is_out(self, lines: Sequence[bytes]) -> bool:
+        """Write lines at once; say whether all of them are out."""
         ...

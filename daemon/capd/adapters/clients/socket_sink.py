@@ -1,5 +1,7 @@
 """A client's end of the public socket, as the lines of its session reach it."""
 
+from collections.abc import Sequence
+
 import trio
 
 from capd.adapters.frame_writer import FrameWriter
@@ -32,6 +34,14 @@ class SocketSink:
         """Queue a line; raise WriterFullError."""
         del related
         self._writer.post(line)
+
+    def put(self, line: bytes) -> bool:
+        """Take a line that nobody has to wait for; False where it cannot be taken like that."""
+        return self._writer.put(line)
+
+    def is_out(self, lines: Sequence[bytes]) -> bool:
+        """Write lines at once; say whether all of them are out."""
+        return self._writer.begin(lines) == len(lines) and self._writer.is_idle
 
     async def run(self) -> None:
         """Write what is queued until the client is gone; raise WriterStalledError."""

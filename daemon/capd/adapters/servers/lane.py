@@ -194,7 +194,6 @@ class Lane:
             del self._pending[call.message_id]
         for call in calls[:begun]:
             call.is_sent = True
-            call.timeout = call.timeout or IDLE_TIMEOUT
             if self.longest_call:
                 call.over_at = trio.current_time() + self.longest_call
             call.patience = Entry(self._clock)
