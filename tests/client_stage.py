@@ -91,6 +91,7 @@ class Stage:
     ) -> None:
         self.talk = talk or Talk()
         self.client = theirs
+        self.ours = ours
         self.ended = trio.Event()
         self.upstream = Upstream(
             SocketSink(ours),
