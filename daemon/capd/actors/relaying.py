@@ -158,7 +158,7 @@ class Relaying:
         """Return the way of a call that `tool` would only pass on, without a wait."""
         instance = self._activation.running(shown.grant.server)
         # One of the other era may ask before it answers.
-        if instance is None or instance.lane.is_stateless:
+        if instance is None or instance.lane.is_stateless or not instance.lane.is_prompt:
             return None
         return _ToolWay(self, self._activation, instance.lane, request, shown)
 

@@ -95,6 +95,11 @@ class FrameWriter:
         """Say whether nothing waits to be written."""
         return not self._queue
 
+    @property
+    def is_prompt(self) -> bool:
+        """Say whether a frame can be written at once, as far as can be seen."""
+        return self._is_running and not self._queue and descriptor_of(self._stream) >= 0
+
     async def send(
         self, frame: bytes | LargeFrame, before_first_byte: Callable[[], None] | None = None
     ) -> None:

@@ -30,28 +30,29 @@ from capd.core.protocol.outcomes import CallFailedError, ServerError, failed_res
 from capd_protos.codec import MalformedError
 
 
-class DirectCall:
+class DirectCall(Pending):
     """One of them."""
 
-    __slots__ = ("_calls", "caller", "pending", "take_back", "way")
+    __slots__ = ("_calls", "request_id", "take_back", "way")
 
     def __init__(
         self, calls: "DirectCalls", caller: ClientCall, way: Way, take_back: Callable[[], None]
     ) -> None:
         """`take_back` has it go the long way."""
-        self._calls = calls
-        self.caller = caller
+        super().__init__("tools/call", caller, way.timeout or IDLE_TIMEOUT)
+        self.request_id = caller.request_id
         self.way = way
         self.take_back = take_back
-        self.pending = Pending("tools/call", caller, way.timeout or IDLE_TIMEOUT, self._done)
+        self._calls = calls
 
     def cancel(self) -> None:
         """End it without an answer; one that has its outcome is answered all the same."""
-        if not self.pending.is_done:
-            self.pending.is_done = True
+        if not self.is_done:
+            self.is_done = True
             self._calls.cancelled(self)
 
-    def _done(self, _: Pending) -> None:
+    def settled(self) -> None:
+        """Answer it."""
         self._calls.done(self)
 
 
@@ -111,7 +112,7 @@ class DirectCalls:
         for call in calls:
             by_lane.setdefault(call.way.lane, []).append(call)
         for lane, group in by_lane.items():
-            begun = lane.begin([each.pending for each in group], [e.way.members for e in group])
+            begun = lane.begin(group, [each.way.members for each in group])
             self._take_back(group[begun:])
 
     def done(self, call: DirectCall) -> None:
@@ -128,7 +129,7 @@ class DirectCalls:
         if call in self._prepared:
             self._prepared.remove(call)
         else:
-            call.way.lane.abandon(call.pending)
+            call.way.lane.abandon(call)
         self._leave(call)
         self._over(call)
 
@@ -149,7 +150,7 @@ class DirectCalls:
             self._over(call)
 
     def _leave(self, call: DirectCall) -> None:
-        if call.way.leave(call.pending.result):
+        if call.way.leave(call.result):
             self._nursery.start_soon(call.way.release)
 
     def _over(self, call: DirectCall) -> None:
@@ -158,18 +159,16 @@ class DirectCalls:
 
 
 def _dispatched(call: DirectCall) -> bytes:
-    request_id = call.caller.request_id
-    assert request_id is not None
-    return dispatched_line(request_id)
+    assert call.request_id is not None
+    return dispatched_line(call.request_id)
 
 
 def _answer(call: DirectCall) -> bytes | LargeFrame:
     """Return the response line of a call that has its outcome."""
-    pending, request_id = call.pending, call.caller.request_id
-    if isinstance(pending.error, ServerError):
-        return answer_line(request_id, b'"error":', pending.error.error)
-    if isinstance(pending.error, CallFailedError):
-        return answer_line(request_id, b'"result":', failed_result(pending.error))
-    assert pending.error is None
-    assert pending.result is not None
-    return result_line(request_id, pending.result)
+    if isinstance(call.error, ServerError):
+        return answer_line(call.request_id, b'"error":', call.error.error)
+    if isinstance(call.error, CallFailedError):
+        return answer_line(call.request_id, b'"result":', failed_result(call.error))
+    assert call.error is None
+    assert call.result is not None
+    return result_line(call.request_id, call.result)

@@ -83,8 +83,8 @@ class UnderWay:
 
     def _over(self, call: DirectCall) -> None:
         self._running -= 1
-        if self._ends.get(call.caller.request_id) is call:
-            del self._ends[call.caller.request_id]
+        if self._ends.get(call.request_id) is call:
+            del self._ends[call.request_id]
 
     def _start(self, message: Line, request_id: RequestId) -> None:
         self._running += message.method != _LISTEN

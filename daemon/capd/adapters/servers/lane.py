@@ -19,7 +19,7 @@ from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.call_clock import CallClock, Entry
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
 from capd.adapters.servers.large_lines import HELD_BYTES, large_result
-from capd.adapters.servers.pending import Pending
+from capd.adapters.servers.pending import Awaited, Pending
 from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of
 from capd.adapters.servers.told_lines import notification_line, request_line, told_params
 from capd.adapters.servers.unasked import Unasked
@@ -124,6 +124,11 @@ class Lane:
     def is_alive(self) -> bool:
         """Whether a call has a chance."""
         return not self._why_dead and not self._writer.is_dead
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it can `begin` a call at this moment, as far as can be seen."""
+        return not self._why_dead and self._writer.is_prompt
 
     async def run(self) -> None:
         """Read and write until the server closes its output.
@@ -247,8 +252,7 @@ class Lane:
     ) -> Result:
         if not self.is_alive:
             raise NotSentError(f"{self.name} is not running: {self._why_dead or 'it closed'}")
-        done = trio.Event()
-        pending = Pending(method, caller, timeout, lambda _: done.set(), message_id)
+        pending = Awaited(method, caller, timeout)
         if self.longest_call:
             pending.over_at = trio.current_time() + self.longest_call
         line = request_line(message_id, method, params)
@@ -262,7 +266,7 @@ class Lane:
                 pending.extend()
                 await caller.dispatched()
                 await self._writer.send(line, before_first_byte)
-                await done.wait()
+                await pending.done.wait()
         except WriterFullError as error:
             raise NotSentError(f"{self.name}: {error}") from None
         except FrameCutError as error:

@@ -1,7 +1,5 @@
 """A request to a server that waits for its one completion."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
@@ -16,33 +14,41 @@ class Patience(Protocol):
     deadline: float
 
 
-@dataclass(slots=True, eq=False)
 class Pending:
-    """One request under way."""
+    """One request under way. Who waits for it is a subclass: so no cycle is left behind."""
 
-    method: str
-    caller: Caller
-    timeout: float
-    """Seconds without a reply or progress after which it is given up."""
-    on_done: Callable[["Pending"], None]
-    """Hears once that there is an outcome."""
-    message_id: int = 0
-    """What the server knows it by."""
-    over_at: float = float("inf")
-    """When it is given up whatever its progress; a question to a person takes no part in that."""
-    is_done: bool = False
-    is_sent: bool = False
-    result: Result | None = None
-    error: Exception | None = None
-    patience: Patience | None = None
-    _questions: int = 0
+    __slots__ = (
+        *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
+        *("over_at", "patience", "result", "timeout"),
+    )
+
+    def __init__(self, method: str, caller: Caller, timeout: float) -> None:
+        self.method = method
+        self.caller = caller
+        self.timeout = timeout
+        """Seconds without a reply or progress after which it is given up."""
+        self.message_id = 0
+        """What the server knows it by."""
+        self.over_at = float("inf")
+        """When it is given up whatever its progress; a question to a person takes no part in
+        that."""
+        self.is_done = False
+        self.is_sent = False
+        self.result: Result | None = None
+        self.error: Exception | None = None
+        self.patience: Patience | None = None
+        self._questions = 0
+
+    def settled(self) -> None:
+        """Hear, once, that there is an outcome."""
+        raise NotImplementedError
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
         """Give it its outcome; a second one changes nothing."""
         if not self.is_done:
             self.is_done = True
             self.result, self.error = result, error
-            self.on_done(self)
+            self.settled()
 
     def extend(self) -> None:
         """Start its patience anew."""
@@ -59,3 +65,17 @@ class Pending:
         """End one `pause`."""
         self._questions -= 1
         self.extend()
+
+
+class Awaited(Pending):
+    """A request that a task waits for."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, method: str, caller: Caller, timeout: float) -> None:
+        super().__init__(method, caller, timeout)
+        self.done = trio.Event()
+
+    def settled(self) -> None:
+        """Wake the task."""
+        self.done.set()
