@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
@@ -102,7 +103,12 @@ class Activation:
         # What nothing needs any more, but a call is still under way there.
         self._postponed: set[InstanceId] = set()
         self._is_over = False
-        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Bound when it is used: two bound loggers are 1 KB of an idle session.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
+        return log
 
     async def enable(self, name: str) -> Outcome:
         """Switch a capability on, by `name` or `tap/name`; one that is on is touched."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError, Outcome, SessionPlace
@@ -82,7 +83,7 @@ class Curator:
         self.client_sessions: set[str] = set()
         """Ids under which the client itself knows the conversation; `/clear` brings another."""
         self.linked_by = ""
-        # Set once the client has listed the tools as they are; another one for each change.
+        # Set once the client has listed the tools as they are; another for each change.
         self._relisted = trio.Event()
         self._suggested: tuple[CapabilityId, ...] = ()
         self._bus = bus
@@ -100,7 +101,11 @@ class Curator:
             peer=self,
         )
         self._relaying = Relaying(self, self._state, self.activation, on_change)
-        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self.place.key)
+        return log
 
     # What outlives the daemon
 

@@ -11,6 +11,7 @@ A mailbox a session would cost two file descriptors each and end at a thousand (
 import secrets
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -261,7 +262,8 @@ class CuratorHost:
         session.process = platform.process_start_time(request.peer_pid)
         key = session.curator.place.key
         self._changed(key)
-        self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
+        served = (self._serve_connection, session, connection, hello.dispatched)
+        self._nursery.start_soon(partial(contained, log=log), "session", *served)
         self._bus.publish(messages.SessionStarted(key, hello.client.name))
         log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
         return messages.SessionOpened(key, session.resume, resumed)
@@ -291,13 +293,6 @@ class CuratorHost:
         )
         return session
 
-    async def _serve(
-        self, session: _Session, connection: Connection, wants_dispatched: bool
-    ) -> None:
-        await contained(
-            "session", self._serve_connection, session, connection, wants_dispatched, log=log
-        )
-
     async def _serve_connection(
         self, session: _Session, connection: Connection, wants_dispatched: bool
     ) -> None:
@@ -315,7 +310,7 @@ class CuratorHost:
                 wants_dispatched=wants_dispatched,
                 is_initialized=curator.is_initialized,
                 version=self._version,
-                log=log.bind(session=curator.place.key),
+                log=log,
             )
             curator.upstream = upstream
             await upstream.run(curator)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
-import structlog
 import trio
 
 from capd.actors.activation import Activation
@@ -77,7 +76,6 @@ class Relaying:
         self._on_use = on_use
         # Whose prompts and resources the client was last told of.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
-        self._log = structlog.get_logger(actor="curator", session=peer.session)
 
     # Lists
 

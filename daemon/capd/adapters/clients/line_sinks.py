@@ -1,7 +1,9 @@
 """Where a client's lines go: a socket's stream, or the answers of an HTTP endpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
+
+import trio
 
 from capd.adapters.large_frames import LargeFrame
 
@@ -19,8 +21,8 @@ class LineSink(Protocol):
         """Queue a line; raise WriterFullError."""
         ...
 
-    async def run(self) -> None:
-        """Write what is queued until the client is gone; raise WriterStalledError."""
+    def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
+        """Write from here on, with tasks of `nursery`; say when the client is gone."""
         ...
 
     async def aclose(self) -> None:

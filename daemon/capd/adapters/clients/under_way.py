@@ -34,18 +34,22 @@ class UnderWay:
         wants_dispatched: bool,
     ) -> None:
         """`answered` returns the response line of one request."""
-        self.turnstile = trio.Semaphore(AT_ONCE)
+        self._turnstile: trio.Semaphore | None = None
         self._sink = sink
         self._nursery = nursery
         self._conversation = conversation
         self._answered = answered
         self._ends: dict[RequestId, trio.CancelScope | DirectCall] = {}
         self._running = 0
+        self._wants_dispatched = wants_dispatched
         self._direct: DirectCalls | None = None
-        if isinstance(sink, PromptSink):
-            self._direct = DirectCalls(
-                sink, nursery, self.turnstile, self._over, wants_dispatched=wants_dispatched
-            )
+
+    @property
+    def turnstile(self) -> trio.Semaphore:
+        """Lets as many calls run as a session's share is."""
+        if self._turnstile is None:
+            self._turnstile = trio.Semaphore(AT_ONCE)
+        return self._turnstile
 
     def is_full(self, method: str) -> bool:
         """Tell whether a request of `method` is one too many."""
@@ -55,6 +59,15 @@ class UnderWay:
     def add(self, message: Line, caller: ClientCall) -> None:
         """Have a request answered; a direct call waits for the next `begin`."""
         is_call = message.method == "tools/call" and caller.request_id is not None
+        if is_call and self._direct is None and isinstance(self._sink, PromptSink):
+            # Most sessions are idle, and call nothing yet.
+            self._direct = DirectCalls(
+                self._sink,
+                self._nursery,
+                self.turnstile,
+                self._over,
+                wants_dispatched=self._wants_dispatched,
+            )
         if is_call and self._direct is not None:
             take_back = partial(self._start, message, caller.request_id)
             params = bytes(message.params)

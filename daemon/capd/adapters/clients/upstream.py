@@ -54,7 +54,6 @@ from capd.adapters.stdio_frames import (
     FrameStalledError,
     Oversized,
     WriterFullError,
-    WriterStalledError,
 )
 from capd.core.protocol import eras
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
@@ -109,7 +108,7 @@ class Upstream:
             try:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    nursery.start_soon(self._write)
+                    self._sink.open(nursery, self._scope.cancel)
                     self._under_way = UnderWay(
                         self._sink,
                         nursery,
@@ -120,7 +119,7 @@ class Upstream:
                     try:
                         await self._read(conversation)
                     except FrameStalledError:
-                        self._log.info("client_stalled")
+                        self._log.info("client_stalled", session=self.session)
                     finally:
                         self._under_way.cancel_all()
                     nursery.cancel_scope.cancel()
@@ -202,11 +201,6 @@ class Upstream:
                 return
         self._under_way.begin()
 
-    async def _write(self) -> None:
-        with suppress(WriterStalledError):
-            await self._sink.run()
-        self._scope.cancel()
-
     def _received(self, line: Frame | Oversized, conversation: Conversation) -> None:
         if isinstance(line, Oversized):
             limit = frames.LINE_LIMIT_BYTES
@@ -242,7 +236,7 @@ class Upstream:
             frame = LINK.decode(data)
         except MalformedError:
             # Unknown kinds are the future's, and ignored (docs/protocol.md).
-            self._log.info("link_frame_ignored")
+            self._log.info("link_frame_ignored", session=self.session)
             return
         if isinstance(frame, frames.EnvValues):
             conversation.environment(frame.env)
