@@ -89,8 +89,7 @@ class Curator:
         self._bus = bus
         self._environments = environments
         own = [] if is_bare else [(own_tools.CAPABILITY, own_tools.DEFINITION)]
-        surface = Surface(own, is_bare=is_bare)
-        self._state = SessionState(ActiveSet(cap), surface)
+        self._state = SessionState(ActiveSet(cap), Surface(own, is_bare=is_bare))
         self.activation = Activation(
             place,
             self._state,
