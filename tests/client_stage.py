@@ -53,6 +53,9 @@ class Talk:
             raise self.error
         return b'{"content":[ ]}'
 
+    def way(self, request: Request) -> None:
+        del request
+
     async def subscribed(self, uri: str) -> bytes:
         await trio.lowlevel.checkpoint()
         self.journal.append(f"+{uri}")
@@ -91,6 +94,7 @@ class Stage:
     ) -> None:
         self.talk = talk or Talk()
         self.client = theirs
+        self.ours = ours
         self.ended = trio.Event()
         self.upstream = Upstream(
             SocketSink(ours),

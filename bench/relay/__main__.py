@@ -164,6 +164,8 @@ def _cold_start(root: Path) -> float | None:
 def _idle_kb(root: Path) -> float | None:
     home = CapdHome(_folder(root, "idle"))
     home.start()
+    # What the catalog's vectors take once is no session's.
+    home.load_model()
     try:
         return scale.idle_kb_per_session(home, _IDLE_SESSIONS)
     except (WireError, OSError) as error:

@@ -68,6 +68,9 @@ _HELD_BYTES = 32 * 1024 * 1024
 _WINDOW_BYTES = 4096
 """As much of a line's two ends as is searched for its id before the whole is parsed."""
 _ANSWERED_KEPT = 10_000
+_LONGEST_NUMBER = 24
+_TOGETHER_BYTES = 64 * 1024
+"""Lines that wait are written in one piece up to this size."""
 _SENDS = 3
 """A request that was on its way each time a daemon died is not sent a fourth time."""
 
@@ -279,6 +282,23 @@ def _shape(line: "bytes | bytearray | _Cut") -> _Shape:
     if shape.kind or isinstance(line, _Cut):
         return shape
     return _shape_of_whole(line)
+
+
+_ANSWER = b'{"jsonrpc":"2.0","id":'
+_DISPATCHED = b'{"capd":"dispatched","id":'
+
+
+def _shape_from_daemon(line: "bytes | bytearray | _Cut") -> _Shape:
+    """Say what a daemon's line is: its answers to numbered requests all begin alike."""
+    if not isinstance(line, _Cut) and line.startswith(_ANSWER):
+        end = line.find(b",", len(_ANSWER), len(_ANSWER) + _LONGEST_NUMBER)
+        digits = line[len(_ANSWER) : end]
+        if end > 0 and digits.isdigit():
+            if line.startswith(b'"result":', end + 1):
+                return _Shape("result", int(digits), "")
+            if line.startswith(b'"error":', end + 1):
+                return _Shape("error", int(digits), "")
+    return _shape(line)
 
 
 def _shape_of_whole(line: "bytes | bytearray") -> _Shape:
@@ -892,6 +912,9 @@ class _Refusal(Exception):  # noqa: N818 - it is what happened, and one line for
 class Shim:
     """One MCP session between a host and the daemon."""
 
+    _own_out = -1
+    """Where lines for the host go without ever blocking, if there is such a descriptor."""
+
     def __init__(self, path: str, env: "Mapping[str, str]", *, is_named: bool = False) -> None:
         self._path = path
         self._env = env
@@ -952,6 +975,7 @@ class Shim:
     def run(self) -> int:
         """Serve until the host is gone; return the exit code."""
         wake = _wake_on_signals()
+        self._own_out = _own_output()
         self._watch(wake, select.POLLIN)
         try:
             while self._code is None:
@@ -1012,6 +1036,8 @@ class Shim:
         return bool(self._writing or self._link_out or (self._phase == _UP and self._outbox))
 
     def _due_at(self) -> "float | None":
+        if self._phase == _UP and not self._due:
+            return None
         due = list(self._due.values())
         if self._phase != _UP:
             due.append(self._attempt_at if self._phase == _DOWN else self._deadline)
@@ -1325,6 +1351,9 @@ class Shim:
         return _encode(frame)
 
     def _take_frame(self, line: "bytes | bytearray") -> None:
+        if line.startswith(_DISPATCHED) and (digits := line[len(_DISPATCHED) : -2]).isdigit():
+            self._dispatched(int(digits))
+            return
         frame = _parse(line)
         if frame is None:
             return
@@ -1335,7 +1364,7 @@ class Shim:
             elif kind == "refused":
                 self._refused(frame)
         elif kind == "dispatched":
-            self._dispatched(frame)
+            self._dispatched(_key(frame.get("id")))
         elif kind == "want_env":
             self._send_env(frame.get("keys"))
         elif kind == "closing":
@@ -1438,8 +1467,7 @@ class Shim:
         }
         self._link_out.append(_encode({"capd": "env", "env": values}))
 
-    def _dispatched(self, frame: "dict[str, object]") -> None:
-        key = _key(frame.get("id"))
+    def _dispatched(self, key: "int | str | None") -> None:
         request = None if key is None else self._pending.get(key)
         if request is not None:
             request.is_dispatched = True
@@ -1462,6 +1490,8 @@ class Shim:
         for line in self._from_daemon.feed(chunk):
             if self._sock is sock:
                 self._take_daemon_line(line)
+        if self._to_host and self._own_out >= 0:
+            self._write_host(is_gone=False)
 
     def _take_daemon_line(self, line: "bytes | bytearray | _Cut") -> None:
         if not isinstance(line, _Cut) and line.startswith(LINK_PREFIX):
@@ -1470,7 +1500,7 @@ class Shim:
         if self._phase == _GREETING:
             self._lose("it does not speak capd's protocol")
             return
-        shape = _shape(line)
+        shape = _shape_from_daemon(line)
         key = shape.key
         if key is not None and shape.kind in {"result", "error"}:
             if self._phase == _REPLAYING and key == self._replay_key:
@@ -1541,20 +1571,27 @@ class Shim:
         if self._link_out:
             self._writing = memoryview(self._link_out.popleft())
             return True
+        lines: list[bytes | bytearray] = []
+        size = 0
         while self._phase == _UP and self._outbox:
+            size += len(self._outbox[0].line)
+            # What a line waits for, a sign of life behind a hook, goes before the next one.
+            if lines and (size > _TOGETHER_BYTES or self._link_out):
+                break
             item = self._outbox.popleft()
             self._outbox_bytes -= len(item.line)
             request = item.request
             if request is not None:
                 if self._pending.get(request.key) is not request:
+                    size -= len(item.line)
                     continue
                 request.is_sent = True
                 request.sends += 1
                 if request.is_hook:
                     self._ping_behind(request)
-            self._writing = memoryview(item.line)
-            return True
-        return False
+            lines.append(item.line)
+        self._writing = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
+        return bool(lines)
 
     def _ping_behind(self, request: _Request) -> None:
         """Ask for a sign of life: a first turn may take seconds, a daemon that hangs is silent."""
@@ -1592,6 +1629,9 @@ class Shim:
             return
         for line in self._from_host.feed(chunk):
             self._take_host_line(line)
+        # At once: the socket has room nearly always, and a poll for that is a turn of the loop.
+        if self._has_output():
+            self._write_daemon()
 
     def _take_host_line(self, line: "bytes | bytearray | _Cut") -> None:
         if isinstance(line, _Cut):
@@ -1692,21 +1732,25 @@ class Shim:
         if is_gone:
             self._code = 0
             return
-        # No O_NONBLOCK: the file description may be shared with the host's own processes.
         # PIPE_BUF bytes are what a writable pipe takes without blocking.
-        line = self._to_host[0]
+        fd, most = (self._own_out, _READ_BYTES) if self._own_out >= 0 else (1, select.PIPE_BUF)
+        text = self._to_host[0]
+        if len(self._to_host) > 1 and len(text) < most:
+            text = memoryview(b"".join(_first_of(self._to_host, most)))
         try:
-            written = posix.write(1, line[: select.PIPE_BUF])
+            written = posix.write(fd, text[:most])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             self._code = 0
             return
         self._to_host_bytes -= written
-        if written == len(line):
-            self._to_host.popleft()
-        else:
-            self._to_host[0] = line[written:]
+        while written:
+            line = self._to_host.popleft()
+            if len(line) > written:
+                self._to_host.appendleft(line[written:])
+                break
+            written -= len(line)
 
     def _farewell(self) -> None:
         """End the session on purpose, behind what is on its way."""
@@ -1723,6 +1767,31 @@ class Shim:
             return
         finally:
             sock.close()
+
+
+def _first_of(lines: "deque[memoryview]", most: int) -> "list[memoryview]":
+    """Return as many of the first lines as make `most` bytes."""
+    found: list[memoryview] = []
+    for line in lines:
+        found.append(line[:most])
+        most -= len(line)
+        if most <= 0:
+            break
+    return found
+
+
+def _own_output() -> int:
+    """Open the host's pipe once more, to write to it without ever blocking; -1 where it is none.
+
+    Not by O_NONBLOCK on descriptor 1: its file description may be shared with the host's own
+    processes.
+    """
+    try:
+        if posix.fstat(1).st_mode & 0o170000 != 0o010000:
+            return -1
+        return posix.open("/proc/self/fd/1", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def _wake_on_signals() -> int:

@@ -6,6 +6,7 @@ capd eval ...              how good its decisions are, on data; no daemon takes 
 """
 
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -76,6 +77,7 @@ STOP_TIMEOUT = 10.0
 RELOAD_TIMEOUT = 60.0
 MOST_DESCRIPTORS = 16_384
 LONGEST_IPC_BYTES = 100
+_ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
 DRAINED: MsgpackCodec[SessionsDrained] = MsgpackCodec(SessionsDrained)
 RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
@@ -194,6 +196,7 @@ class Daemon:
                     await nursery.start(
                         partial(supervise, self._children(bus), stop_timeout=STOP_TIMEOUT)
                     )
+                    _rest_the_collector()
                     log.info("daemon_ready", socket=self._where.socket, version=__version__)
                     self._is_ready = True
                     notifier.ready(f"serving {self._where.socket}")
@@ -427,6 +430,16 @@ class Daemon:
                 task_status=task_status
             ),
         )
+
+
+def _rest_the_collector() -> None:
+    """Look for cycles among what comes from here on, and less often.
+
+    What was imported stays, and each look at it costs milliseconds; a call leaves no cycle behind.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_LOOKS, 10, 10)
 
 
 def _raise_descriptor_limit() -> None:

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import PIECE_BYTES, LargeFrame
 from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.processes import ProcessSpec, ServerProcess, running
@@ -23,7 +24,6 @@ from capd.adapters.stdio_frames import (
     FrameCutError,
     FrameReader,
     FrameStalledError,
-    FrameWriter,
     Oversized,
     WriterFullError,
     WriterStalledError,
@@ -719,3 +719,34 @@ def test_an_id_is_recovered_from_a_broken_frame_or_not_at_all(
     head: bytes, expected: int | str | None
 ) -> None:
     assert recover_id(head) == expected
+
+
+async def test_what_is_left_has_one_writer_at_a_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    send, receive = trio.testing.memory_stream_one_way_pair()
+    asked: list[str] = []
+    writer = FrameWriter(send)
+    writer.open(lambda: asked.append("drain"))
+    with trio.move_on_after(1):
+        await writer.send(b"withdrawn")
+    writer.post(b"one")
+    asked_first = list(asked)
+
+    is_there = await writer.drain()
+
+    writer.post(b"two")
+    assert (asked_first, is_there, asked) == (["drain"], True, ["drain", "drain"])
+    assert await receive.receive_some() == b"one\n"
+
+
+async def test_a_peer_that_is_gone_spends_a_writer_without_a_task() -> None:
+    send, receive = trio.testing.memory_stream_one_way_pair()
+    writer = FrameWriter(send)
+    writer.open(lambda: None)
+    writer.post(b"one")
+    await receive.aclose()
+
+    is_there = await writer.drain()
+
+    assert (is_there, writer.is_dead) == (False, True)

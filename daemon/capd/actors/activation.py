@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.actors.installing import OnProgress, replied
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -91,7 +92,12 @@ class Activation:
         self._postponed: set[InstanceId] = set()
         self._left: list[Held] = []
         self._is_over = False
-        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Bound when it is used: two bound loggers are 1 KB of an idle session.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
+        return log
 
     async def enable(self, name: str, on_progress: OnProgress = lambda _: None) -> Outcome:
         """Switch a capability on, by `name` or `tap/name`; one that is on is touched.
@@ -190,19 +196,34 @@ class Activation:
         Raises:
             NotSentError: it has gone already.
         """
+        held = self.enter(server)
+        try:
+            yield held
+        finally:
+            if self.leave(held):
+                await self.release(held)
+
+    def enter(self, server: ServerIdentity) -> Held:
+        """Keep a server until `leave`; raises as `in_call`."""
         held = self._state.held(server)
         if held is None:
             raise NotSentError("Its capability was switched off. The call was not sent.")
         self._calls[held.instance] += 1
-        try:
-            yield held
-        finally:
-            self._calls[held.instance] -= 1
-            if not self._calls[held.instance]:
-                del self._calls[held.instance]
-                if held.instance in self._postponed:
-                    self._postponed.discard(held.instance)
-                    await self._release(held.instance)
+        return held
+
+    def leave(self, held: Held) -> bool:
+        """End a call; say whether it was the last that kept the server, which has to `release`."""
+        self._calls[held.instance] -= 1
+        if self._calls[held.instance]:
+            return False
+        del self._calls[held.instance]
+        is_due = held.instance in self._postponed
+        self._postponed.discard(held.instance)
+        return is_due
+
+    async def release(self, held: Held) -> None:
+        """Let go of a server that no call keeps any more."""
+        await self._release(held.instance)
 
     async def server_tools_changed(self, instance: InstanceId) -> None:
         """Filter again what a held server lists now."""

@@ -11,13 +11,13 @@ import trio
 
 from capd.actors import reports
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
     FrameReader,
     FrameStalledError,
-    FrameWriter,
     Oversized,
     WriterFullError,
     WriterStalledError,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import msgspec
 import structlog
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from capd.actors import reports
 from capd.actors.activation import Activation, NotActivatedError
@@ -18,7 +19,7 @@ from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
 from capd.adapters.argument_checks import ArgumentChecks
-from capd.adapters.clients.conversation import Request
+from capd.adapters.clients.conversation import Request, Way
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.servers.callers import OnProgress
@@ -96,7 +97,7 @@ class Curator:
         self.client_sessions: set[str] = set()
         """Ids under which the client itself knows the conversation; `/clear` brings another."""
         self.linked_by = ""
-        # Set once the client has listed the tools as they are; another one for each change.
+        # Set once the client has listed the tools as they are; another for each change.
         self._relisted = trio.Event()
         self._suggested: tuple[CapabilityId, ...] = ()
         self._bus = bus
@@ -146,7 +147,11 @@ class Curator:
             skills=self._skills,
             results=self._results,
         )
-        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self.place.key)
+        return log
 
     # What outlives the daemon
 
@@ -242,6 +247,13 @@ class Curator:
                 return await self._call_turn(call.arguments)
             shown = await self.searching.reached(call.name)
         return await self._relaying.tool(request, shown)
+
+    def way(self, request: Request) -> Way | None:
+        """Return the way of a tool's call that `relayed` would only pass on, without a wait."""
+        shown = self._state.surface.find(text_of(request.members.get("name")))
+        if shown is None or self._state.is_leaving(shown.grant):
+            return None
+        return self._relaying.way(request, shown)
 
     async def _media(self, request: Request) -> bytes | None:
         """Return an image or audio that became a link, None where the resource is a server's."""

@@ -268,7 +268,8 @@ class CuratorHost:
         session.process = platform.process_start_time(request.peer_pid)
         key = session.curator.place.key
         self._keeper.changed(key)
-        self._nursery.start_soon(self._serve, session, connection, hello.dispatched)
+        served = (self._serve_connection, session, connection, hello.dispatched)
+        self._nursery.start_soon(partial(contained, log=log), "session", *served)
         self._bus.publish(messages.SessionStarted(key, hello.client.name))
         log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
         return messages.SessionOpened(key, session.resume, resumed)
@@ -347,13 +348,6 @@ class CuratorHost:
         )
         return session
 
-    async def _serve(
-        self, session: _Session, connection: Connection, wants_dispatched: bool
-    ) -> None:
-        await contained(
-            "session", self._serve_connection, session, connection, wants_dispatched, log=log
-        )
-
     async def _serve_connection(
         self, session: _Session, connection: Connection, wants_dispatched: bool
     ) -> None:
@@ -371,7 +365,7 @@ class CuratorHost:
                 wants_dispatched=wants_dispatched,
                 is_initialized=curator.is_initialized,
                 version=self._version,
-                log=log.bind(session=curator.place.key),
+                log=log,
             )
             curator.upstream = upstream
             await upstream.run(curator)

@@ -16,10 +16,11 @@ import trio
 from capd.actors.activation import Activation
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
-from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.lane import Lane
 from capd.core.protocol.calls import is_success
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
@@ -32,6 +33,8 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerIdentity, ToolName, WireName
 
 T = TypeVar("T")
+
+log = structlog.get_logger(actor="curator")
 
 _FOLLOWED = ("prompts", "resources")
 
@@ -89,7 +92,6 @@ class Relaying:
         self._subscribed = activation.subscribed
         # Whose prompts and resources the client was last told of.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
-        self._log = structlog.get_logger(actor="curator", session=peer.session)
 
     # Lists
 
@@ -160,13 +162,42 @@ class Relaying:
             self._checked(shown, request.members)
         members = {**request.members, "name": raw(shown.grant.tool)}
         result = await self._sent(shown.grant.server, request, members)
+        self.used(shown, result)
+        return await self.passed(request, shown, result)
+
+    def used(self, shown: Shown, result: Result) -> None:
+        """Note the use of a tool, which a call that failed is none of."""
         if is_success(result):
             self._state.active.used(shown.grant, time.time())
             self._on_use()
+
+    def is_left(self, shown: Shown, result: Result) -> bool:
+        """Tell whether the client gets a result as it came."""
+        held = self._state.held(shown.grant.server)
+        if self._results is None or held is None:
+            return True
+        return self._results.is_left(result, shown, held.spec.name)
+
+    async def passed(self, request: Request, shown: Shown, result: Result) -> Result:
+        """Return what the client gets of a result."""
         held = self._state.held(shown.grant.server)
         if self._results is None or held is None:
             return result
         return await self._results.passed(result, shown, held.spec.name, request.caller.client)
+
+    def way(self, request: Request, shown: Shown) -> Way | None:
+        """Return the way of a call that `tool` would only pass on, without a wait."""
+        instance = self._activation.running(shown.grant.server)
+        # One of the other era may ask before it answers.
+        if instance is None or instance.lane.is_stateless or not instance.lane.is_prompt:
+            return None
+        if self._checked is not None:
+            try:
+                self._checked(shown, request.members)
+            except CallFailedError:
+                # The long way says it.
+                return None
+        return _ToolWay(self, self._activation, instance.lane, request, shown)
 
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""
@@ -229,7 +260,12 @@ class Relaying:
                 await self._activation.instance(server)
             except NotSentError as error:
                 # The next call that needs the server renews it as well.
-                self._log.info("subscriptions_not_renewed", server=server, reason=str(error))
+                log.info(
+                    "subscriptions_not_renewed",
+                    session=self._peer.session,
+                    server=server,
+                    reason=str(error),
+                )
 
     async def follow_level(self) -> None:
         """Have every server log what this session wants to see."""
@@ -319,6 +355,50 @@ class Relaying:
             except (ServerError, NotSentError) as error:
                 first = first or error
         raise first or UnknownNameError("no server that is on in this session has this resource")
+
+
+class _ToolWay:
+    """The way of one call of a tool."""
+
+    __slots__ = (
+        *("_activation", "_held", "_relaying", "_request", "_shown"),
+        *("lane", "members", "timeout"),
+    )
+
+    def __init__(
+        self,
+        relaying: Relaying,
+        activation: Activation,
+        lane: Lane,
+        request: Request,
+        shown: Shown,
+    ) -> None:
+        self._relaying = relaying
+        self._activation = activation
+        self._request = request
+        self._shown = shown
+        self._held = activation.enter(shown.grant.server)
+        self.lane = lane
+        self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
+        self.timeout = self._held.spec.timeout
+
+    def leave(self, result: Result | None) -> bool:
+        """End the call, with its result where it has one; say whether `release` is due."""
+        if result is not None:
+            self._relaying.used(self._shown, result)
+        return self._activation.leave(self._held)
+
+    def is_left(self, result: Result) -> bool:
+        """Tell whether the client gets the result as it came."""
+        return self._relaying.is_left(self._shown, result)
+
+    async def passed(self, result: Result) -> Result:
+        """Return what the client gets of the result."""
+        return await self._relaying.passed(self._request, self._shown, result)
+
+    async def release(self) -> None:
+        """Let go of the server."""
+        await self._activation.release(self._held)
 
 
 def _uris(entries: Sequence[bytes]) -> list[str]:

@@ -95,15 +95,11 @@ class ResultDesk:
         self, result: Result, shown: Shown, server: str, client: ClientFacts
     ) -> Result:
         """Return what the client gets of a server's result."""
-        if isinstance(result, bytes) and len(result) <= SHORTEST:
+        reader = self._reader()
+        if reader is None or self.is_left(result, shown, server):
             return result
         limits = self._room.limits
         limit = limits.of(server, shown.grant.tool, shown.json)
-        if not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media)):
-            return result
-        reader = self._reader()
-        if reader is None:
-            return result
         wanted = Wanted(
             tool=shown.name,
             limit=limit,
@@ -125,6 +121,14 @@ class ResultDesk:
             return result
         self._note(shown.name, short)
         return short.result
+
+    def is_left(self, result: Result, shown: Shown, server: str) -> bool:
+        """Tell whether a result is surely passed on as it came, by its length alone."""
+        if isinstance(result, bytes) and len(result) <= SHORTEST:
+            return True
+        limits = self._room.limits
+        limit = limits.of(server, shown.grant.tool, shown.json)
+        return not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media))
 
     async def _short(self, result: Result, wanted: Wanted, definition: bytes) -> Compacted | None:
         """Return a result made short, None where it need not be, or cannot be.

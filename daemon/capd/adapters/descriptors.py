@@ -33,17 +33,3 @@ def written_at_once(descriptor: int, data: bytes) -> int:
         return os.write(descriptor, data)
     except OSError:
         return 0
-
-
-async def read_when_ready(descriptor: int, most_bytes: int) -> bytes | None:
-    """Return what can be read once there is something, nothing at the end, None for another try.
-
-    Waiting comes first: a read that finds nothing is a system call for nothing.
-    """
-    try:
-        await trio.lowlevel.wait_readable(descriptor)
-        return os.read(descriptor, most_bytes)
-    except BlockingIOError:
-        return None
-    except (OSError, trio.ClosedResourceError):
-        return b""

@@ -4,8 +4,22 @@ from typing import Any
 
 import msgspec
 
+from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.line_sinks import RequestId
+from capd.adapters.large_frames import LargeFrame
+from capd.core.protocol.eras import EnvelopeError
+from capd.core.protocol.outcomes import ServerError
+from capd.core.results.large_results import Result
 from capd_protos import socket as frames
+from capd_protos.codec import MalformedError
+
+
+class NoMethodError(Exception):
+    """The request's method is none that capd serves."""
+
+
+FAILURES = (ServerError, EnvelopeError, NoMethodError, MalformedError, UnknownNameError)
+"""Ends of a request that are protocol errors to its client."""
 
 
 def answer_line(request_id: RequestId, member: bytes, value: bytes) -> bytes:
@@ -18,6 +32,30 @@ def error_line(request_id: RequestId, code: int, text: str, data: Any = None) ->
     return answer_line(
         request_id, b'"error":', msgspec.json.encode(frames.RpcError(code, text, data))
     )
+
+
+def result_line(request_id: RequestId, result: Result) -> bytes | LargeFrame:
+    """Return the response that tells of a result."""
+    if isinstance(result, bytes):
+        return answer_line(request_id, b'"result":', result)
+    return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")
+
+
+def failure_line(request_id: RequestId, method: str, failure: Exception) -> bytes:
+    """Return the response that tells of one of `FAILURES`."""
+    match failure:
+        case ServerError():
+            return answer_line(request_id, b'"error":', failure.error)
+        case EnvelopeError():
+            return error_line(request_id, failure.code, str(failure), failure.data)
+        case NoMethodError():
+            text = f"no method {method[:100]!r}"
+            return error_line(request_id, frames.METHOD_NOT_FOUND, text)
+        case MalformedError():
+            text = f"params of {method}: {failure}"
+            return error_line(request_id, frames.INVALID_PARAMS, text)
+        case _:
+            return error_line(request_id, frames.INVALID_PARAMS, str(failure))
 
 
 def unreadable_line(request_id: RequestId, data: bytes, why: str) -> bytes:

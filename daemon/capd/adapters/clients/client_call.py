@@ -9,10 +9,14 @@ from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
 from capd.core.protocol import eras
 from capd.core.protocol.outcomes import RefusedError
-from capd_protos import socket as frames
 from capd_protos.types import ClientFacts, SessionKey
 
 RequestId = int | str | None
+
+
+def dispatched_line(request_id: int | str) -> bytes:
+    """Return the frame that says of a request that it may run from here on."""
+    return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
 class Connected(Protocol):
@@ -73,9 +77,8 @@ class ClientCall:
         """Tell the client, where it wants to know, that the request may run from here on."""
         if not self._connection.wants_dispatched or self.request_id is None:
             return
-        frame = msgspec.json.encode(frames.Dispatched(self.request_id))
         try:
-            await self._connection.send(frame, self.request_id)
+            await self._connection.send(dispatched_line(self.request_id), self.request_id)
         except (WriterFullError, FrameCutError):
             raise RefusedError("the client's connection is gone") from None
 

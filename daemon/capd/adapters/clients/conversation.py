@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from capd.adapters.servers.callers import Caller
+from capd.adapters.servers.lane import Lane
 from capd.core.protocol.eras import Members
 from capd.core.results.large_results import Result
 from capd_protos.types import ClientFacts
@@ -50,6 +51,31 @@ class Request:
     caller: Caller
 
 
+class Way(Protocol):
+    """The way of a call that needs nothing but to be passed on; it is left exactly once."""
+
+    lane: Lane
+    members: Members
+    """The call's params, as the server gets them."""
+    timeout: float | None
+
+    def leave(self, result: Result | None) -> bool:
+        """End the call, with its result where it has one; say whether `release` is due."""
+        ...
+
+    def is_left(self, result: Result) -> bool:
+        """Tell whether the client gets the result as it came."""
+        ...
+
+    async def passed(self, result: Result) -> Result:
+        """Return what the client gets of the result."""
+        ...
+
+    async def release(self) -> None:
+        """Let go of what was kept for the length of the call alone."""
+        ...
+
+
 class Conversation(Protocol):
     """A session, as its connection sees it."""
 
@@ -81,6 +107,13 @@ class Conversation(Protocol):
             UnknownNameError: it names nothing that is shown.
             CallFailedError, ServerError: see there.
             MalformedError: its params are none.
+        """
+        ...
+
+    def way(self, request: Request) -> Way | None:
+        """Return the way of a `tools/call` that `relayed` would only pass on, without a wait.
+
+        None for every other: `relayed` knows what becomes of it.
         """
         ...
 

@@ -33,11 +33,14 @@ class Listening:
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
         self._streams: dict[RequestId, Filter] = {}
-        self._closing = trio.Event()
+        self._closing: trio.Event | None = None
+        self._is_closed = False
 
     def close(self) -> None:
         """End every stream in good order, with a result of its own."""
-        self._closing.set()
+        self._is_closed = True
+        if self._closing is not None:
+            self._closing.set()
 
     def list_changed(self, what: str) -> None:
         """Tell the streams that want to know of the list of `tools`, `prompts` or `resources`."""
@@ -70,7 +73,10 @@ class Listening:
             told = eras.joined({"notifications": eras.raw(wanted)})
             self._tell(request_id, "notifications/subscriptions/acknowledged", told)
             self._streams[request_id] = wanted
-            await self._closing.wait()
+            if not self._is_closed:
+                if self._closing is None:
+                    self._closing = trio.Event()
+                await self._closing.wait()
         finally:
             self._streams.pop(request_id, None)
             with trio.move_on_after(1.0, shield=True):

@@ -1,9 +1,13 @@
 """A client's end of the public socket, as the lines of its session reach it."""
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
 import trio
 
+from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import LargeFrame
-from capd.adapters.stdio_frames import FrameWriter
+from capd.adapters.stdio_frames import WriterStalledError
 
 WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024
@@ -33,10 +37,26 @@ class SocketSink:
         del related
         self._writer.post(line)
 
-    async def run(self) -> None:
-        """Write what is queued until the client is gone; raise WriterStalledError."""
-        await self._writer.run()
+    def put(self, line: bytes) -> bool:
+        """Take a line that nobody has to wait for; False where it cannot be taken like that."""
+        return self._writer.put(line)
+
+    def is_out(self, lines: Sequence[bytes]) -> bool:
+        """Write lines at once; say whether all of them are out."""
+        return self._writer.begin(lines) == len(lines) and self._writer.is_idle
+
+    def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
+        """Write from here on; what does not go out at once is written in `nursery`."""
+        self._writer.open(lambda: nursery.start_soon(self._drain, on_gone))
+
+    async def _drain(self, on_gone: Callable[[], None]) -> None:
+        is_there = False
+        with suppress(WriterStalledError):
+            is_there = await self._writer.drain()
+        if not is_there:
+            on_gone()
 
     async def aclose(self) -> None:
         """Give the connection up."""
+        self._writer.close()
         await trio.aclose_forcefully(self._stream)

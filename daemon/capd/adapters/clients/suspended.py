@@ -14,20 +14,23 @@ import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 import trio
 
-from capd.adapters.clients.conversation import UnknownNameError
+from capd.adapters.clients.conversation import Conversation, Request, UnknownNameError
 from capd.adapters.servers.callers import Caller, OnProgress
 from capd.core.protocol.eras import (
     INVALID_PARAMS,
+    MAY_ASK,
     EnvelopeError,
     InputRequest,
     Members,
     asking_result,
     joined,
     members_of,
+    offers_anything,
     text_of,
 )
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
@@ -219,6 +222,29 @@ class SuspendedCalls:
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[SuspendableCall, bytes]] = {}
+
+    async def relayed(
+        self, request: Request, conversation: Conversation, nursery: trio.Nursery
+    ) -> Result:
+        """Return the result of a request of the stateless era, or of its repetition, or a question.
+
+        Raises:
+            EnvelopeError: it repeats what cannot be repeated; else as `Conversation.relayed`.
+        """
+        members = request.members
+        responses = members_of(members.get("inputResponses", msgspec.Raw(b"")))
+        resumed = self.take(members)
+        if resumed is not None:
+            await resumed.resume(request.caller, responses)
+        elif request.method not in MAY_ASK or not offers_anything(request.caller.client):
+            # Nothing can be asked of it, so its calls need no life of their own.
+            return await conversation.relayed(request)
+        else:
+            resumed = SuspendableCall(
+                request.caller, lambda caller: conversation.relayed(replace(request, caller=caller))
+            )
+            nursery.start_soon(resumed.run)
+        return await resumed.result(lambda suspended: self.put(suspended, members))
 
     def put(self, call: SuspendableCall, members: Members) -> str:
         """Keep `call`; return the state that a repetition must bring.

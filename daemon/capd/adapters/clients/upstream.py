@@ -5,14 +5,21 @@ It knows JSON-RPC, both eras' ways and the socket's link frames; what a session 
 on is never decoded. A malformed line costs an error answer, never the connection.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.adapters.clients.answer_lines import answer_line, error_line, unreadable_line
+from capd.adapters.clients.answer_lines import (
+    FAILURES,
+    NoMethodError,
+    error_line,
+    failure_line,
+    result_line,
+    unreadable_line,
+)
 from capd.adapters.clients.client_call import ClientCall
 from capd.adapters.clients.client_lines import (
     CANCELLED,
@@ -31,36 +38,31 @@ from capd.adapters.clients.conversation import (
     RELAYED,
     Conversation,
     Request,
-    UnknownNameError,
     listing,
 )
 from capd.adapters.clients.line_sinks import LargeSink, LineSink, RequestId
 from capd.adapters.clients.listening import Listening
 from capd.adapters.clients.questions import Questions
-from capd.adapters.clients.suspended import SuspendableCall, SuspendedCalls
+from capd.adapters.clients.suspended import SuspendedCalls
+from capd.adapters.clients.under_way import MOST_REQUESTS, UnderWay
 from capd.adapters.large_frames import LargeFrame, held
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import (
     Frame,
-    FrameCutError,
+    FrameReader,
     FrameStalledError,
     Oversized,
     WriterFullError,
-    WriterStalledError,
 )
 from capd.core.protocol import eras
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
-from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError, failed_result
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, failed_result
 from capd.core.protocol.resource_uris import is_within
 from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, SessionKey
-
-MOST_REQUESTS = 96
-"""Requests of one session under way at once, of which `AT_ONCE` run (80, E7)."""
-AT_ONCE = 32
 
 
 class Upstream:
@@ -91,9 +93,6 @@ class Upstream:
         self._lines = lines
         self._version = version
         self._log = log
-        self._under_way: dict[RequestId, trio.CancelScope] = {}
-        self._running = 0
-        self._turnstile = trio.Semaphore(AT_ONCE)
         self._questions = Questions()
         self._suspended = SuspendedCalls()
         self.client = client
@@ -111,14 +110,20 @@ class Upstream:
             try:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
-                    nursery.start_soon(self._write)
+                    self._sink.open(nursery, self._scope.cancel)
+                    self._under_way = UnderWay(
+                        self._sink,
+                        nursery,
+                        conversation,
+                        self._answered,
+                        wants_dispatched=self.wants_dispatched,
+                    )
                     try:
-                        async for line in self._lines:
-                            self._received(line, conversation)
-                            if self.is_goodbye:
-                                break
+                        await self._read(conversation)
                     except FrameStalledError:
-                        self._log.info("client_stalled")
+                        self._log.info("client_stalled", session=self.session)
+                    finally:
+                        self._under_way.cancel_all()
                     nursery.cancel_scope.cancel()
             finally:
                 self._questions.close()
@@ -128,7 +133,7 @@ class Upstream:
     @property
     def is_busy(self) -> bool:
         """Whether requests of the client are under way."""
-        return self._running > 0
+        return self._under_way.is_busy
 
     def close(self, reason: str, *, reconnect: bool) -> None:
         """Tell the client why, and end the connection."""
@@ -184,10 +189,24 @@ class Upstream:
         with suppress(WriterFullError):
             self._sink.post(line, related)
 
-    async def _write(self) -> None:
-        with suppress(WriterStalledError):
-            await self._sink.run()
-        self._scope.cancel()
+    async def _read(self, conversation: Conversation) -> None:
+        if isinstance(self._lines, FrameReader):
+            while not self.is_goodbye and (lines := await self._lines.some()):
+                self._received_some(lines, conversation)
+        else:
+            async for line in self._lines:
+                self._received_some([line], conversation)
+                if self.is_goodbye:
+                    return
+
+    def _received_some(
+        self, lines: Sequence[Frame | Oversized], conversation: Conversation
+    ) -> None:
+        for line in lines:
+            self._received(line, conversation)
+            if self.is_goodbye:
+                return
+        self._under_way.begin()
 
     def _received(self, line: Frame | Oversized, conversation: Conversation) -> None:
         if isinstance(line, Oversized):
@@ -209,31 +228,27 @@ class Upstream:
         elif message.id is msgspec.UNSET:
             self._notified(message, conversation)
         else:
-            self._requested(message, conversation)
+            self._requested(message)
 
-    def _requested(self, message: Line, conversation: Conversation) -> None:
+    def _requested(self, message: Line) -> None:
         assert not isinstance(message.id, msgspec.UnsetType)
         if self.is_draining:
             if not self.wants_dispatched:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
             # Who hears of dispatched requests sends the others again.
             return
-        # Tasks are counted: an id that comes twice is one entry in the table.
-        if self._running >= MOST_REQUESTS and message.method != "subscriptions/listen":
+        if self._under_way.is_full(message.method):
             text = f"{MOST_REQUESTS} requests of this session are under way already"
             self._error(message.id, frames.REFUSED, text)
-            return
-        self._running += message.method != "subscriptions/listen"
-        # Here and not in the task: a cancellation may stand in the very next line.
-        scope = self._under_way[message.id] = trio.CancelScope()
-        self._nursery.start_soon(self._answer, message, message.id, scope, conversation)
+        else:
+            self._under_way.add(message, ClientCall(self, message.id))
 
     def _linked(self, data: bytes, conversation: Conversation) -> None:
         try:
             frame = LINK.decode(data)
         except MalformedError:
             # Unknown kinds are the future's, and ignored (docs/protocol.md).
-            self._log.info("link_frame_ignored")
+            self._log.info("link_frame_ignored", session=self.session)
             return
         if isinstance(frame, frames.EnvValues):
             conversation.environment(frame.env)
@@ -247,34 +262,11 @@ class Upstream:
                 self._nursery.start_soon(conversation.renew_subscriptions)
             case "notifications/cancelled":
                 with suppress(MalformedError):
-                    scope = self._under_way.get(CANCELLED.decode(message.params).requestId)
-                    if scope is not None:
-                        scope.cancel()
+                    self._under_way.cancel(CANCELLED.decode(message.params).requestId)
             case "notifications/progress":
                 self._questions.progressed(bytes(message.params))
             case "notifications/roots/list_changed":
                 conversation.roots_changed()
-
-    async def _answer(
-        self,
-        message: Line,
-        request_id: RequestId,
-        scope: trio.CancelScope,
-        conversation: Conversation,
-    ) -> None:
-        try:
-            # A cancelled request gets no answer (MCP, "Cancellation").
-            with scope, suppress(WriterFullError, FrameCutError):
-                await trio.lowlevel.checkpoint_if_cancelled()
-                answer = await self._answered(message, request_id, conversation)
-                if isinstance(answer, bytes):
-                    await self._sink.send(answer, request_id)
-                elif self._large_sink is not None:
-                    await self._large_sink.send_large(answer)
-        finally:
-            self._running -= message.method != "subscriptions/listen"
-            if self._under_way.get(request_id) is scope:
-                del self._under_way[request_id]
 
     async def _answered(
         self, message: Line, request_id: RequestId, conversation: Conversation
@@ -290,26 +282,15 @@ class Upstream:
             result = await self._result(message, members, call, conversation, stateless=stateless)
             if self._large_sink is None:
                 result = await held(result)
-        except (MalformedError, UnknownNameError) as error:
-            is_form = isinstance(error, MalformedError)
-            text = f"params of {message.method}: {error}" if is_form else str(error)
-            return error_line(request_id, frames.INVALID_PARAMS, text)
-        except eras.EnvelopeError as error:
-            return error_line(request_id, error.code, str(error), error.data)
-        except _NoMethodError:
-            text = f"no method {message.method[:100]!r}"
-            return error_line(request_id, frames.METHOD_NOT_FOUND, text)
-        except ServerError as error:
-            return answer_line(request_id, b'"error":', error.error)
         except CallFailedError as error:
             if message.method != "tools/call":
                 return error_line(request_id, error.code, str(error))
             result = failed_result(error)
+        except FAILURES as error:
+            return failure_line(request_id, message.method, error)
         if stateless:
             result = eras.result_for_stateless(result, message.method)
-        if isinstance(result, bytes):
-            return answer_line(request_id, b'"result":', result)
-        return LargeFrame(answer_line(request_id, b'"result":', b"")[:-1], result, b"}")
+        return result_line(request_id, result)
 
     async def _result(
         self,
@@ -322,10 +303,10 @@ class Upstream:
     ) -> Result:
         method = message.method
         if stateless and method in HANDSHAKE_ONLY:
-            raise _NoMethodError
+            raise NoMethodError
         params = message.params if len(message.params) else msgspec.Raw(b"{}")
         if method in RELAYED:
-            async with self._turnstile:
+            async with self._under_way.turnstile:
                 return await self._relayed(method, members, call, conversation, stateless=stateless)
         if method in LISTS:
             if LIST.decode(params).cursor:
@@ -346,7 +327,7 @@ class Upstream:
             case "capd/turn":
                 return await conversation.turn(TURN.decode(params).text)
             case _:
-                raise _NoMethodError
+                raise NoMethodError
 
     async def _handshake_result(
         self, method: str, params: msgspec.Raw, conversation: Conversation
@@ -390,23 +371,9 @@ class Upstream:
     ) -> Result:
         if not stateless:
             return await conversation.relayed(Request(method, members, call))
-        responses = eras.members_of(members.get("inputResponses", msgspec.Raw(b"")))
-        resumed = self._suspended.take(members)
-        if resumed is not None:
-            await resumed.resume(call, responses)
-        elif method not in eras.MAY_ASK or not eras.offers_anything(call.client):
-            # Nothing can be asked of it, so its calls need no life of their own.
-            return await conversation.relayed(Request(method, members, call))
-        else:
-            resumed = SuspendableCall(
-                call, lambda caller: conversation.relayed(Request(method, members, caller))
-            )
-            self._nursery.start_soon(resumed.run)
-        return await resumed.result(lambda suspended: self._suspended.put(suspended, members))
+        return await self._suspended.relayed(
+            Request(method, members, call), conversation, self._nursery
+        )
 
     def _error(self, request_id: RequestId, code: int, text: str) -> None:
         self.post(error_line(request_id, code, text), request_id)
-
-
-class _NoMethodError(Exception):
-    """The request's method is none that capd serves."""

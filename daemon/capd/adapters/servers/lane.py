@@ -7,18 +7,21 @@ each call is completed exactly once; a reply nobody waits for is dropped and cou
 
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.frame_writer import GATHERING, FrameWriter
 from capd.adapters.large_frames import READABLE_BYTES, held
 from capd.adapters.line_texts import checked_text, recover_id
+from capd.adapters.servers.call_clock import CallClock, Entry
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
 from capd.adapters.servers.large_lines import HELD_BYTES, large_result
-from capd.adapters.servers.pending import Pending
-from capd.adapters.servers.server_lines import ERROR_CODE, INCOMING, Incoming, with_halves
+from capd.adapters.servers.pending import Awaited, Pending
+from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, with_halves
+from capd.adapters.servers.told_lines import notification_line, request_line, told_params
 from capd.adapters.servers.unasked import Unasked
 from capd.adapters.spool import ServerSpool
 from capd.adapters.stdio_frames import (
@@ -26,18 +29,15 @@ from capd.adapters.stdio_frames import (
     FrameCutError,
     FrameReader,
     FrameStalledError,
-    FrameWriter,
     Oversized,
     WriterFullError,
     WriterStalledError,
 )
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import Members, joined, members_of, meta_for_server
-from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
-from capd.core.results.half_pairs import decoded
+from capd.core.protocol.eras import Members
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.results.large_results import Result
 from capd.core.results.line_ends import line_ends
-from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, ServerName, SessionKey
 
@@ -106,6 +106,7 @@ class Lane:
         )
         self._redact = redact
         self._pending: dict[int, Pending] = {}
+        self._clock = CallClock()
         self.unasked = Unasked(
             name,
             project,
@@ -124,6 +125,11 @@ class Lane:
         """Whether a call has a chance."""
         return not self._why_dead and not self._writer.is_dead
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether it can `begin` a call at this moment, as far as can be seen."""
+        return not self._why_dead and self._writer.is_prompt
+
     async def run(self) -> None:
         """Read and write until the server closes its output.
 
@@ -133,10 +139,18 @@ class Lane:
         async with trio.open_nursery() as nursery:
             try:
                 nursery.start_soon(self._write)
-                async for line in self._reader:
-                    await self._received(line, nursery)
-                    # What it has in the spool must not stay there until the next line comes.
-                    del line
+                nursery.start_soon(self._clock.run, self._pending, self._give_up)
+                while lines := await self._reader.some():
+                    texts = [line.data for line in lines if isinstance(line, Frame)]
+                    if len(texts) == len(lines):
+                        with GATHERING:
+                            for data in texts:
+                                self._received_text(data, nursery)
+                        continue
+                    for line in lines:
+                        await self._received(line, nursery)
+                    # What they have in the spool must not stay there until the next ones come.
+                    del line, lines
             except FrameStalledError as error:
                 raise LaneBrokenError(f"{self.name}: {error}") from None
             finally:
@@ -163,8 +177,39 @@ class Lane:
             ServerError: the server answered with an error.
         """
         message_id = self._fresh_id()
-        told = self._told(message_id, members, caller, stateless=self.is_stateless)
+        told = told_params(message_id, members, caller, stateless=self.is_stateless)
         return await self._request(message_id, method, told, timeout or IDLE_TIMEOUT, caller)
+
+    def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
+        """Write calls in one piece and without a wait; return how many were begun.
+
+        Of the others nothing was written and nothing is kept. Their callers must know already
+        that they may run. `members` are the requests' params, one for each.
+        """
+        if not self.is_alive:
+            return 0
+        lines: list[bytes] = []
+        for call, params in zip(calls, members, strict=True):
+            message_id = call.message_id = self._fresh_id()
+            self._pending[message_id] = call
+            told = told_params(message_id, params, call.caller, stateless=self.is_stateless)
+            lines.append(request_line(message_id, call.method, told))
+        begun = self._writer.begin(lines, lambda: self._cut(calls[begun - 1]))
+        for call in calls[begun:]:
+            del self._pending[call.message_id]
+        for call in calls[:begun]:
+            call.is_sent = True
+            if self.longest_call:
+                call.over_at = trio.current_time() + self.longest_call
+            call.patience = Entry(self._clock)
+            call.extend()
+        return begun
+
+    def abandon(self, call: Pending) -> None:
+        """Give up a call that was begun, and tell the server so."""
+        if self._pending.get(call.message_id) is call:
+            del self._pending[call.message_id]
+            self._cancel_soon(call.message_id, call, "the client cancelled it")
 
     async def ask(
         self, method: str, members: Members, timeout: float, *, stateless: bool | None = None
@@ -177,7 +222,7 @@ class Lane:
         message_id = self._fresh_id()
         caller = CallHooks(client=self.client)
         era = self.is_stateless if stateless is None else stateless
-        told = self._told(message_id, members, caller, stateless=era)
+        told = told_params(message_id, members, caller, stateless=era)
         return await held(await self._request(message_id, method, told, timeout, caller))
 
     def _fresh_id(self) -> int:
@@ -187,21 +232,6 @@ class Lane:
             if message_id and message_id not in self._pending:
                 return message_id
 
-    def _told(self, message_id: int, members: Members, caller: Caller, *, stateless: bool) -> bytes:
-        """Return a request's params as the server gets them."""
-        meta = members.get("_meta")
-        if meta is None and not stateless:
-            return joined(members)
-        told = meta_for_server(
-            members_of(meta if meta is not None else b""),
-            caller.client,
-            stateless=stateless,
-            token=message_id,
-            log_level=caller.log_level,
-        )
-        others = {key: value for key, value in members.items() if key != "_meta"}
-        return joined({**others, "_meta": msgspec.Raw(joined(told))} if told else others)
-
     async def notify(self, method: str, params: bytes = b"") -> None:
         """Send a notification.
 
@@ -209,27 +239,23 @@ class Lane:
             NotSentError: it cannot be sent.
         """
         try:
-            await self._writer.send(_notification(method, params))
+            await self._writer.send(notification_line(method, params))
         except (WriterFullError, FrameCutError) as error:
             raise NotSentError(f"{self.name}: {error}") from None
 
     def tell(self, method: str, params: bytes = b"") -> None:
         """Queue a notification that need not arrive."""
-        self._post(_notification(method, params))
+        self._post(notification_line(method, params))
 
     async def _request(
         self, message_id: int, method: str, params: bytes, timeout: float, caller: Caller
     ) -> Result:
         if not self.is_alive:
             raise NotSentError(f"{self.name} is not running: {self._why_dead or 'it closed'}")
-        pending = Pending(method, caller, timeout)
+        pending = Awaited(method, caller, timeout)
         if self.longest_call:
             pending.over_at = trio.current_time() + self.longest_call
-        line = b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
-            message_id,
-            method.encode(),
-            params,
-        )
+        line = request_line(message_id, method, params)
 
         def before_first_byte() -> None:
             pending.is_sent = True
@@ -250,13 +276,25 @@ class Lane:
             raise
         finally:
             self._pending.pop(message_id, None)
-        if not pending.done.is_set():
+        if not pending.is_done:
             self._cancel_soon(message_id, pending, "it took too long")
             raise self._lost(pending, f"did not answer within {timeout:g} s")
         if pending.error is not None:
             raise pending.error
         assert pending.result is not None
         return pending.result
+
+    def _give_up(self, call: Pending) -> None:
+        """End a call that was begun and has had its time."""
+        del self._pending[call.message_id]
+        self._cancel_soon(call.message_id, call, "it took too long")
+        call.complete(error=self._lost(call, f"did not answer within {call.timeout:g} s"))
+
+    def _cut(self, call: Pending) -> None:
+        """End a call of which the server has got a part, and gets no more."""
+        self._pending.pop(call.message_id, None)
+        text = f"{self.name}: the server stopped reading while this was sent"
+        call.complete(error=OutcomeUnknownError(text))
 
     def _lost(self, pending: Pending, how: str = "") -> Exception:
         how = how or self._why_dead
@@ -287,13 +325,16 @@ class Lane:
     async def _received(self, line: Frame | Oversized, nursery: trio.Nursery) -> None:
         if isinstance(line, Oversized):
             await self._received_large(line, nursery)
-            return
+        else:
+            self._received_text(line.data, nursery)
+
+    def _received_text(self, data: bytes, nursery: trio.Nursery) -> None:
         try:
-            message = INCOMING.decode(checked_text(line.data))
+            message = INCOMING.decode(checked_text(data))
         except MalformedError as error:
-            halved = with_halves(line.data)
+            halved = with_halves(data)
             if halved is None:
-                self._junk(line.data, str(error))
+                self._junk(data, str(error))
                 return
             message = halved
         if message.method and message.id is not msgspec.UNSET:
@@ -303,7 +344,7 @@ class Lane:
         elif len(message.result) or len(message.error):
             self._replied(message)
         else:
-            self._junk(line.data, "neither a request nor a reply")
+            self._junk(data, "neither a request nor a reply")
             return
         self._junk_run_lines = self._junk_run_bytes = 0
 
@@ -335,7 +376,7 @@ class Lane:
         if pending is None:
             self.counts["unknown_reply"] += 1
         elif len(message.error) and bytes(message.error) != b"null":
-            pending.complete(error=_error_of(self.name, bytes(message.error)))
+            pending.complete(error=error_of(self.name, bytes(message.error)))
         elif len(message.result):
             pending.complete(result=bytes(message.result))
         else:
@@ -360,25 +401,3 @@ class Lane:
         if pending is not None:
             text = f"{self.name}: {why}; the call has run, its result is lost"
             pending.complete(error=OutcomeUnknownError(text))
-
-
-def _notification(method: str, params: bytes) -> bytes:
-    told = b',"params":' + params if params else b""
-    return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), told)
-
-
-def _error_of(name: ServerName, error: bytes) -> Exception:
-    """Return what a reply's error means; two codes are the HTTP link's own word for an outcome."""
-    if b'"capd"' in error:
-        try:
-            said = decoded(ERROR_CODE, error)
-        except MalformedError:
-            return ServerError(error)
-        code, text = said.code, f"{name}: {said.message}"
-        if code == frames.NOT_SENT:
-            return NotSentError(text)
-        if code == frames.OUTCOME_UNKNOWN:
-            return OutcomeUnknownError(text)
-        if code == frames.REFUSED:
-            return RefusedError(text)
-    return ServerError(error)

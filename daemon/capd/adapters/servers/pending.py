@@ -1,6 +1,6 @@
 """A request to a server that waits for its one completion."""
 
-from dataclasses import dataclass, field
+from typing import Protocol
 
 import trio
 
@@ -8,28 +8,47 @@ from capd.adapters.servers.callers import Caller
 from capd.core.results.large_results import Result
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
-    """One request under way."""
+class Patience(Protocol):
+    """Until when a request is waited for: a cancel scope, or a clock's entry."""
 
-    method: str
-    caller: Caller
-    timeout: float
-    """Seconds without a reply or progress after which it is given up."""
-    over_at: float = float("inf")
-    """When it is given up whatever its progress; a question to a person takes no part in that."""
-    done: trio.Event = field(default_factory=trio.Event)
-    is_sent: bool = False
-    result: Result | None = None
-    error: Exception | None = None
-    patience: trio.CancelScope | None = None
-    _questions: int = 0
+    deadline: float
+
+
+class Pending:
+    """One request under way. Who waits for it is a subclass: so no cycle is left behind."""
+
+    __slots__ = (
+        *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
+        *("over_at", "patience", "result", "timeout"),
+    )
+
+    def __init__(self, method: str, caller: Caller, timeout: float) -> None:
+        self.method = method
+        self.caller = caller
+        self.timeout = timeout
+        """Seconds without a reply or progress after which it is given up."""
+        self.message_id = 0
+        """What the server knows it by."""
+        self.over_at = float("inf")
+        """When it is given up whatever its progress; a question to a person takes no part in
+        that."""
+        self.is_done = False
+        self.is_sent = False
+        self.result: Result | None = None
+        self.error: Exception | None = None
+        self.patience: Patience | None = None
+        self._questions = 0
+
+    def settled(self) -> None:
+        """Hear, once, that there is an outcome."""
+        raise NotImplementedError
 
     def complete(self, *, result: Result | None = None, error: Exception | None = None) -> None:
         """Give it its outcome; a second one changes nothing."""
-        if not self.done.is_set():
+        if not self.is_done:
+            self.is_done = True
             self.result, self.error = result, error
-            self.done.set()
+            self.settled()
 
     def extend(self) -> None:
         """Start its patience anew."""
@@ -46,3 +65,17 @@ class Pending:
         """End one `pause`."""
         self._questions -= 1
         self.extend()
+
+
+class Awaited(Pending):
+    """A request that a task waits for."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, method: str, caller: Caller, timeout: float) -> None:
+        super().__init__(method, caller, timeout)
+        self.done = trio.Event()
+
+    def settled(self) -> None:
+        """Wake the task."""
+        self.done.set()

@@ -5,8 +5,11 @@ from typing import Any
 import msgspec
 
 from capd.core.protocol.eras import SUBSCRIPTION_ID
-from capd.core.results.half_pairs import as_written, mended
+from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
+from capd.core.results.half_pairs import as_written, decoded, mended
+from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ServerName
 
 _NOTHING = msgspec.Raw(b"")
 
@@ -171,3 +174,20 @@ def discovered_version(found: Discovered) -> str:
         return DISCOVERED_META.decode(found.meta).info.version[:_LONGEST_VERSION]
     except MalformedError:
         return ""
+
+
+def error_of(name: ServerName, error: bytes) -> Exception:
+    """Return what a reply's error means; two codes are the HTTP link's own word for an outcome."""
+    if b'"capd"' in error:
+        try:
+            said = decoded(ERROR_CODE, error)
+        except MalformedError:
+            return ServerError(error)
+        code, text = said.code, f"{name}: {said.message}"
+        if code == frames.NOT_SENT:
+            return NotSentError(text)
+        if code == frames.OUTCOME_UNKNOWN:
+            return OutcomeUnknownError(text)
+        if code == frames.REFUSED:
+            return RefusedError(text)
+    return ServerError(error)

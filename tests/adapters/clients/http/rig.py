@@ -60,6 +60,9 @@ class Talk:
             self.journal.append("cancelled")
             raise
 
+    def way(self, request: Request) -> None:
+        del request
+
     async def subscribed(self, uri: str) -> bytes:
         self.journal.append(f"+{uri}")
         await trio.lowlevel.checkpoint()

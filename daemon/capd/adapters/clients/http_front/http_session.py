@@ -5,6 +5,7 @@ so each gets an id of the session's own here, and its answer gets the client's i
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -186,9 +187,13 @@ class HttpSession:
             # Its answer is one JSON document; what is said meanwhile has another stream.
             self.standalone.put(line)
 
-    async def run(self) -> None:
+    def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
         """Write nothing: answers are fetched."""
+        nursery.start_soon(self._watch, on_gone)
+
+    async def _watch(self, on_gone: Callable[[], None]) -> None:
         await self.is_over.wait()
+        on_gone()
 
     async def aclose(self) -> None:
         """Give everything up."""

@@ -1,0 +1,183 @@
+"""A connection's calls that need no task of their own.
+
+    prepared ──the chunk that it came in is read──> begun ──reply, death, deadline──> over
+       │                  │                           │
+       │                  v                           v
+       │          taken back: it goes the long way    cancelled: the server is told
+       v
+    cancelled: nothing was sent
+
+They are most calls: of a tool whose server runs, while fewer than the session's share are under
+way and nothing stands still. They keep the promise of every call (80 section 5.1): the client has
+heard that it may run before the server has its first byte, and hears of one outcome.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from capd.adapters.clients.answer_lines import answer_line, result_line
+from capd.adapters.clients.client_call import ClientCall, dispatched_line
+from capd.adapters.clients.conversation import Conversation, Request, Way
+from capd.adapters.clients.line_sinks import PromptSink
+from capd.adapters.large_frames import LargeFrame
+from capd.adapters.servers.lane import IDLE_TIMEOUT, Lane
+from capd.adapters.servers.pending import Pending
+from capd.adapters.stdio_frames import FrameCutError, WriterFullError
+from capd.core.protocol import eras
+from capd.core.protocol.outcomes import CallFailedError, ServerError, failed_result
+from capd.core.results.large_results import Result
+from capd_protos.codec import MalformedError
+
+
+class DirectCall(Pending):
+    """One of them."""
+
+    __slots__ = ("_calls", "request_id", "take_back", "way")
+
+    def __init__(
+        self, calls: "DirectCalls", caller: ClientCall, way: Way, take_back: Callable[[], None]
+    ) -> None:
+        """`take_back` has it go the long way."""
+        super().__init__("tools/call", caller, way.timeout or IDLE_TIMEOUT)
+        self.request_id = caller.request_id
+        self.way = way
+        self.take_back = take_back
+        self._calls = calls
+
+    def cancel(self) -> None:
+        """End it without an answer; one that has its outcome is answered all the same."""
+        if not self.is_done:
+            self.is_done = True
+            self._calls.cancelled(self)
+
+    def settled(self) -> None:
+        """Answer it."""
+        self._calls.done(self)
+
+
+class DirectCalls:
+    """Those of one connection."""
+
+    def __init__(
+        self,
+        sink: PromptSink,
+        nursery: trio.Nursery,
+        turnstile: trio.Semaphore,
+        on_over: Callable[[DirectCall], None],
+        *,
+        wants_dispatched: bool,
+    ) -> None:
+        """`on_over` hears of each one that is over, or goes the long way."""
+        self._sink = sink
+        self._nursery = nursery
+        self._turnstile = turnstile
+        self._on_over = on_over
+        self._wants_dispatched = wants_dispatched
+        self._prepared: list[DirectCall] = []
+
+    def prepared(
+        self,
+        caller: ClientCall,
+        params: bytes,
+        conversation: Conversation,
+        take_back: Callable[[], None],
+    ) -> DirectCall | None:
+        """Take a `tools/call`, which the next `begin` begins; None where it is none of these."""
+        # Who says with each request who it is may be asked by its result.
+        if not self._turnstile.value or eras.has_envelope(params):
+            return None
+        try:
+            members = eras.members_of(params)
+            caller.read_meta(members, conversation)
+        except (MalformedError, eras.EnvelopeError):
+            return None
+        way = conversation.way(Request("tools/call", members, caller))
+        if way is None:
+            return None
+        self._turnstile.acquire_nowait()
+        call = DirectCall(self, caller, way, take_back)
+        self._prepared.append(call)
+        return call
+
+    def begin(self) -> None:
+        """Begin what is prepared; what cannot be begun at once goes the long way."""
+        calls, self._prepared = self._prepared, []
+        if not calls:
+            return
+        if self._wants_dispatched and not self._sink.is_out([_dispatched(each) for each in calls]):
+            self._take_back(calls)
+            return
+        by_lane: dict[Lane, list[DirectCall]] = {}
+        for call in calls:
+            by_lane.setdefault(call.way.lane, []).append(call)
+        for lane, group in by_lane.items():
+            begun = lane.begin(group, [each.way.members for each in group])
+            self._take_back(group[begun:])
+
+    def done(self, call: DirectCall) -> None:
+        """Answer a call that has its outcome."""
+        self._leave(call)
+        if call.result is not None and not call.way.is_left(call.result):
+            self._nursery.start_soon(self._finish, call, call.result)
+            return
+        answer = _answer(call)
+        if isinstance(answer, bytes) and self._sink.put(answer):
+            self._over(call)
+        else:
+            self._nursery.start_soon(self._deliver, call, answer)
+
+    def cancelled(self, call: DirectCall) -> None:
+        """Forget a call that nobody waits for."""
+        if call in self._prepared:
+            self._prepared.remove(call)
+        else:
+            call.way.lane.abandon(call)
+        self._leave(call)
+        self._over(call)
+
+    def _take_back(self, calls: list[DirectCall]) -> None:
+        for call in calls:
+            self._leave(call)
+            self._over(call)
+            call.take_back()
+
+    async def _finish(self, call: DirectCall, result: Result) -> None:
+        """Answer a call whose result is not passed on as it came."""
+        passed = await call.way.passed(result)
+        await self._deliver(call, result_line(call.request_id, passed))
+
+    async def _deliver(self, call: DirectCall, answer: bytes | LargeFrame) -> None:
+        try:
+            with suppress(WriterFullError, FrameCutError):
+                if isinstance(answer, bytes):
+                    await self._sink.send(answer)
+                else:
+                    await self._sink.send_large(answer)
+        finally:
+            self._over(call)
+
+    def _leave(self, call: DirectCall) -> None:
+        if call.way.leave(call.result):
+            self._nursery.start_soon(call.way.release)
+
+    def _over(self, call: DirectCall) -> None:
+        self._turnstile.release()
+        self._on_over(call)
+
+
+def _dispatched(call: DirectCall) -> bytes:
+    assert call.request_id is not None
+    return dispatched_line(call.request_id)
+
+
+def _answer(call: DirectCall) -> bytes | LargeFrame:
+    """Return the response line of a call that has its outcome."""
+    if isinstance(call.error, ServerError):
+        return answer_line(call.request_id, b'"error":', call.error.error)
+    if isinstance(call.error, CallFailedError):
+        return answer_line(call.request_id, b'"result":', failed_result(call.error))
+    assert call.error is None
+    assert call.result is not None
+    return result_line(call.request_id, call.result)

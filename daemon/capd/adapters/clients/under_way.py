@@ -1,0 +1,125 @@
+"""A connection's requests under way: counted, found by id, each answered once or cancelled."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import trio
+
+from capd.adapters.clients.client_call import ClientCall
+from capd.adapters.clients.client_lines import Line
+from capd.adapters.clients.conversation import Conversation
+from capd.adapters.clients.direct_calls import DirectCall, DirectCalls
+from capd.adapters.clients.line_sinks import LargeSink, LineSink, PromptSink, RequestId
+from capd.adapters.large_frames import LargeFrame
+from capd.adapters.stdio_frames import FrameCutError, WriterFullError
+
+MOST_REQUESTS = 96
+"""Requests of one session under way at once, of which `AT_ONCE` run (80, E7)."""
+AT_ONCE = 32
+_LISTEN = "subscriptions/listen"
+"""Is under way as long as the client likes, and does not count."""
+
+
+class UnderWay:
+    """The requests of one connection."""
+
+    def __init__(
+        self,
+        sink: LineSink,
+        nursery: trio.Nursery,
+        conversation: Conversation,
+        answered: Callable[[Line, RequestId, Conversation], Awaitable[bytes | LargeFrame]],
+        *,
+        wants_dispatched: bool,
+    ) -> None:
+        """`answered` returns the response line of one request."""
+        self._turnstile: trio.Semaphore | None = None
+        self._sink = sink
+        self._nursery = nursery
+        self._conversation = conversation
+        self._answered = answered
+        self._ends: dict[RequestId, trio.CancelScope | DirectCall] = {}
+        self._running = 0
+        self._wants_dispatched = wants_dispatched
+        self._direct: DirectCalls | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client waits for an answer."""
+        return self._running > 0
+
+    @property
+    def turnstile(self) -> trio.Semaphore:
+        """Lets as many calls run as a session's share is."""
+        if self._turnstile is None:
+            self._turnstile = trio.Semaphore(AT_ONCE)
+        return self._turnstile
+
+    def is_full(self, method: str) -> bool:
+        """Tell whether a request of `method` is one too many."""
+        # Requests are counted: an id that comes twice is one entry in the table.
+        return self._running >= MOST_REQUESTS and method != _LISTEN
+
+    def add(self, message: Line, caller: ClientCall) -> None:
+        """Have a request answered; a direct call waits for the next `begin`."""
+        is_call = message.method == "tools/call" and caller.request_id is not None
+        if is_call and self._direct is None and isinstance(self._sink, PromptSink):
+            # Most sessions are idle, and call nothing yet.
+            self._direct = DirectCalls(
+                self._sink,
+                self._nursery,
+                self.turnstile,
+                self._over,
+                wants_dispatched=self._wants_dispatched,
+            )
+        if is_call and self._direct is not None:
+            take_back = partial(self._start, message, caller.request_id)
+            params = bytes(message.params)
+            direct = self._direct.prepared(caller, params, self._conversation, take_back)
+            if direct is not None:
+                self._running += 1
+                self._ends[caller.request_id] = direct
+                return
+        self._start(message, caller.request_id)
+
+    def begin(self) -> None:
+        """Begin the direct calls that were added."""
+        if self._direct is not None:
+            self._direct.begin()
+
+    def cancel(self, request_id: RequestId) -> None:
+        """End a request without an answer (MCP, "Cancellation")."""
+        end = self._ends.get(request_id)
+        if end is not None:
+            end.cancel()
+
+    def cancel_all(self) -> None:
+        """End every request: the client is gone."""
+        for end in list(self._ends.values()):
+            end.cancel()
+
+    def _over(self, call: DirectCall) -> None:
+        self._running -= 1
+        if self._ends.get(call.request_id) is call:
+            del self._ends[call.request_id]
+
+    def _start(self, message: Line, request_id: RequestId) -> None:
+        self._running += message.method != _LISTEN
+        # Here and not in the task: a cancellation may stand in the very next line.
+        scope = self._ends[request_id] = trio.CancelScope()
+        self._nursery.start_soon(self._answer, message, request_id, scope)
+
+    async def _answer(self, message: Line, request_id: RequestId, scope: trio.CancelScope) -> None:
+        try:
+            with scope, suppress(WriterFullError, FrameCutError):
+                await trio.lowlevel.checkpoint_if_cancelled()
+                answer = await self._answered(message, request_id, self._conversation)
+                if isinstance(answer, bytes):
+                    await self._sink.send(answer, request_id)
+                elif isinstance(self._sink, LargeSink):
+                    await self._sink.send_large(answer)
+        finally:
+            self._running -= message.method != _LISTEN
+            if self._ends.get(request_id) is scope:
+                del self._ends[request_id]

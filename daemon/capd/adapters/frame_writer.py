@@ -1,0 +1,320 @@
+"""The one writer of a stream of newline-framed messages.
+
+A frame is written where it is sent, if it is small and nothing is before it; what is left is
+written by one task per stream, so that no caller's end can leave half a frame for the next one.
+A stall cannot be repaired, for nobody can know what the peer has read: the stream is spent.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import trio
+
+from capd.adapters.descriptors import descriptor_of, written_at_once
+from capd.adapters.large_frames import LargeFrame
+from capd.adapters.stdio_frames import FrameCutError, WriterFullError, WriterStalledError
+from capd.core.errors import CapdError
+
+_AT_ONCE_BYTES = 64 * 1024
+"""What an empty pipe takes; more would need the writer's task anyway."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    frame: bytes | LargeFrame
+    held_bytes: int
+    before_first_byte: Callable[[], None] | None
+    rest: bytes = b""
+    """What of a frame is still to be written, newline included, where some of it is out."""
+    done: trio.Event = field(default_factory=trio.Event)
+    is_begun: bool = False
+    error: CapdError | None = None
+    on_cut: Callable[[], None] | None = None
+    """Called if the stream dies while this, which nobody waits for, is written."""
+
+
+class Gathering:
+    """What is written within a block goes out at its end, for each stream in one piece.
+
+    The block must await nothing: all of it is one task's turn.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._writers: list[FrameWriter] = []
+
+    def add(self, writer: "FrameWriter") -> None:
+        """Have `writer` write at the end of the block."""
+        self._writers.append(writer)
+
+    def __enter__(self) -> None:
+        self.is_open = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open = False
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.flush()
+
+
+GATHERING = Gathering()
+"""The block of whoever reads: the answers of one chunk go to their clients together."""
+
+
+class FrameWriter:
+    """The only writer of a stream: whole frames, in the order of `send`, from a bounded queue."""
+
+    def __init__(
+        self,
+        stream: trio.abc.SendStream,
+        *,
+        max_frames: int = 64,
+        max_bytes: int = 4 * 1024 * 1024,
+        timeout: float = 10.0,
+    ) -> None:
+        self._stream = stream
+        self._max_frames = max_frames
+        self._max_bytes = max_bytes
+        self._timeout = timeout
+        # The first is the one being written. A list: most queues are empty, and a deque's
+        # emptiness costs 600 bytes a session.
+        self._queue: list[_Waiting] = []
+        self._queued_bytes = 0
+        self._gathered: list[bytes] = []
+        self._wake: trio.Event | None = None
+        self._on_backlog: Callable[[], None] | None = None
+        self._is_draining = False
+        self._is_running = False
+        self._is_dead = False
+
+    @property
+    def is_dead(self) -> bool:
+        """Say whether every `send` is refused from here on."""
+        return self._is_dead
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing waits to be written."""
+        return not self._queue
+
+    @property
+    def is_prompt(self) -> bool:
+        """Say whether a frame can be written at once, as far as can be seen."""
+        return self._is_running and not self._queue and descriptor_of(self._stream) >= 0
+
+    async def send(
+        self, frame: bytes | LargeFrame, before_first_byte: Callable[[], None] | None = None
+    ) -> None:
+        """Write `frame` and a newline; return when the whole of it is in the pipe.
+
+        `before_first_byte` is called if and only if some of it may be written: a caller that is
+        cancelled or refused before that has sent nothing, one that is cancelled after it has sent
+        it whole. A single frame may be larger than the queue's bytes, if the queue is empty.
+
+        Raises:
+            WriterFullError: Nothing was written.
+            FrameCutError: It cannot be known what the peer has read.
+        """
+        assert not isinstance(frame, bytes) or b"\n" not in frame, "a frame is one line"
+        held_bytes = len(frame) if isinstance(frame, bytes) else 0
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._admit(held_bytes)
+        waiting = _Waiting(frame, held_bytes, before_first_byte)
+        if self._is_out(waiting):
+            return
+        try:
+            await waiting.done.wait()
+        finally:
+            if not waiting.is_begun and waiting in self._queue:
+                self._forget(waiting)
+        if waiting.error is not None:
+            raise waiting.error
+
+    def post(self, frame: bytes) -> None:
+        """Queue `frame` for a peer that need not get it: nobody waits for its end.
+
+        It may take half of the queue: a flood of notices must leave room for answers.
+
+        Raises:
+            WriterFullError: Nothing was queued.
+        """
+        self._admit(len(frame), share=2)
+        if not self.put(frame):
+            self._is_out(_Waiting(frame, len(frame), None))
+
+    def put(self, frame: bytes) -> bool:
+        """Take a small frame where nothing is before it, and say so: it needs nobody to wait."""
+        if self._queue or not self._is_running or len(frame) >= _AT_ONCE_BYTES:
+            return False
+        if GATHERING.is_open:
+            if not self._gathered:
+                GATHERING.add(self)
+            self._gathered.append(frame)
+            return True
+        return self.begin([frame]) > 0
+
+    def flush(self) -> None:
+        """Write what was gathered; what the stream does not take at once is queued."""
+        frames, self._gathered = self._gathered, []
+        for frame in frames[self.begin(frames) :]:
+            self._queue_up(_Waiting(frame, len(frame), None))
+
+    def begin(self, frames: Sequence[bytes], on_cut: Callable[[], None] | None = None) -> int:
+        """Write frames in one piece where nothing is before them; return how many were begun.
+
+        What is left of the last of them is queued; `on_cut` is called if it cannot be written.
+        """
+        descriptor = descriptor_of(self._stream)
+        if descriptor < 0 or self._queue or self._gathered or not self._is_running:
+            return 0
+        data = b"\n".join(frames) + b"\n"
+        written = written_at_once(descriptor, data)
+        if written == len(data):
+            return len(frames)
+        begun = end = 0
+        while end < written:
+            end += len(frames[begun]) + 1
+            begun += 1
+        if rest := data[written:end]:
+            frame = frames[begun - 1]
+            waiting = _Waiting(frame, len(frame), None, rest, is_begun=True, on_cut=on_cut)
+            self._queue_up(waiting)
+        return begun
+
+    def _queue_up(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
+        self._queued_bytes += waiting.held_bytes
+        if self._wake is not None:
+            self._wake.set()
+        elif self._on_backlog is not None and not self._is_draining:
+            self._is_draining = True
+            self._on_backlog()
+
+    def _is_out(self, waiting: _Waiting) -> bool:
+        """Write a small frame where nothing is before it; queue what is left; say if all is out."""
+        if self._gathered:
+            self.flush()
+        frame = waiting.frame
+        descriptor = descriptor_of(self._stream)
+        is_small = isinstance(frame, bytes) and len(frame) < _AT_ONCE_BYTES
+        if is_small and descriptor >= 0 and not self._queue and self._is_running:
+            assert isinstance(frame, bytes)
+            waiting.is_begun = True
+            if waiting.before_first_byte is not None:
+                waiting.before_first_byte()
+            line = frame + b"\n"
+            waiting.rest = line[written_at_once(descriptor, line) :]
+            if not waiting.rest:
+                return True
+        self._queue_up(waiting)
+        return False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is queued until the peer is gone; afterwards the stream is spent.
+
+        Cancelling this task, unlike cancelling a sender, may cut a frame.
+
+        Raises:
+            WriterStalledError: A frame could not be written in time; the server has to be ended.
+        """
+        self._is_running = True
+        task_status.started()
+        try:
+            while True:
+                while not self._queue:
+                    self._wake = trio.Event()
+                    await self._wake.wait()
+                await self._write(self._queue[0])
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            self.close()
+
+    def open(self, on_backlog: Callable[[], None]) -> None:
+        """Write without a task of its own: `on_backlog` has somebody `drain` what is left."""
+        self._is_running = True
+        self._on_backlog = on_backlog
+        if self._queue:
+            self._is_draining = True
+            on_backlog()
+
+    async def drain(self) -> bool:
+        """Write what is queued; return whether there is still a peer, without which it is spent.
+
+        Raises:
+            WriterStalledError: as `run`.
+        """
+        is_spent = True
+        try:
+            while self._queue:
+                await self._write(self._queue[0])
+            is_spent = False
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        finally:
+            self._is_draining = False
+            if is_spent:
+                self.close()
+        return True
+
+    def _admit(self, size_bytes: int, share: int = 1) -> None:
+        if self._is_dead:
+            raise WriterFullError("not sent: the server no longer reads")
+        is_full = len(self._queue) >= self._max_frames // share
+        most_bytes = self._max_bytes // share
+        if is_full or (self._queue and self._queued_bytes + size_bytes > most_bytes):
+            raise WriterFullError(
+                f"not sent: {len(self._queue)} requests already wait for the server to read them"
+            )
+
+    async def _write(self, waiting: _Waiting) -> None:
+        if not waiting.is_begun and waiting.before_first_byte is not None:
+            waiting.before_first_byte()
+        waiting.is_begun = True
+        frame = waiting.frame
+        if isinstance(frame, bytes):
+            with trio.move_on_after(self._timeout) as scope:
+                await self._stream.send_all(waiting.rest or frame + b"\n")
+            if scope.cancelled_caught:
+                raise self._stalled(len(frame))
+        else:
+            await self._write_large(frame)
+        self._forget(waiting)
+        waiting.done.set()
+
+    async def _write_large(self, frame: LargeFrame) -> None:
+        try:
+            async with aclosing(frame.pieces()) as pieces:
+                async for piece in pieces:
+                    # The time is a piece's: a slow reader of a large frame is no stalled one.
+                    with trio.move_on_after(self._timeout) as scope:
+                        await self._stream.send_all(piece)
+                    if scope.cancelled_caught:
+                        raise self._stalled(frame.size_bytes)
+        except OSError as error:
+            raise WriterStalledError(f"a frame was lost while it was written: {error}") from None
+
+    def _stalled(self, size_bytes: int) -> WriterStalledError:
+        return WriterStalledError(
+            f"the server did not read a frame of {size_bytes} bytes within {self._timeout:g} s"
+        )
+
+    def _forget(self, waiting: _Waiting) -> None:
+        self._queue.remove(waiting)
+        self._queued_bytes -= waiting.held_bytes
+
+    def close(self) -> None:
+        """Refuse whatever comes; who waits learns what became of it."""
+        self._is_dead = True
+        self._is_running = False
+        for waiting in self._queue:
+            if waiting.is_begun:
+                waiting.error = FrameCutError("the server stopped reading while this was sent")
+            else:
+                waiting.error = WriterFullError("not sent: the server stopped reading")
+            waiting.done.set()
+            if waiting.on_cut is not None:
+                waiting.on_cut()
+        self._queue.clear()
+        self._queued_bytes = 0

@@ -1,0 +1,58 @@
+"""The deadlines of the calls of one lane that have no task of their own: one task keeps them."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import trio
+
+from capd.adapters.servers.pending import Pending
+
+
+class Entry:
+    """One call's deadline, which its patience moves."""
+
+    __slots__ = ("_clock", "_deadline")
+
+    def __init__(self, clock: "CallClock") -> None:
+        self._clock = clock
+        self._deadline = float("inf")
+
+    @property
+    def deadline(self) -> float:
+        """When the call is given up."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, at: float) -> None:
+        self._deadline = at
+        self._clock.look_by(at)
+
+
+class CallClock:
+    """Gives calls up whose deadline has passed; `run` it in a task of its own."""
+
+    def __init__(self) -> None:
+        # Most deadlines are moved on or forgotten long before they pass: only the nearest one
+        # costs the scheduler anything.
+        self._sleep = trio.CancelScope()
+
+    def look_by(self, at: float) -> None:
+        """Look at the calls at `at` at the latest."""
+        self._sleep.deadline = min(self._sleep.deadline, at)
+
+    async def run(self, calls: Mapping[int, Pending], give_up: Callable[[Pending], None]) -> None:
+        """Hand each call to `give_up` when its time is over."""
+        while True:
+            with self._sleep:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for call in [each for each in calls.values() if _deadline(each) <= now]:
+                give_up(call)
+            self._sleep = trio.CancelScope(deadline=_nearest(calls.values()))
+
+
+def _deadline(call: Pending) -> float:
+    return call.patience.deadline if isinstance(call.patience, Entry) else float("inf")
+
+
+def _nearest(calls: Iterable[Pending]) -> float:
+    return min((_deadline(each) for each in calls), default=float("inf"))
