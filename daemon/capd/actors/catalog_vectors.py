@@ -8,7 +8,6 @@ catalogue's vectors are kept on disk by model and text hash; a user's words are 
 forgotten.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,7 +189,7 @@ class CatalogVectors:
         for at in range(0, len(missing), BATCH):
             await self._embed_batch(missing[at : at + BATCH], cache)
         return await trio.to_thread.run_sync(
-            _scorer, self._profile, catalog, cache.get(texts), background
+            scorer, self._profile, catalog.winners, cache.get(texts), background
         )
 
     async def _embed_batch(self, texts: list[str], cache: VectorCache) -> None:
@@ -201,15 +200,3 @@ class CatalogVectors:
             raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
         await trio.to_thread.run_sync(cache.put, dict(zip(texts, rows, strict=True)))
-
-
-def _scorer(
-    profile: RoutingProfile,
-    catalog: Catalog,
-    vectors: "dict[str, Vectors]",
-    background: Sequence[str],
-) -> Scorer:
-    import numpy as np  # noqa: PLC0415 - as above
-
-    stacked = np.stack([vectors[text] for text in background])
-    return scorer(profile, catalog.winners, vectors, stacked)
