@@ -260,6 +260,7 @@ class Daemon:
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
+                    configuration.routing.priors,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -78,6 +78,7 @@ CAPABILITY = CapabilitySpec(
     allowed_tools=("git:log",),
     requires=("org/tool",),
     wanted_keys=("A",),
+    files=("pyproject.toml",),
 )
 HELLO = socket.Hello(
     1,
@@ -105,7 +106,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.EmbedderNeeded(),
     embedder.EmbedderStuck(),
     embedder.EmbedderExited(-9, expected=True),
-    registry.RouteMessage(ONE, "show it", [ID], ["A"], "developer", is_enabled=False),
+    registry.RouteMessage(
+        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app"
+    ),
     registry.ResolveCapability("me/mine/git"),
     registry.ListCapabilities(),
     registry.DiscoverCapabilities("history", 3),

@@ -39,6 +39,22 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     """Seconds without a text after which the model is dropped."""
 
 
+class RoutingTable(msgspec.Struct, frozen=True):
+    """`[routing]`: what may count beside the message (docs/routing.md, "Priors")."""
+
+    files: bool = True
+    """Names in the project's root, and key names of its `.env`."""
+    session: bool = False
+    """What the session had on before."""
+    project: bool = False
+    """What sessions of the project had on before."""
+
+    @property
+    def priors(self) -> tuple[str, ...]:
+        """Return the names of those that are on."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name))
+
+
 class HttpTable(msgspec.Struct, frozen=True):
     """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
 
@@ -63,6 +79,7 @@ class Configuration(msgspec.Struct, frozen=True):
     sessions: SessionsTable = SessionsTable()
     embedder: EmbedderTable = EmbedderTable()
     listen_http: HttpTable = HttpTable()
+    routing: RoutingTable = RoutingTable()
 
 
 # Each variable with the key that it sets.
@@ -72,6 +89,9 @@ VARIABLES = {
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),
     "CAPD_EMBEDDER": ("embedder", "placement"),
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
+    "CAPD_PRIOR_FILES": ("routing", "files"),
+    "CAPD_PRIOR_SESSION": ("routing", "session"),
+    "CAPD_PRIOR_PROJECT": ("routing", "project"),
 }
 
 

@@ -135,6 +135,7 @@ def tap(folder: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ..
                 known,
                 extra_triggers=(*known.extra_triggers, *extra),
                 extra_description=body.get("description", ""),
+                files=(*known.files, *body.get("files", ())),
             )
     return tuple(found.values())
 

@@ -43,6 +43,8 @@ MOST_LOST = 0.02
 no set says how many must be found."""
 SUGGEST_EACH = 0.02
 LOWEST_HIT = 0.01
+PRIORS = {"files": 2.0, "session": 1.0, "project": 1.0}
+"""From `bench/routing_priors.py`: the largest that costs nothing where the listing is another's."""
 _GRID = tuple(round(0.2 + 0.01 * step, 2) for step in range(76))
 _SUGGEST_GRID = tuple(round(0.01 * step, 2) for step in range(60, 0, -1))
 
@@ -168,6 +170,7 @@ def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
         suggest_at=_suggest_at(sets, unseen, threshold),
         suggest_each=SUGGEST_EACH,
         lowest_hit=LOWEST_HIT,
+        priors=PRIORS,
     )
     return Tuned(
         profile,
