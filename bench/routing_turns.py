@@ -7,6 +7,7 @@ of routing: docs/routing.md has the figures.
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -16,12 +17,17 @@ from capd.adapters.routing_files import background_messages, read_profile
 from capd.core.routing import gates
 from capd.core.routing.scorers import scorer, texts_of
 from capd.evaluation import datasets
+from capd.evaluation.datasets import Row
 from capd.evaluation.vectors import Vectorizer
 from capd_protos.types import Score
 
 HERE = Path(__file__).parent
 KINDS = ("same", "another", "none")
-Ranked = Callable[[str, "np.ndarray[tuple[int], np.dtype[np.float32]]"], list[Score]]
+
+if TYPE_CHECKING:
+    from capd.evaluation.vectors import Vectors
+
+    Rank = Callable[[str, Vectors], list[Score]]
 
 
 class Turns(msgspec.Struct):
@@ -39,13 +45,23 @@ class Compound(msgspec.Struct):
 def main() -> None:
     data, vectors = Path(sys.argv[1]), Path(sys.argv[2])
     capabilities = datasets.tap(data / "octomind-tap", [HERE.parent / "taps/overlays/octomind"])
-    vectorizer, profile = Vectorizer(vectors), read_profile()
+    vectorizer = Vectorizer(vectors)
     background = background_messages()
     known = vectorizer.of([t for c in capabilities for t in texts_of(c)] + list(background))
-    made = scorer(profile, capabilities, known, background)
+    made = scorer(read_profile(), capabilities, known, background)
     among = frozenset(c.id for c in capabilities)
 
-    turns = [
+    def ranked(text: str, mixed: "Vectors") -> list[Score]:
+        return made.ranked(text, mixed / np.linalg.norm(mixed), among)
+
+    single = datasets.Selection().rows([data / "routing/blind_routing.tune.jsonl"])
+    conversations(ranked, vectorizer)
+    strangers(ranked, vectorizer, single)
+    two_intents(ranked, vectorizer, single)
+
+
+def conversations(ranked: "Rank", vectorizer: Vectorizer) -> None:
+    rows = [
         msgspec.json.decode(line, type=Turns)
         for line in (HERE / "routing_turns.jsonl").read_bytes().splitlines()
     ]
@@ -53,67 +69,80 @@ def main() -> None:
     for decay in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7):
         for joined in (False, True):
             counts = dict.fromkeys(KINDS, np.zeros(4))
-            for row in turns:
+            for row in rows:
                 mixed = np.zeros(MODEL.dimensions, np.float32)
                 for age, text in enumerate(reversed(row.turns)):
                     mixed += decay**age * vectorizer.of([text])[text]
                 text = " ".join(row.turns[-2:]) if joined and decay else row.turns[-1]
-                ranked = made.ranked(text, mixed / np.linalg.norm(mixed), among)
-                decision = gates.decide(ranked, (), profile)
-                is_on = decision.outcome == "activate"
-                is_right = bool(is_on and decision.id and decision.id.name == row.label)
-                told = any(each.name == row.label for each in decision.suggested)
+                name, told = decided(ranked(text, mixed))
                 kind = "none" if row.label is None else "another" if row.changes else "same"
-                judged = (1, is_right, is_on and not is_right, is_right or told)
+                is_right = name != "" and name == row.label
+                judged = (1, is_right, name != "" and not is_right, is_right or row.label in told)
                 counts[kind] = counts[kind] + judged
-            words = "words of two turns" if joined else "words of the last"
-            shown_ = "  ".join(
-                f"{kind} {np.round(each[1:] / each[0], 3).tolist()}"
-                for kind, each in counts.items()
+            shown = "  ".join(
+                f"{k} {np.round(c[1:] / c[0], 3).tolist()}" for k, c in counts.items()
             )
-            print(f"  decay {decay:.1f}, {words}: {shown_}")
+            print(f"  decay {decay:.1f}, words of {'two turns' if joined else 'the last'}: {shown}")
 
-    single = datasets.Selection().rows([data / "routing/blind_routing.tune.jsonl"])
-    random = np.random.default_rng(5).permutation(len(single))
+
+def strangers(ranked: "Rank", vectorizer: Vectorizer, rows: list[Row]) -> None:
+    order = np.random.default_rng(5).permutation(len(rows))
     print("blind, each after another row of it: correct, wrong, false activation")
     for decay in (0.0, 0.2, 0.3, 0.4, 0.5):
-        wanted, unwanted = [], []
-        for row, before in zip(single, random, strict=True):
-            own, last = (vectorizer.of([t])[t] for t in (row.text, single[before].text))
-            mixed = own + decay * last
-            ranked = made.ranked(row.text, mixed / np.linalg.norm(mixed), among)
-            decision = gates.decide(ranked, (), profile)
-            is_on = decision.outcome == "activate"
-            name = decision.id.name if decision.id else ""
+        right, wrong, false = [], [], []
+        for row, before in zip(rows, order, strict=True):
+            own, last = (vectorizer.of([t])[t] for t in (row.text, rows[before].text))
+            name, _ = decided(ranked(row.text, own + decay * last))
             if row.right:
-                wanted.append((is_on and name in row.right, is_on and name not in row.right))
+                right.append(name in row.right)
+                wrong.append(name != "" and name not in row.right)
             else:
-                unwanted.append(is_on)
-        print(f"  decay {decay:.1f}: {np.mean(wanted, axis=0).round(3)} {np.mean(unwanted):.3f}")
+                false.append(name != "")
+        means = (float(np.mean(each)) for each in (right, wrong, false))
+        print(f"  decay {decay:.1f}: {' '.join(f'{mean:.3f}' for mean in means)}")
 
-    compound = [
+
+def two_intents(ranked: "Rank", vectorizer: Vectorizer, single: list[Row]) -> None:
+    rows = [
         msgspec.json.decode(line, type=Compound)
         for line in (HERE / "routing_compound.jsonl").read_bytes().splitlines()
     ]
-    of = {t: vectorizer.of([t])[t] for t in [r.text for r in single] + [c.text for c in compound]}
-    shown = 0
-    for both in compound:
-        top = made.ranked(both.text, of[both.text], among)
-        shown += all(name in [score.id.name for score in top[:3]] for name in both.labels)
-    print(f"compound: both among the best three {shown / len(compound):.3f}")
+
+    def of(text: str) -> list[Score]:
+        return ranked(text, vectorizer.of([text])[text])
+
+    both = [of(row.text) for row in rows]
+    one = [of(row.text) for row in single]
+    shown = np.mean(
+        [
+            set(row.labels) <= {score.id.name for score in top[:3]}
+            for row, top in zip(rows, both, strict=True)
+        ]
+    )
+    print(f"two intents: both among the best three {shown:.3f}")
     for bar in (0.15, 0.2, 0.25, 0.3, 0.35):
-        right = sum(
-            {score.id.name for score in second(made.ranked(c.text, of[c.text], among), bar)}
-            == set(c.labels)
-            for c in compound
+        right = np.mean(
+            [
+                {score.id.name for score in second(top, bar)} == set(row.labels)
+                for row, top in zip(rows, both, strict=True)
+            ]
         )
-        extra = [second(made.ranked(r.text, of[r.text], among), bar) for r in single]
-        wanted = [bool(each) for each, row in zip(extra, single, strict=True) if row.right]
-        unwanted = [bool(each) for each, row in zip(extra, single, strict=True) if not row.right]
+        extra = [
+            (bool(row.right), bool(second(top, bar))) for row, top in zip(single, one, strict=True)
+        ]
+        wanted = np.mean([is_two for is_wanted, is_two in extra if is_wanted])
+        unwanted = np.mean([is_two for is_wanted, is_two in extra if not is_wanted])
         print(
-            f"  second at {bar}: both right {right / len(compound):.3f}, two where one is wanted "
-            f"{np.mean(wanted):.3f}, where none is {np.mean(unwanted):.3f}"
+            f"  second at {bar}: both right {right:.3f}, two where one is wanted {wanted:.3f}, "
+            f"where none is {unwanted:.3f}"
         )
+
+
+def decided(ranked: list[Score]) -> tuple[str, list[str]]:
+    """Return the name of what is activated, if anything is, and what is suggested."""
+    decision = gates.decide(ranked, (), read_profile())
+    name = decision.id.name if decision.outcome == "activate" and decision.id else ""
+    return name, [id_.name for id_ in decision.suggested]
 
 
 def second(ranked: list[Score], bar: float) -> list[Score]:
