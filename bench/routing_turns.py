@@ -52,7 +52,7 @@ def main() -> None:
     among = frozenset(c.id for c in capabilities)
 
     def ranked(text: str, mixed: "Vectors") -> list[Score]:
-        return made.ranked(text, mixed / np.linalg.norm(mixed), among)
+        return made.ranked(text, mixed / np.float32(np.linalg.norm(mixed)), among)
 
     single = datasets.Selection().rows([data / "routing/blind_routing.tune.jsonl"])
     conversations(ranked, vectorizer)
@@ -72,7 +72,7 @@ def conversations(ranked: "Rank", vectorizer: Vectorizer) -> None:
             for row in rows:
                 mixed = np.zeros(MODEL.dimensions, np.float32)
                 for age, text in enumerate(reversed(row.turns)):
-                    mixed += decay**age * vectorizer.of([text])[text]
+                    mixed += np.float32(decay**age) * vectorizer.of([text])[text]
                 text = " ".join(row.turns[-2:]) if joined and decay else row.turns[-1]
                 name, told = decided(ranked(text, mixed))
                 kind = "none" if row.label is None else "another" if row.changes else "same"
@@ -92,7 +92,8 @@ def strangers(ranked: "Rank", vectorizer: Vectorizer, rows: list[Row]) -> None:
         right, wrong, false = [], [], []
         for row, before in zip(rows, order, strict=True):
             own, last = (vectorizer.of([t])[t] for t in (row.text, rows[before].text))
-            name, _ = decided(ranked(row.text, own + decay * last))
+            mixed = (own + decay * last).astype(np.float32)
+            name, _ = decided(ranked(row.text, mixed))
             if row.right:
                 right.append(name in row.right)
                 wrong.append(name != "" and name not in row.right)
