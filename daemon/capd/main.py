@@ -309,6 +309,7 @@ class Daemon:
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
+                    configuration.routing.priors,
                     is_watching=configuration.taps.watch,
                 ).run(task_status=task_status),
             ),

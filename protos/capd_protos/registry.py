@@ -26,6 +26,8 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     domain: str = ""
     is_enabled: bool = True
     """False where auto-activation is switched off for the session."""
+    project: str = ""
+    """The session's project, whose files may speak for a capability; empty where there is none."""
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):

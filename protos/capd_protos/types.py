@@ -111,6 +111,8 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Phrases that overlays add; `trigger_mean` is defined on its tap's own ones alone."""
     extra_description: str = ""
     """What an overlay says of it, beside what its tap says."""
+    files: tuple[str, ...] = ()
+    """Patterns of names in a project's root that speak for it; `.env:KEY` is a key there."""
 
 
 class Finding(msgspec.Struct, frozen=True):

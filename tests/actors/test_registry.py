@@ -372,3 +372,46 @@ async def test_what_an_attempt_that_failed_has_embedded_is_not_embedded_again(
 
         assert len(made.embedder.texts) > 100
         assert len(made.embedder.texts) == len(set(made.embedder.texts))
+
+
+async def test_a_file_of_the_project_decides_between_two_that_a_message_speaks_for(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    # A listing is read in a thread, and the clock must not jump past its limit meanwhile.
+    autojump_clock.autojump_threshold = 0.1
+    async with world(tmp_path) as made:
+        for name in ("crab", "snake"):
+            made.capability(name, name)
+            config = made.folder / "tap/capabilities" / name / "config.toml"
+            triggers = '["ship the parcel", "pack the parcel", "open the parcel"]'
+            config.write_text(f'triggers = {triggers}\nfiles = ["{name}.lock"]\n')
+        await made.start()
+        await outcome(made)
+        await made.until_routing()
+        winners = []
+
+        for name in ("crab", "snake"):
+            file = made.project / f"{name}.lock"
+            file.touch()
+            decision = await routed(made, "ship the parcel", project=str(made.project))
+            winners.append(str(decision.id.name) if decision.id else decision.reason)
+            file.unlink()
+
+        assert winners == ["crab", "snake"]
+
+
+async def test_the_same_message_again_leaves_the_registry_as_it_was(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+        await outcome(made)
+        await made.until_routing()
+
+        first, again = [
+            await routed(made, "alpha things please", active=active) for active in ([], [ALPHA])
+        ]
+
+        assert (first.outcome, first.id) == ("activate", ALPHA)
+        assert (again.outcome, again.reason, again.id) == ("abstain", "already_active", ALPHA)
+        assert again.top == first.top

@@ -1,10 +1,12 @@
 """Words, BM25 and n-grams: what two texts share in letters."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capd.core.lexical import Bm25, Ngrams, words
+from capd.core.lexical import Bm25, Coverage, Ngrams, words
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,22 @@ def test_without_documents_there_are_no_scores() -> None:
     got = (Bm25([]).scores(["git"]), Ngrams([]).similarities("git"))
 
     assert [len(each) for each in got] == [0, 0]
+
+
+def test_coverage_is_the_share_of_a_query_that_a_document_has_words_for() -> None:
+    index = Coverage([["git", "history"], ["mail"]], [["history"], ["history"]])
+
+    got = index.shares(["git", "history", "git", "unseen"])
+
+    rarities = {"git": math.log(5 / 1.5), "history": math.log(5 / 3.5), "unseen": math.log(5 / 0.5)}
+    covered = (rarities["git"] + rarities["history"]) / sum(rarities.values())
+    assert got.tolist() == pytest.approx([covered, 0.0])
+
+
+def test_a_query_without_words_is_covered_by_nothing() -> None:
+    got = Coverage([["git"]]).shares([])
+
+    assert got.tolist() == [0.0]
 
 
 def test_a_text_is_itself_and_a_typo_is_near() -> None:

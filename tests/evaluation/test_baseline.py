@@ -1,7 +1,8 @@
 """Routing is no worse than what was measured when the profile was made: `routing_baseline.json`.
 
 A measure may fall (or rise, where it counts mistakes) by `TOLERANCE` and no more. The starter
-rows are the project's own; the other sets are read where they are at hand.
+rows are the project's own; the other sets are read where they are at hand. Part of `make test`,
+so only sets that take seconds; `bench/routing.sh` has the others.
 """
 
 import json
@@ -20,8 +21,6 @@ ROOT = HERE.parents[1]
 BASELINE: dict[str, dict[str, Any]] = json.loads((HERE / "routing_baseline.json").read_text())
 TOLERANCE = 0.02
 BETTER_LOW = ("wrong", "false_activation", "false_suggestion")
-
-pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

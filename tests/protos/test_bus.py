@@ -82,6 +82,7 @@ CAPABILITY = CapabilitySpec(
     allowed_tools=("git:log",),
     requires=("org/tool",),
     wanted_keys=("A",),
+    files=("pyproject.toml",),
 )
 HELLO = socket.Hello(
     1,
@@ -117,7 +118,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.EmbedderNeeded(),
     embedder.EmbedderStuck(),
     embedder.EmbedderExited(-9, expected=True),
-    registry.RouteMessage(ONE, "show it", [ID], ["A"], "developer", is_enabled=False),
+    registry.RouteMessage(
+        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app"
+    ),
     registry.ResolveCapability("me/mine/git"),
     registry.ListCapabilities(),
     registry.DiscoverCapabilities("history", 3, "developer"),

@@ -9,7 +9,6 @@ forgotten.
 """
 
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,7 +199,7 @@ class CatalogVectors:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(cache.put, fresh)
         return await trio.to_thread.run_sync(
-            _scorer, self._profile, catalog, cache.get(texts), background
+            scorer, self._profile, catalog.winners, cache.get(texts), background
         )
 
     async def _embedded(self, texts: list[str]) -> "dict[str, Vectors]":
@@ -225,15 +224,3 @@ def _how(returncode: int) -> str:
     if -returncode in set(signal.Signals):
         return signal.Signals(-returncode).name
     return f"exit code {returncode}"
-
-
-def _scorer(
-    profile: RoutingProfile,
-    catalog: Catalog,
-    vectors: "dict[str, Vectors]",
-    background: Sequence[str],
-) -> Scorer:
-    import numpy as np  # noqa: PLC0415 - as above
-
-    stacked = np.stack([vectors[text] for text in background])
-    return scorer(profile, catalog.winners, vectors, stacked)

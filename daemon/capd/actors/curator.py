@@ -382,6 +382,7 @@ class Curator:
             text=text,
             active=[activation.id for activation in self._state.active.activations],
             keys=self._environments.keys(self.place.key),
+            project=self.place.project,
         )
         try:
             reply = await self.activation.ask_registry(request)

@@ -8,6 +8,7 @@ fingerprinted and forgotten.
 
 import time
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,9 @@ import trio
 
 from capd.actors.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
+from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
-from capd.core.routing import gates
+from capd.core.routing import gates, priors
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Unknown
@@ -26,7 +28,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, Decision, TapName
+from capd_protos.types import ActorName, CapabilityId, CapabilitySpec, Decision, TapName
 
 NAME = ActorName("registry")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -39,9 +41,18 @@ class Registry:
     """Message in, decision out."""
 
     def __init__(
-        self, bus: Bus, tap_list: Path, cache_file: Path, *, is_watching: bool = False
+        self,
+        bus: Bus,
+        tap_list: Path,
+        cache_file: Path,
+        switched_on: Collection[str] = priors.ON,
+        *,
+        is_watching: bool = False,
     ) -> None:
-        """`is_watching` loads the catalog again whenever one of its files changes."""
+        """`switched_on` names the priors that may count, of those with a weight.
+
+        `is_watching` loads the catalog again whenever one of its files changes.
+        """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded)
         self._is_watching = is_watching
@@ -49,6 +60,8 @@ class Registry:
         self._skills: list[messages.SkillEntry] = []
         self._profile = read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
+        self._switched_on = {name for name in switched_on if self._profile.priors.get(name)}
+        self._use = priors.Use()
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -189,8 +202,27 @@ class Registry:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
         kept = gates.eligible(catalog.winners, request.domain, request.keys)
         ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
+        favoured = await self._favoured(request, kept.capabilities)
+        ranked = priors.shifted(ranked, favoured, self._profile.priors)
         decision = gates.decide(ranked, request.active, self._profile)
+        if decision.outcome == "activate" and decision.id is not None:
+            self._use.note(f"session {request.session}", decision.id)
+            self._use.note(f"project {request.project}", decision.id)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
+
+    async def _favoured(
+        self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
+    ) -> dict[str, Collection[CapabilityId]]:
+        """Return what each prior that is on speaks for."""
+        favoured: dict[str, Collection[CapabilityId]] = {}
+        if "files" in self._switched_on:
+            listing = await project_files(request.project)
+            favoured["files"] = priors.spoken_for(capabilities, listing)
+        if "session" in self._switched_on:
+            favoured["session"] = self._use.of(f"session {request.session}")
+        if "project" in self._switched_on and request.project:
+            favoured["project"] = self._use.of(f"project {request.project}")
+        return favoured
 
     async def _discover(self, request: messages.DiscoverCapabilities) -> messages.Reply:
         intent = request.intent.strip()

@@ -79,6 +79,22 @@ class TapsTable(msgspec.Struct, frozen=True):
     """Whether a change of a tap, an overlay or their list is loaded at once."""
 
 
+class RoutingTable(msgspec.Struct, frozen=True):
+    """`[routing]`: what may count beside the message (docs/routing.md, "Priors")."""
+
+    files: bool = True
+    """Names in the project's root, and key names of its `.env`."""
+    session: bool = False
+    """What the session had on before."""
+    project: bool = False
+    """What sessions of the project had on before."""
+
+    @property
+    def priors(self) -> tuple[str, ...]:
+        """Return the names of those that are on."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name))
+
+
 class HttpTable(msgspec.Struct, frozen=True):
     """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
 
@@ -140,6 +156,7 @@ class Configuration(msgspec.Struct, frozen=True):
     results: ResultsTable = ResultsTable()
     surface: SurfaceTable = SurfaceTable()
     policy: PolicyTable = PolicyTable()
+    routing: RoutingTable = RoutingTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
 
@@ -163,6 +180,9 @@ VARIABLES = {
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
     "CAPD_WATCH": ("taps", "watch"),
     "CAPD_RESULT_LIMIT": ("results", "limit"),
+    "CAPD_PRIOR_FILES": ("routing", "files"),
+    "CAPD_PRIOR_SESSION": ("routing", "session"),
+    "CAPD_PRIOR_PROJECT": ("routing", "project"),
 }
 
 

@@ -1,12 +1,13 @@
 """What two texts share in letters: words, BM25 and character n-grams.
 
-Routing and tool search use the same three pieces:
+Routing and tool search use the same pieces:
 
     words(text)                 its words: identifiers split, lower case, no stop words, stems
     Bm25([words(d), ...])       .scores(words(query)) -> one float32 score a document
+    Coverage([words(d), ...])   .shares(words(query)) -> how much of the query a document has
     Ngrams([text, ...])         .similarities(query)  -> one cosine in [0, 1] a text
 
-Both indexes are built once and never changed; asking touches only the postings of the query's own
+Indexes are built once and never changed; asking touches only the postings of the query's own
 terms, so ten thousand documents take well under a millisecond.
 """
 
@@ -142,6 +143,32 @@ class Bm25:
     def scores(self, query: Iterable[str]) -> "Numbers":
         """Return each document's score for the query's terms; a repeated term counts once."""
         return self._postings.sums((term, 1.0) for term in dict.fromkeys(query))
+
+
+class Coverage:
+    """The share of a query, rare words counting more, that a document has words for.
+
+    `others` are texts that only say how common words are.
+    """
+
+    def __init__(
+        self, documents: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()
+    ) -> None:
+        present = Counter(term for text in (*documents, *others) for term in set(text))
+        total = len(documents) + len(others) + 1
+        self._idf = {term: math.log(total / (number + 0.5)) for term, number in present.items()}
+        # A word of no text is the rarest, so that it counts fully for what is not covered.
+        self._unseen = math.log(total / 0.5)
+        self._postings = _Postings(
+            [{term: self._idf[term] for term in dict.fromkeys(document)} for document in documents]
+        )
+
+    def shares(self, query: Iterable[str]) -> "Numbers":
+        """Return for each document a share in [0, 1]; a repeated term counts once."""
+        terms = list(dict.fromkeys(query))
+        whole = sum(self._idf.get(term, self._unseen) for term in terms)
+        covered = self._postings.sums((term, 1.0) for term in terms)
+        return covered / whole if whole else covered
 
 
 class Ngrams:

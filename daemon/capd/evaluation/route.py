@@ -146,8 +146,7 @@ class Router:
         background = background_messages()
         texts = [text for each in capabilities for text in texts_of(each)]
         vectors = self._vectorizer.of([*texts, *background])
-        stacked = np.stack([vectors[text] for text in background])
-        return scorer(self._profile, capabilities, vectors, stacked)
+        return scorer(self._profile, capabilities, vectors, background)
 
     def _without_trigger(self, label: str, trigger: str) -> Scorer:
         key = (label, trigger)

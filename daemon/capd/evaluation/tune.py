@@ -22,7 +22,7 @@ from capd.core.routing import gates
 from capd.core.routing.calibration import PENALTY, TuningSet, fitted, named, probabilities
 from capd.core.routing.evidence import EvidenceIndex
 from capd.core.routing.gates import RoutingProfile
-from capd.core.routing.scorers import described_all, texts_of
+from capd.core.routing.scorers import background_of, described_all, texts_of
 from capd.evaluation import datasets
 from capd.evaluation.datasets import BadDataError, Part, Row, Selection
 from capd.evaluation.route import known_rows, without_near_copies
@@ -39,9 +39,12 @@ FOLDS = 5
 MOST_FALSE = 0.05
 """Mean false activation over the sets that the threshold may cost."""
 MOST_LOST = 0.02
-"""Of messages for which a right one could be shown, what the bar of suggestions may cost."""
+"""Of messages for which a right one could be shown, what the bar of suggestions may cost where
+no set says how many must be found."""
 SUGGEST_EACH = 0.02
 LOWEST_HIT = 0.01
+PRIORS = {"files": 2.0, "session": 1.0, "project": 1.0}
+"""From `bench/routing_priors.py`: the largest that costs nothing where the listing is another's."""
 _GRID = tuple(round(0.2 + 0.01 * step, 2) for step in range(76))
 _SUGGEST_GRID = tuple(round(0.01 * step, 2) for step in range(60, 0, -1))
 
@@ -60,6 +63,8 @@ class SetSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     importance: float = 1.0
     skip_near_copies: float = float("inf")
     """Cosine with a trigger from which a row says nothing of rows to come."""
+    least_found: float = 0.0
+    """Share of messages for which a right one must be activated or suggested; 0 asks for none."""
 
 
 class _SetList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,8 +138,7 @@ def tuning_set(
     texts = [text for each in capabilities for text in texts_of(each)]
     messages = [_text(row) for row in rows]
     vectors = vectorizer.of([*texts, *background, *messages])
-    stacked = np.stack([vectors[text] for text in background])
-    index = EvidenceIndex(described_all(capabilities, vectors), stacked)
+    index = EvidenceIndex(described_all(capabilities, vectors), background_of(background, vectors))
     found = [index.found(text, vectors[text]) for text in messages]
     names = [id_.name for id_ in index.ids]
     accepted = np.array([[*(name in row.right for name in names), not row.right] for row in rows])
@@ -166,6 +170,7 @@ def tuned(sets: Sequence[Prepared], penalty: float = PENALTY) -> Tuned:
         suggest_at=_suggest_at(sets, unseen, threshold),
         suggest_each=SUGGEST_EACH,
         lowest_hit=LOWEST_HIT,
+        priors=PRIORS,
     )
     return Tuned(
         profile,
@@ -222,22 +227,33 @@ def table(result: Tuned) -> str:
 
 
 def _threshold(sets: Sequence[Prepared], unseen: "Sequence[Numbers]") -> float:
-    """Return where a right activation less a wrong one is most frequent, within the bound."""
+    """Return where right activations less wrong and false ones are most, within the bound."""
     best, gain = _GRID[-1], float("-inf")
     for threshold in _GRID:
-        reached = _mean(sets, unseen, threshold, "correct") - _mean(
-            sets, unseen, threshold, "wrong"
+        right, wrong, false = (
+            _mean(sets, unseen, threshold, name)
+            for name in ("correct", "wrong", "false_activation")
         )
-        if reached > gain and _mean(sets, unseen, threshold, "false_activation") <= MOST_FALSE:
-            best, gain = threshold, reached
+        if right - wrong - false > gain and false <= MOST_FALSE:
+            best, gain = threshold, right - wrong - false
     return best
 
 
 def _suggest_at(sets: Sequence[Prepared], unseen: "Sequence[Numbers]", threshold: float) -> float:
-    """Return the highest bar for suggestions that hardly costs a right one."""
-    most = _mean(sets, unseen, threshold, "found", suggest_at=0.0)
+    """Return the highest bar for suggestions that still finds as many as is asked for."""
+    asking = [
+        ([one], [found], one.spec.least_found)
+        for one, found in zip(sets, unseen, strict=True)
+        if one.spec.least_found
+    ]
+    if not asking:
+        most = _mean(sets, unseen, threshold, "found", suggest_at=0.0)
+        asking = [(list(sets), list(unseen), most - MOST_LOST)]
     for bar in _SUGGEST_GRID:
-        if _mean(sets, unseen, threshold, "found", suggest_at=bar) >= most - MOST_LOST:
+        if all(
+            _mean(some, found, threshold, "found", suggest_at=bar) >= least
+            for some, found, least in asking
+        ):
             return bar
     return _SUGGEST_GRID[-1]
 

@@ -5,8 +5,10 @@ import pytest
 
 from capd.core.routing.evidence import (
     CAPABILITY_EVIDENCE,
+    LARGEST_PHRASE_Z,
     NONE_EVIDENCE,
     SMALLEST_DEVIATION,
+    Background,
     Described,
     Evidence,
     EvidenceIndex,
@@ -35,7 +37,16 @@ def described(name: str, number: int, *triggers: str, text: str = "") -> Describ
 
 GIT = described("git", 0, "git history", "git diff")
 MAIL = described("mail", 1, "send mail", text="Electronic mail.")
-BACKGROUND = np.stack([axis(number) for number in (5, 6, 7)])
+
+
+def background(*numbers: int) -> Background:
+    return Background(
+        tuple(f"nothing {number}" for number in numbers),
+        np.stack([axis(number) for number in numbers]),
+    )
+
+
+BACKGROUND = background(5, 6, 7)
 
 
 def test_the_evidence_of_a_message_has_a_row_a_capability_and_a_number_a_name() -> None:
@@ -43,26 +54,36 @@ def test_the_evidence_of_a_message_has_a_row_a_capability_and_a_number_a_name() 
 
     assert got.capabilities.shape == (2, len(CAPABILITY_EVIDENCE))
     assert got.none.shape == (len(NONE_EVIDENCE),)
-    triggers, triggers_z, bm25, ngrams, description_z = got.capabilities[0]
-    assert (triggers, triggers_z) == pytest.approx((1.0, 12.0))
-    assert 0 < bm25 < 1
-    assert ngrams == pytest.approx(1.0, abs=1e-5)
-    assert description_z == 0.0
-    assert got.capabilities[1].tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.0])
+    first = dict(zip(CAPABILITY_EVIDENCE, got.capabilities[0], strict=True))
+    assert 0 < first.pop("bm25") < 1
+    assert first == pytest.approx(
+        {
+            "triggers": 1.0,
+            "triggers_z": 12.0,
+            "ngrams": 1.0,
+            "description_z": 0.0,
+            "nearest": 1.0,
+            "phrases": 1.0 / SMALLEST_DEVIATION,
+            "phrases_z": LARGEST_PHRASE_Z,
+            "coverage": 1.0,
+        },
+        abs=1e-5,
+    )
+    assert got.capabilities[1].tolist() == pytest.approx([0.0] * len(CAPABILITY_EVIDENCE), abs=1e-5)
 
 
 def test_a_background_message_that_a_trigger_repeats_is_none_for_that_catalogue() -> None:
-    background = np.stack([axis(0), axis(5)])
+    messages = background(0, 5)
 
     got = [
-        EvidenceIndex([each], background).found("anything", axis(0)).none[1] for each in (GIT, MAIL)
+        EvidenceIndex([each], messages).found("anything", axis(0)).none[1] for each in (GIT, MAIL)
     ]
 
     assert got == pytest.approx([0.0, 0.5])
 
 
 def test_a_catalogue_that_claims_the_whole_background_can_still_be_asked() -> None:
-    got = EvidenceIndex([GIT], np.stack([axis(0)])).found("git", axis(0))
+    got = EvidenceIndex([GIT], background(0)).found("git", axis(0))
 
     assert got.capabilities[0][1] == pytest.approx(min(12.0, 1.0 / SMALLEST_DEVIATION))
 

@@ -129,15 +129,15 @@ def test_an_overlay_that_does_not_say_whose_capabilities_it_means_is_for_none(
             '\ntriggers = "a"\n',
             [
                 (2, "`triggers` is not a list"),
-                (0, "neither `triggers` nor `description`"),
+                (0, "neither `triggers` nor `description` nor `files`"),
             ],
         ),
-        ("", [(0, "neither `triggers` nor `description`")]),
+        ("", [(0, "neither `triggers` nor `description` nor `files`")]),
         (
             "\ndescription = 3\n",
             [
                 (2, "`description` is not text"),
-                (0, "neither `triggers` nor `description`"),
+                (0, "neither `triggers` nor `description` nor `files`"),
             ],
         ),
         (
@@ -279,7 +279,7 @@ _KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(_KEYS, _TOML_VALUES, max_size=8))
-def test_whatever_an_overlay_writes_it_changes_words_and_nothing_else(
+def test_whatever_an_overlay_writes_it_changes_what_finds_a_capability_and_nothing_else(
     written: dict[str, str],
 ) -> None:
     before = tap(spec("t", "git", "git", "org/git"))
@@ -288,7 +288,7 @@ def test_whatever_an_overlay_writes_it_changes_words_and_nothing_else(
     got = overlaid([before], [hostile]).taps[0]
 
     (after,) = got.capabilities
-    plain = msgspec.structs.replace(after, extra_triggers=(), extra_description="")
+    plain = msgspec.structs.replace(after, extra_triggers=(), extra_description="", files=())
     assert (got.name, got.path, got.scripts) == (before.name, before.path, before.scripts)
     assert plain == before.capabilities[0]
 
@@ -306,3 +306,16 @@ def test_a_phrase_is_folded_to_its_words(phrase: str, expected: str) -> None:
     got = folded(phrase)
 
     assert got == expected
+
+
+def test_files_that_an_overlay_names_join_those_of_the_tap() -> None:
+    mine = msgspec.structs.replace(spec("t", "git"), files=(".git/",))
+    texts = {
+        "overlay.toml": 'tap = "t"\n',
+        "capabilities/git.toml": 'files = [".git/", "*.patch"]\n',
+    }
+
+    got = overlaid([tap(mine)], [read_overlay(PATH, texts)])
+
+    assert got.findings == ()
+    assert got.taps[0].capabilities[0].files == (".git/", "*.patch")

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from capd.core.lexical import Bm25, Ngrams, words
+from capd.core.lexical import Bm25, Coverage, Ngrams, words
 from capd.core.routing.manner import SIGNS, signs
 from capd_protos.types import CapabilityId, Score
 
@@ -26,11 +26,23 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Numbers = npt.NDArray[np.float64]
 
-CAPABILITY_EVIDENCE = ("triggers", "triggers_z", "bm25", "ngrams", "description_z")
+CAPABILITY_EVIDENCE = (
+    "triggers",
+    "triggers_z",
+    "bm25",
+    "ngrams",
+    "description_z",
+    "nearest",
+    "phrases",
+    "phrases_z",
+    "coverage",
+)
 NONE_EVIDENCE = ("bias", "background", "nearest_background", *SIGNS, "length")
 
 SHARPNESS = 5.0
 """Of the log-mean-exp over a capability's triggers: between their mean and their best."""
+PHRASE_SHARPNESS = 0.7
+"""The same where each phrase is told against its own likeness to the background."""
 BM25_HALF = 6.0
 CLAIMED = 0.75
 """Cosine with a trigger from which a background message is the catalogue's own business."""
@@ -39,6 +51,9 @@ NEAREST = 3
 # trigger may have almost no spread, and would find everything extraordinary.
 SMALLEST_DEVIATION = 0.03
 LARGEST_Z = 12.0
+# In units of the phrases' deviations, which are that much larger than cosines.
+SMALLEST_PHRASE_DEVIATION = 0.1
+LARGEST_PHRASE_Z = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,14 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
+class Background:
+    """Messages that want nothing, and their unit vectors."""
+
+    texts: tuple[str, ...]
+    vectors: "Vectors"
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """The evidence of one message, in the order of the two lists of names."""
 
@@ -63,13 +86,13 @@ class Found:
 class EvidenceIndex:
     """A catalogue, ready to be compared with messages."""
 
-    def __init__(self, described: Sequence[Described], background: "Vectors") -> None:
+    def __init__(self, described: Sequence[Described], background: Background) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         # What has no triggers is found by its description alone.
         self.ids = tuple(each.id for each in described)
         texts = [each.triggers or (each.description,) for each in described]
-        dimensions = background.shape[1]
+        dimensions = background.vectors.shape[1]
         zero = np.zeros(dimensions, np.float32)
         rows = [
             each.trigger_vectors.reshape(-1, dimensions)
@@ -86,40 +109,49 @@ class EvidenceIndex:
         self._has_description = np.array(
             [each.description_vector is not None for each in described], bool
         )
-        self._bm25 = Bm25(
-            [
-                words(" ".join((*each.triggers, each.description, str(each.id.name))))
-                for each in described
-            ]
-        )
+        documents = [
+            words(" ".join((*each.triggers, each.description, str(each.id.name))))
+            for each in described
+        ]
+        self._bm25 = Bm25(documents)
+        self._coverage = Coverage(documents, [words(text) for text in background.texts])
         self._ngrams = Ngrams([text for row in texts for text in row])
-        self._background = background
+        self._background = background.vectors
         if len(self._triggers):
-            unclaimed = (background @ self._triggers.T).max(axis=1) < CLAIMED
-            self._background = background[unclaimed]
-        trigger_side, description_side = self._semantic(self._background)
-        self._trigger_scale = _scale(trigger_side)
-        self._description_scale = _scale(description_side)
+            unclaimed = (self._background @ self._triggers.T).max(axis=1) < CLAIMED
+            self._background = self._background[unclaimed]
+        cosines = self._background @ self._triggers.T
+        self._each_scale = _scale(cosines)
+        self._trigger_scale = _scale(self._pooled(cosines, SHARPNESS))
+        self._phrase_scale = _scale(
+            self._pooled(_against(cosines, self._each_scale), PHRASE_SHARPNESS),
+            SMALLEST_PHRASE_DEVIATION,
+        )
+        self._description_scale = _scale(self._background @ self._descriptions.T)
 
     def found(self, text: str, message: "Vectors") -> Found:
         """Return the evidence for a message of this text and unit vector."""
         import numpy as np  # noqa: PLC0415 - as above
 
         terms = words(text)
-        ((trigger_side,), (description_side,)) = self._semantic(message[np.newaxis])
+        cosines = self._triggers @ message
+        triggers = self._pooled(cosines, SHARPNESS)
+        phrases = self._pooled(_against(cosines, self._each_scale), PHRASE_SHARPNESS)
+        descriptions = _standardised(self._descriptions @ message, self._description_scale)
         bm25 = self._bm25.scores(terms)
-        ngrams = self._ngrams.similarities(text)
-        best_ngrams = np.maximum.reduceat(ngrams, self._starts) if len(ngrams) else ngrams
         nearest = np.sort(self._background @ message)[::-1][:NEAREST]
         return Found(
             np.column_stack(
                 [
-                    trigger_side,
-                    _standardised(trigger_side, self._trigger_scale),
+                    triggers,
+                    _standardised(triggers, self._trigger_scale),
                     bm25 / (bm25 + BM25_HALF),
-                    best_ngrams,
-                    _standardised(description_side, self._description_scale)
-                    * self._has_description,
+                    self._best(self._ngrams.similarities(text)),
+                    descriptions * self._has_description,
+                    self._best(cosines),
+                    phrases,
+                    _standardised(phrases, self._phrase_scale, LARGEST_PHRASE_Z),
+                    self._coverage.shares(terms),
                 ]
             ).astype(np.float64),
             np.array(
@@ -134,16 +166,22 @@ class EvidenceIndex:
             ),
         )
 
-    def _semantic(self, messages: "Vectors") -> "tuple[Vectors, Vectors]":
-        """Return, for each message and capability, the cosines with triggers and description."""
+    def _pooled(self, values: "Vectors", sharpness: float) -> "Vectors":
+        """Return the log-mean-exp of each capability's phrases, which are the last axis."""
         import numpy as np  # noqa: PLC0415 - as above
 
-        descriptions = messages @ self._descriptions.T
-        if not len(self._triggers):
-            return np.zeros((len(messages), 0), np.float32), descriptions
-        raised = np.exp(SHARPNESS * (messages @ self._triggers.T))
-        means = np.add.reduceat(raised, self._starts, axis=1) / self._counts
-        return (np.log(means) / SHARPNESS).astype(np.float32), descriptions
+        if not values.shape[-1]:
+            return values
+        sums = np.add.reduceat(np.exp(sharpness * values), self._starts, axis=-1)
+        pooled: Vectors = (np.log(sums / self._counts) / sharpness).astype(np.float32)
+        return pooled
+
+    def _best(self, values: "Vectors") -> "Vectors":
+        """Return the best of each capability's phrases."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        best: Vectors = np.maximum.reduceat(values, self._starts) if len(values) else values
+        return best
 
 
 class Evidence:
@@ -152,7 +190,7 @@ class Evidence:
     def __init__(
         self,
         described: Sequence[Described],
-        background: "Vectors",
+        background: Background,
         weights: Mapping[str, float],
     ) -> None:
         import numpy as np  # noqa: PLC0415 - as above
@@ -182,18 +220,25 @@ def _or(vector: "Vectors | None", otherwise: "Vectors") -> "Vectors":
     return otherwise if vector is None else vector
 
 
-def _scale(values: "Vectors") -> "tuple[Vectors, Vectors]":
+def _scale(values: "Vectors", smallest: float = SMALLEST_DEVIATION) -> "tuple[Vectors, Vectors]":
     """Return mean and deviation of each column, the latter bounded from below."""
     import numpy as np  # noqa: PLC0415 - as above
 
     if not len(values):
         zeros = np.zeros(values.shape[1], np.float32)
-        return zeros, zeros + SMALLEST_DEVIATION
-    return values.mean(axis=0), np.maximum(values.std(axis=0), SMALLEST_DEVIATION)
+        return zeros, zeros + np.float32(smallest)
+    return values.mean(axis=0), np.maximum(values.std(axis=0), np.float32(smallest))
 
 
-def _standardised(values: "Vectors", scale: "tuple[Vectors, Vectors]") -> "Vectors":
+def _against(values: "Vectors", scale: "tuple[Vectors, Vectors]") -> "Vectors":
+    against: Vectors = (values - scale[0]) / scale[1]
+    return against
+
+
+def _standardised(
+    values: "Vectors", scale: "tuple[Vectors, Vectors]", largest: float = LARGEST_Z
+) -> "Vectors":
     import numpy as np  # noqa: PLC0415 - as above
 
-    limited: Vectors = np.clip((values - scale[0]) / scale[1], -LARGEST_Z, LARGEST_Z)
+    limited: Vectors = np.clip(_against(values, scale), -largest, largest)
     return limited

@@ -71,6 +71,8 @@ class RoutingProfile:
     """Sum of all scores from which the best are suggested where none is clear."""
     suggest_each: float = 0.0
     """Score below which a capability is not among those suggested."""
+    priors: Mapping[str, float] = field(default_factory=dict)
+    """What each of `core.routing.priors.PRIORS` counts; one that is not named is off."""
     lowest_hit: float = 0.2
     """`discover` shows what scores above this (95-ancestors, "discover")."""
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from capd.core.errors import CapdError
-from capd.core.routing.evidence import Described, Evidence
+from capd.core.routing.evidence import Background, Described, Evidence
 from capd.core.routing.gates import Candidate, RoutingProfile, scores
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
@@ -61,9 +61,9 @@ def scorer(
     profile: RoutingProfile,
     capabilities: Sequence[CapabilitySpec],
     vectors: "Mapping[str, Vectors]",
-    background: "Vectors",
+    background: Sequence[str],
 ) -> Scorer:
-    """Return the profile's scorer over `capabilities`, whose texts' vectors are all in `vectors`.
+    """Return the profile's scorer over `capabilities`; all texts have vectors in `vectors`.
 
     Raises:
         UnknownScorerError: there is no scorer of that name.
@@ -75,7 +75,14 @@ def scorer(
         )
     if profile.scorer != "evidence":
         raise UnknownScorerError(f"no scorer {profile.scorer!r}: there are {' and '.join(SCORERS)}")
-    return Evidence(described_all(capabilities, vectors), background, profile.weights)
+    return Evidence(
+        described_all(capabilities, vectors), background_of(background, vectors), profile.weights
+    )
+
+
+def background_of(texts: Sequence[str], vectors: "Mapping[str, Vectors]") -> Background:
+    """Return messages that want nothing as `evidence` takes them."""
+    return Background(tuple(texts), _rows(texts, vectors))
 
 
 def described_all(

@@ -22,7 +22,7 @@ MOST_TRIGGERS = 100
 """Phrases of one capability in one overlay; each costs an embedding, and a product a message."""
 
 _OVERLAY_KEYS = frozenset({"tap", "least_in_common"})
-_WORDS_KEYS = frozenset({"triggers", "description", "parts"})
+_WORDS_KEYS = frozenset({"triggers", "description", "parts", "files"})
 _CAPABILITY_FILE = re.compile(r"capabilities/(.+)\.toml")
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
@@ -36,6 +36,8 @@ class Words:
     description: str
     parts: frozenset[str]
     """Servers and `org/tool` scripts, one of which the capability must have; empty asks none."""
+    files: tuple[str, ...] = ()
+    """Patterns of names in a project's root that speak for the capability."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
         """Tell whether `capability` is what the words were written for."""
@@ -149,10 +151,11 @@ def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
     if "parts" in body and not parts:
         folder.add(file, "`parts` names nothing, so no capability is meant", near="parts")
         return None
-    if not triggers and not description.strip():
-        folder.add(file, "neither `triggers` nor `description`")
+    files = folder.strings(body.get("files", []), file, "files")
+    if not triggers and not description.strip() and not files:
+        folder.add(file, "neither `triggers` nor `description` nor `files`")
         return None
-    return Words(name, triggers[:MOST_TRIGGERS], description.strip(), frozenset(parts))
+    return Words(name, triggers[:MOST_TRIGGERS], description.strip(), frozenset(parts), files)
 
 
 def _report_foreign(
@@ -203,4 +206,5 @@ def _said_more(capability: CapabilitySpec, words: Words) -> CapabilitySpec:
         capability,
         extra_triggers=(*capability.extra_triggers, *added.values()),
         extra_description=capability.extra_description or words.description,
+        files=tuple(dict.fromkeys((*capability.files, *words.files))),
     )

@@ -31,7 +31,7 @@ from capd_protos.types import (
 NO_CONFIG = "no config.toml"
 FEWEST_TRIGGERS = 3
 
-_CONFIG_KEYS = frozenset({"triggers", "domains"})
+_CONFIG_KEYS = frozenset({"triggers", "domains", "files"})
 _PROVIDER_KEYS = {
     "": frozenset({"deps", "roles", "mcp"}),
     "deps": frozenset({"require"}),
@@ -137,6 +137,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
         description=headers.get("Description", ""),
         triggers=triggers,
         domains=domains,
+        files=folder.strings(config.get("files", []), "config.toml", "files"),
         servers=servers,
         allowed_tools=_allowed_tools(body, file, folder),
         requires=_requires(body, file, folder),

@@ -1,0 +1,79 @@
+"""What speaks for a capability beside the message: the project's files, and earlier use.
+
+A prior multiplies a capability's probability and "none" keeps its share: what the message's
+evidence gives to capabilities together is distributed anew among them. So a prior decides between
+capabilities that the message already speaks for, and a message with no evidence activates
+nothing, whatever the priors say.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from capd_protos.types import CapabilityId, CapabilitySpec, Score
+
+PRIORS = ("files", "session", "project")
+"""The names of what a profile may give a weight to; one without a weight is off."""
+
+ON = ("files",)
+"""Those that count unless the configuration says otherwise."""
+
+MOST_PLACES = 256
+MOST_USED = 16
+
+
+class Use:
+    """Which capabilities were activated where, the last ones of the last places."""
+
+    def __init__(self) -> None:
+        self._places: OrderedDict[str, OrderedDict[CapabilityId, None]] = OrderedDict()
+
+    def note(self, place: str, id_: CapabilityId) -> None:
+        """Remember that `id_` was activated in `place`, a session or a project."""
+        used = self._places.setdefault(place, OrderedDict())
+        self._places.move_to_end(place)
+        used[id_] = None
+        used.move_to_end(id_)
+        while len(used) > MOST_USED:
+            used.popitem(last=False)
+        while len(self._places) > MOST_PLACES:
+            self._places.popitem(last=False)
+
+    def of(self, place: str) -> frozenset[CapabilityId]:
+        """Return what was activated in `place`."""
+        return frozenset(self._places.get(place, ()))
+
+
+def spoken_for(
+    capabilities: Iterable[CapabilitySpec], listing: Collection[str]
+) -> frozenset[CapabilityId]:
+    """Return the capabilities that say that a file of `listing` speaks for them."""
+    return frozenset(
+        each.id
+        for each in capabilities
+        if any(fnmatchcase(name, pattern) for pattern in each.files for name in listing)
+    )
+
+
+def shifted(
+    ranked: Sequence[Score],
+    favoured: Mapping[str, Collection[CapabilityId]],
+    weights: Mapping[str, float],
+) -> list[Score]:
+    """Return `ranked` with each prior's weight on what it favours; their sum stays the same."""
+    factors = [
+        math.exp(sum(weights.get(name, 0.0) for name, ids in favoured.items() if score.id in ids))
+        for score in ranked
+    ]
+    if all(factor == 1.0 for factor in factors):
+        return list(ranked)
+    before = sum(score.score for score in ranked)
+    after = sum(score.score * factor for score, factor in zip(ranked, factors, strict=True))
+    if not after > 0:
+        return list(ranked)
+    moved = [
+        Score(score.id, score.score * factor * before / after)
+        for score, factor in zip(ranked, factors, strict=True)
+    ]
+    return sorted(moved, key=lambda score: -score.score)

@@ -1,0 +1,96 @@
+"""`capd eval` through the client's command, on the project's own rows."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SETS = f"""
+[[sets]]
+name = "starter"
+tap = "taps/starter"
+overlays = ["{ROOT}/taps/overlays/starter"]
+data = ["{HERE}/starter_rows.jsonl"]
+"""
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vectors") / "vectors.bin"
+
+
+def capd_eval(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "capd_client.entry", "eval", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=os.environ, check=False
+    )
+
+
+def test_two_tunings_write_the_same_bytes(tmp_path: Path, vectors: Path) -> None:
+    sets = tmp_path / "sets.toml"
+    sets.write_text(SETS)
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+
+    ran = [
+        capd_eval("--tune", "--sets", sets, "--root", ROOT, "--out", file, "--vectors", vectors)
+        for file in files
+    ]
+
+    assert [each.returncode for each in ran] == [0, 0]
+    assert ran[0].stdout == ran[1].stdout
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert json.loads(files[0].read_bytes())["scorer"] == "evidence"
+
+
+def test_a_routing_report_has_every_measure_with_its_interval_and_the_latency(
+    vectors: Path,
+) -> None:
+    ran = capd_eval(
+        *("route", "--tap", ROOT / "taps/starter", "--overlays", ROOT / "taps/overlays/starter"),
+        *("--data", HERE / "starter_rows.jsonl", "--vectors", vectors, "--json"),
+    )
+
+    got = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert set(got["measures"]) == {
+        *("correct", "wrong", "abstention", "found", "recall@1", "recall@3", "recall@5"),
+        *("false_activation", "false_suggestion"),
+    }
+    assert all(set(each) == {"mean", "low", "high"} for each in got["measures"].values())
+    assert {"d", "i"} <= set(got["kinds"])
+    assert set(got["latency"]) == {"p50", "p99", "messages"}
+
+
+def test_a_search_report_has_every_measure_with_its_interval_and_the_latency() -> None:
+    ran = capd_eval(
+        *("search", "--tools", HERE / "search_tools.jsonl"),
+        *("--queries", HERE / "search_queries.jsonl", "--lexical", "--json"),
+    )
+
+    got = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert set(got["measures"]) == {"recall@1", "recall@5", "recall@10", "ndcg@10"}
+    assert set(got["search_ms"]) == {"p50", "p99"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "say route, search or --tune"),
+        (("route", "--data", "x"), "say either --tap, or --catalogue"),
+        (("route", "--tap", ROOT / "taps/starter", "--data", "/nowhere"), "/nowhere: No such file"),
+        (("search", "--tools", "/nowhere", "--queries", "x"), "/nowhere"),
+        (("--tune",), "--tune needs --sets, --root and --out"),
+    ],
+)
+def test_a_wrong_command_says_what_is_missing(arguments: tuple[object, ...], said: str) -> None:
+    ran = capd_eval(*arguments)
+
+    assert ran.returncode != 0
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
