@@ -193,6 +193,8 @@ class Upstream:
         if isinstance(self._lines, FrameReader):
             while not self.is_goodbye and (lines := await self._lines.some()):
                 self._received_some(lines, conversation)
+                # A large line must not stay here until the next one comes.
+                lines.clear()
         else:
             async for line in self._lines:
                 self._received_some([line], conversation)

@@ -35,6 +35,13 @@ class CallClock:
         # costs the scheduler anything.
         self._sleep = trio.CancelScope()
 
+    def start(self, call: Pending, longest: float) -> None:
+        """Keep the time of a call, which takes `longest` seconds at most; 0 for no such limit."""
+        if longest:
+            call.over_at = trio.current_time() + longest
+        call.patience = Entry(self)
+        call.extend()
+
     def look_by(self, at: float) -> None:
         """Look at the calls at `at` at the latest."""
         self._sleep.deadline = min(self._sleep.deadline, at)

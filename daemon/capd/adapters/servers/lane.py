@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.adapters.frame_writer import GATHERING, FrameWriter
 from capd.adapters.large_frames import READABLE_BYTES, held
 from capd.adapters.line_texts import checked_text, recover_id
-from capd.adapters.servers.call_clock import CallClock, Entry
+from capd.adapters.servers.call_clock import CallClock
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
 from capd.adapters.servers.large_lines import HELD_BYTES, large_result
 from capd.adapters.servers.pending import Awaited, Pending
@@ -141,16 +141,13 @@ class Lane:
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._clock.run, self._pending, self._give_up)
                 while lines := await self._reader.some():
-                    texts = [line.data for line in lines if isinstance(line, Frame)]
-                    if len(texts) == len(lines):
+                    # Popped: what is large must not stay here until the next line comes.
+                    lines.reverse()
+                    while lines:
                         with GATHERING:
-                            for data in texts:
-                                self._received_text(data, nursery)
-                        continue
-                    for line in lines:
-                        await self._received(line, nursery)
-                    # What they have in the spool must not stay there until the next ones come.
-                    del line, lines
+                            self._received_frames(lines, nursery)
+                        if lines:
+                            await self._received(lines.pop(), nursery)
             except FrameStalledError as error:
                 raise LaneBrokenError(f"{self.name}: {error}") from None
             finally:
@@ -183,26 +180,23 @@ class Lane:
     def begin(self, calls: Sequence[Pending], members: Sequence[Members]) -> int:
         """Write calls in one piece and without a wait; return how many were begun.
 
-        Of the others nothing was written and nothing is kept. Their callers must know already
-        that they may run. `members` are the requests' params, one for each.
+        Of the others nothing is kept. All callers must know already that their calls may run.
+        `members` are the requests' params, one for each.
         """
         if not self.is_alive:
             return 0
         lines: list[bytes] = []
         for call, params in zip(calls, members, strict=True):
-            message_id = call.message_id = self._fresh_id()
-            self._pending[message_id] = call
-            told = told_params(message_id, params, call.caller, stateless=self.is_stateless)
-            lines.append(request_line(message_id, call.method, told))
+            call.message_id = self._fresh_id()
+            self._pending[call.message_id] = call
+            told = told_params(call.message_id, params, call.caller, stateless=self.is_stateless)
+            lines.append(request_line(call.message_id, call.method, told))
         begun = self._writer.begin(lines, lambda: self._cut(calls[begun - 1]))
         for call in calls[begun:]:
             del self._pending[call.message_id]
         for call in calls[:begun]:
             call.is_sent = True
-            if self.longest_call:
-                call.over_at = trio.current_time() + self.longest_call
-            call.patience = Entry(self._clock)
-            call.extend()
+            self._clock.start(call, self.longest_call)
         return begun
 
     def abandon(self, call: Pending) -> None:
@@ -293,8 +287,7 @@ class Lane:
     def _cut(self, call: Pending) -> None:
         """End a call of which the server has got a part, and gets no more."""
         self._pending.pop(call.message_id, None)
-        text = f"{self.name}: the server stopped reading while this was sent"
-        call.complete(error=OutcomeUnknownError(text))
+        call.complete(error=OutcomeUnknownError(f"{self.name} stopped reading what was sent"))
 
     def _lost(self, pending: Pending, how: str = "") -> Exception:
         how = how or self._why_dead
@@ -321,6 +314,12 @@ class Lane:
             await self._writer.run()
         except WriterStalledError as error:
             raise LaneBrokenError(f"{self.name}: {error}") from None
+
+    def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
+        """Take lines from the end, up to one that was too long."""
+        while lines and isinstance(line := lines[-1], Frame):
+            lines.pop()
+            self._received_text(line.data, nursery)
 
     async def _received(self, line: Frame | Oversized, nursery: trio.Nursery) -> None:
         if isinstance(line, Oversized):

@@ -11,7 +11,13 @@ from capd.core.results.large_results import Result
 class Patience(Protocol):
     """Until when a request is waited for: a cancel scope, or a clock's entry."""
 
-    deadline: float
+    @property
+    def deadline(self) -> float:
+        """When it is over."""
+        ...
+
+    @deadline.setter
+    def deadline(self, at: float, /) -> None: ...
 
 
 class Pending:
