@@ -805,3 +805,22 @@ async def test_a_list_is_read_again_after_a_restart_whatever_its_server_said(
         again = await stage.ready("a")
 
         assert [t.name for t in again.tools] == ["other"]
+
+
+async def test_a_session_that_comes_while_a_server_dies_gets_the_next_one(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with staged(tmp_path, alpha=Script(stop_delay=1)) as stage:
+        first = await stage.ready("a")
+        process = stage.machine.processes[-1]
+        # Its output has ended, and it takes a second to be gone.
+        process._outbox.close()
+        await wait_all_tasks_blocked()
+        await trio.sleep(1.5)
+
+        second = await stage.ready("a")
+
+        assert first.instance != second.instance
+        link = stage.lanes.get(second.instance)
+        assert link is not None
+        assert link.is_alive

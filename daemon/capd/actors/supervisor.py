@@ -130,6 +130,8 @@ class Supervisor:
         wanted = wanted_keys(server)
         values = {name: known_values[name] for name in wanted if name in known_values}
         key, server = self._chosen(request, values)
+        while self._is_dying(key):
+            await self._instances[key].changed.wait()
         known = self._instances.get(key)
         if known is None:
             self._instances[key] = InstanceRecord(
@@ -183,6 +185,13 @@ class Supervisor:
         if is_held or (scope == "shared" and not has_own):
             return key("shared"), msgspec.structs.replace(server, scope="shared")
         return key(server.scope), server
+
+    def _is_dying(self, key: InstanceKey) -> bool:
+        """Tell whether an instance has died, and is ready until the last of it is gone."""
+        if self._leases.state(key) is not State.READY:
+            return False
+        link = self._running.get(self._instances[key].id)
+        return link is None or not link.is_alive
 
     def _is_overshared(self, instance: InstanceRecord, defined: ServerSpec) -> bool:
         link = self._running.get(instance.id)
