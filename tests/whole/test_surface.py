@@ -206,7 +206,7 @@ def test_pins_beyond_a_clients_limit_are_refused_and_the_first_ones_kept(home: H
     config = home.folder / "config"
     config.mkdir(exist_ok=True)
     (config / "config.toml").write_text('[surface]\npins = ["talk:*", "more:*"]\n')
-    (config / "clients.toml").write_text('[mine]\nnames = ["test-editor"]\ntool_limit = 4\n')
+    (config / "clients.toml").write_text('[mine]\nnames = ["test-editor"]\ntool_limit = 5\n')
     home.plain("talk")
     home.capability("more", [sys.executable, "-I", str(PLAIN_SERVER), home.tag, "more"])
     home.start()
@@ -219,8 +219,8 @@ def test_pins_beyond_a_clients_limit_are_refused_and_the_first_ones_kept(home: H
     editor = home.shim("one")
     listed = [tool["name"] for tool in editor.tools()]
 
-    assert len(listed) == 4
-    assert listed[:3] == OWN_TOOLS
+    assert len(listed) == 5
+    assert listed[:4] == OWN_TOOLS
     assert "pins_refused" in home.log()
     assert editor.call("talk__shout", {"text": "a"})["content"][0]["text"].endswith(" A")
     editor.leave()

@@ -34,6 +34,16 @@ class TalkWay:
         self._talk.left.append(None if result is None else bytes(result))  # type: ignore[arg-type]  # no large one here
         return self._talk.is_release_due
 
+    def is_left(self, result: Result) -> bool:
+        del result
+        return self._talk.passed_as is None
+
+    async def passed(self, result: Result) -> Result:
+        del result
+        await trio.lowlevel.checkpoint()
+        assert self._talk.passed_as is not None
+        return self._talk.passed_as
+
     async def release(self) -> None:
         with trio.CancelScope(shield=True):
             await trio.lowlevel.checkpoint()
@@ -48,6 +58,8 @@ class DirectTalk(Talk):
         self.lane = lane
         self.left: list[bytes | None] = []
         self.is_release_due = False
+        self.passed_as: Result | None = None
+        """What clients get of results, where these are not passed on as they came."""
         self.released = 0
 
     def way(self, request: Request) -> TalkWay:  # type: ignore[override]  # the fake has none
@@ -157,6 +169,22 @@ async def test_a_call_is_told_then_written_and_its_reply_answers_it(
             b'{"jsonrpc":"2.0","id":"a","result":{"content": []}}',
         ]
         assert (it.talk.calls, it.talk.left) == ([], [b'{"content": []}'])
+
+
+async def test_a_result_that_is_not_left_as_it_came_is_answered_as_it_is_passed(
+    autojump_clock: MockClock,
+) -> None:
+    async with scene() as it:
+        it.talk.passed_as = b'{"content":["short"]}'
+        await it.stage.send(chunk(call("a", name="t"), call("b", name="t")))
+        written = await it.server.told()
+        await it.server.say(*({"id": each["id"], "result": {"content": []}} for each in written))
+
+        assert await it.stage.heard() == [
+            b'{"jsonrpc":"2.0","id":"a","result":{"content":["short"]}}',
+            b'{"jsonrpc":"2.0","id":"b","result":{"content":["short"]}}',
+        ]
+        assert it.talk.left == [b'{"content": []}'] * 2
 
 
 async def test_the_calls_of_one_chunk_keep_their_order_and_each_its_own_answer(
