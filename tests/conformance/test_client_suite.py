@@ -12,7 +12,6 @@ NO_CREDENTIALS = "a login is a person's: a definition cannot name credentials th
 NO_SECRET = "its client has a secret, and no key can be given over the front that drives it"
 EXPLAINED = {
     "auth/pre-registration": NO_SECRET,
-    "auth/authorization-server-migration": "whoever has logged in logs in again by hand",
     "auth/client-credentials-jwt": NO_CREDENTIALS,
     "auth/client-credentials-basic": NO_CREDENTIALS,
     "auth/enterprise-managed-authorization": NO_CREDENTIALS,
