@@ -8,14 +8,10 @@ from .suite import Suite, failing
 
 pytestmark = pytest.mark.servers
 
-NO_CREDENTIALS = "a definition cannot name credentials of its own for an authorization server"
-NO_LOGIN_ASKED = "the server asks for a login in the middle of its work, and `capd login` not"
+NO_CREDENTIALS = "a login is a person's: a definition cannot name credentials that need none"
+NO_SECRET = "its client has a secret, and no key can be given over the front that drives it"
 EXPLAINED = {
-    "request-metadata": "capd does not ask again with the version that it was refused with",
-    "auth/scope-step-up": NO_LOGIN_ASKED,
-    "auth/scope-retry-limit": NO_LOGIN_ASKED,
-    "auth/pre-registration": NO_CREDENTIALS,
-    "auth/authorization-server-migration": "whoever has logged in logs in again by hand",
+    "auth/pre-registration": NO_SECRET,
     "auth/client-credentials-jwt": NO_CREDENTIALS,
     "auth/client-credentials-basic": NO_CREDENTIALS,
     "auth/enterprise-managed-authorization": NO_CREDENTIALS,

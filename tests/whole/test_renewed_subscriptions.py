@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprec
 
 def kill_the_server(home: Home) -> None:
     (server,) = home.servers()
+    assert server["pid"] > 0
     os.kill(server["pid"], signal.SIGKILL)
     # A call that meets its death would have an unknown outcome.
     gone = {0, server["pid"]}

@@ -49,7 +49,12 @@ class LargeResult:
 
     @property
     def is_success(self) -> bool:
-        """Whether its ends do not say that it tells of an error."""
+        """Whether its ends do not say that it tells of an error.
+
+        Servers write the flag beside the content, so at one of the ends. Looked for in between it
+        would be found in what the content quotes; what a wrong answer costs is that a tool which
+        failed counts as used, and so stays in the active set for longer.
+        """
         return not (_IS_ERROR.search(self.head) or _IS_ERROR.search(self.tail))
 
 

@@ -612,7 +612,8 @@ class Late:
             exchange.answer(b"", status=202)
         else:
             said = f'Bearer error="insufficient_scope", scope="{self._scope}"'
-            exchange.answer(b"", status=self._status, www_authenticate=said)
+            body = {"error": "insufficient_scope", "error_description": "more"}
+            exchange.answer(body, status=self._status, www_authenticate=said)
 
     async def call(self, logins: Logins) -> Json:
         async with talking(self.spec, logins) as talk:

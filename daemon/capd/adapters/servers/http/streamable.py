@@ -227,6 +227,8 @@ class StreamableWire:
             await self._outlet.deliver(failure_reply(post.message_id, failure))
             self._lose(_SESSION_ENDED)
             return
+        if status == _FORBIDDEN and "insufficient_scope" in answer.headers.get(_CHALLENGE, ""):
+            raise RefusedError(self._login.advice(status))
         error = error_of(body)
         if error:
             self._is_settled = True
@@ -234,8 +236,6 @@ class StreamableWire:
             return
         if status >= _FAULT:
             raise OutcomeUnknownError(f"answered with HTTP status {status}")
-        if status == _FORBIDDEN and "insufficient_scope" in answer.headers.get(_CHALLENGE, ""):
-            raise RefusedError(self._login.advice(status))
         if status == _FORBIDDEN and not self._is_settled:
             raise LoginNeededError(self._login.advice(status))
         is_old = status in _OLD_TRANSPORT_STATUSES and not self._is_settled

@@ -37,7 +37,9 @@ def error_of(body: bytes) -> bytes:
         message = INCOMING.decode(body)
     except MalformedError:
         return b""
-    return b"" if message.method else bytes(message.error).translate(_ONE_LINE)
+    error = b"" if message.method else bytes(message.error).translate(_ONE_LINE)
+    # OAuth's errors have a member of this name too, and a text in it (RFC 6749, section 5.2).
+    return error if error.startswith(b"{") else b""
 
 
 def error_reply(message_id: MessageId, error: bytes) -> bytes:
