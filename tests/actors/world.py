@@ -70,8 +70,9 @@ class FakeEmbedder:
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         async with (
-            trio.open_nursery() as nursery,
             self._bus.mailbox(EMBEDDER, EMBEDDER_REQUESTS) as mailbox,
+            # Inside: who still answers is cancelled before the mailbox answers for them.
+            trio.open_nursery() as nursery,
         ):
             task_status.started()
             async for letter in mailbox:

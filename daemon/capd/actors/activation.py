@@ -7,22 +7,18 @@ of one session come one after the other; those of different sessions run side by
 """
 
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
-import msgspec
 import structlog
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.actors.holds import ASK_TIMEOUT, Holds, NotActivatedError
 from capd.actors.installing import OnProgress, replied
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
-from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
-from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.domains import is_inside
@@ -32,32 +28,14 @@ from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import registry, supervisor
-from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
-    ActorName,
     CapabilityId,
     CapabilitySpec,
     InstanceId,
     ServerIdentity,
     ServerSpec,
-    SessionKey,
 )
-
-REGISTRY = ActorName("registry")
-SUPERVISOR = ActorName("supervisor")
-REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
-SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
-
-ASK_TIMEOUT = 5.0
-ACQUIRE_TIMEOUT = 120.0
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
-
-
-class NotActivatedError(CapdError):
-    """A capability could not be switched on; nothing has changed."""
 
 
 class Activation:
@@ -77,21 +55,14 @@ class Activation:
     ) -> None:
         """`peer` is who servers of the session may speak to; `domain` leaves out other ones."""
         self._domain = domain
-        self.subscribed = Subscribed()
-        """What the session wants to hear of, whichever instance tells of it."""
-        self._peer = peer
+        self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
         self._place = place
         self._state = state
         self._bus = bus
-        self._instances = instances
         self._environments = environments
         self._on_step = on_step
         self._transaction = trio.Lock()
-        self._calls: Counter[InstanceId] = Counter()
-        # What nothing needs any more, but a call is still under way there.
-        self._postponed: set[InstanceId] = set()
         self._left: list[Held] = []
-        self._is_over = False
 
     @property
     def _log(self) -> FilteringBoundLogger:
@@ -121,7 +92,7 @@ class Activation:
             self._on_step(step)
             stopped, kept = [], []
             for held in step.unheld:
-                others = await self._release(held.instance)
+                others = await self.holds.release(held.instance)
                 if others:
                     who = f"{len(others)} other session{'s' if len(others) > 1 else ''}"
                     kept.append((held.spec.name, who))
@@ -156,19 +127,13 @@ class Activation:
         self._left += step.unheld
         self._on_step(step)
 
-    def running(self, server: ServerIdentity) -> Instance | None:
-        """Return the instance of a held server, None where none runs for the session."""
-        held = self._state.held(server)
-        instance = self._instances.get(held.instance) if held is not None else None
-        return instance if instance is not None and instance.is_alive else None
-
     async def instance(self, server: ServerIdentity) -> Instance:
         """Return the instance of a held server, starting the server again where it has died.
 
         Raises:
             NotSentError: it cannot be had.
         """
-        running = self.running(server)
+        running = self.holds.running(server)
         if running is not None:
             return running
         async with self._transaction:
@@ -176,7 +141,7 @@ class Activation:
             if held is None:
                 raise NotSentError("Its capability was switched off. The call was not sent.")
             # Another call may have had it started while this one waited.
-            running = self.running(server)
+            running = self.holds.running(server)
             if running is not None:
                 return running
             try:
@@ -184,46 +149,10 @@ class Activation:
             except NotActivatedError as error:
                 raise NotSentError(f"{error} The call was not sent.") from None
             await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
-        running = self._instances.get(ready.instance)
+        running = self.holds.found(ready.instance)
         if running is None:
             raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
         return running
-
-    @asynccontextmanager
-    async def in_call(self, server: ServerIdentity) -> AsyncIterator[Held]:
-        """Keep a server for the length of a call, also where its capability goes meanwhile.
-
-        Raises:
-            NotSentError: it has gone already.
-        """
-        held = self.enter(server)
-        try:
-            yield held
-        finally:
-            if self.leave(held):
-                await self.release(held)
-
-    def enter(self, server: ServerIdentity) -> Held:
-        """Keep a server until `leave`; raises as `in_call`."""
-        held = self._state.held(server)
-        if held is None:
-            raise NotSentError("Its capability was switched off. The call was not sent.")
-        self._calls[held.instance] += 1
-        return held
-
-    def leave(self, held: Held) -> bool:
-        """End a call; say whether it was the last that kept the server, which has to `release`."""
-        self._calls[held.instance] -= 1
-        if self._calls[held.instance]:
-            return False
-        del self._calls[held.instance]
-        is_due = held.instance in self._postponed
-        self._postponed.discard(held.instance)
-        return is_due
-
-    async def release(self, held: Held) -> None:
-        """Let go of a server that no call keeps any more."""
-        await self._release(held.instance)
 
     async def server_tools_changed(self, instance: InstanceId) -> None:
         """Filter again what a held server lists now."""
@@ -233,7 +162,7 @@ class Activation:
                 return
             request = supervisor.ListServerTools(instance)
             try:
-                reply = await self.ask_supervisor(request, ASK_TIMEOUT)
+                reply = await self.holds.ask_supervisor(request, ASK_TIMEOUT)
             except NotActivatedError as error:
                 # An event is a hint, and nobody waits for what comes of it.
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
@@ -242,44 +171,8 @@ class Activation:
                 step = self._state.server_lists(held.identity, instance, reply.tools)
                 await self._followed(step)
 
-    async def release_all(self) -> None:
-        """Let go of every server; the session is not used again."""
-        # What a transaction under way asks for after this would be held by nobody.
-        self._is_over = True
-        for held in self._state.servers:
-            left = self._instances.get(held.instance)
-            if left is not None:
-                left.leave(self._place.key)
-        with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
-            try:
-                await self.ask_supervisor(supervisor.ReleaseSession(self._place.key), ASK_TIMEOUT)
-            except NotActivatedError as error:
-                self._log.warning("release_failed", reason=str(error))
-
-    async def ask_registry(self, request: msgspec.Struct) -> registry.Reply:
-        """Return the registry's reply.
-
-        Raises:
-            NotActivatedError: it does not answer.
-        """
-        try:
-            return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
-            raise NotActivatedError(f"capd's registry does not answer: {error}") from None
-
-    async def ask_supervisor(self, request: msgspec.Struct, timeout: float) -> supervisor.Reply:
-        """Return the supervisor's reply.
-
-        Raises:
-            NotActivatedError: it does not answer within `timeout` seconds.
-        """
-        try:
-            return await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
-        except _UNANSWERED as error:
-            raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
-
     async def _enable(self, name: str, on_progress: OnProgress) -> Outcome:
-        resolved = await self.ask_registry(registry.ResolveCapability(name))
+        resolved = await self.holds.ask_registry(registry.ResolveCapability(name))
         if isinstance(resolved, registry.CapabilityUnknown):
             why = Unknown(resolved.reason, tuple(resolved.near))
             raise NotActivatedError(own_tools.unknown(name, why))
@@ -291,7 +184,7 @@ class Activation:
             return Outcome(own_tools.already_active(capability.id.name, tools))
         await self._check(capability)
         installed = await self._install(capability, resolved.scripts, on_progress)
-        servers = await self._acquire_all(capability)
+        servers = await self.holds.acquire_all(capability)
         step = self._state.activate(capability, servers, time.time())
         await self._followed(step)
         self._log.info(
@@ -345,7 +238,7 @@ class Activation:
             [each for each in capability.requires if each not in scripts],
             [server.command for server in capability.servers if server.command],
         )
-        reply = await replied(self._bus, self.ask_supervisor, request, on_progress)
+        reply = await replied(self._bus, self.holds.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
             name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)
@@ -356,86 +249,13 @@ class Activation:
     async def _start(self, held: Held) -> supervisor.ServerReady:
         """Hold a server that was switched on unstarted, with what it depends on installed."""
         if held.via is not None:
-            resolved = await self.ask_registry(registry.ResolveCapability(str(held.via)))
+            resolved = await self.holds.ask_registry(registry.ResolveCapability(str(held.via)))
             if isinstance(resolved, registry.CapabilityResolved):
                 await self._install(resolved.capability, resolved.scripts)
-        return await self._acquire(held.spec)
+        return await self.holds.acquire(held.spec)
 
     async def _followed(self, step: Step) -> None:
         self._on_step(step)
         left, self._left = self._left, []
         for held in (*left, *step.unheld):
-            await self._release(held.instance)
-
-    async def _acquire_all(self, capability: CapabilitySpec) -> Sequence[Held]:
-        """Hold every server of `capability`, or none more than before."""
-        servers: list[Held] = []
-        try:
-            for spec in capability.servers:
-                ready = await self._acquire(spec)
-                servers.append(Held(spec, ready.identity, ready.instance, tuple(ready.tools)))
-        except BaseException:
-            with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
-                for held in servers:
-                    if self._state.held(held.identity) is None:
-                        await self._release(held.instance)
-            raise
-        return servers
-
-    async def _acquire(self, server: ServerSpec) -> supervisor.ServerReady:
-        if self._is_over:
-            raise NotActivatedError("The session is over.")
-        request = supervisor.AcquireServer(
-            self._place.key, server, self._place.project, self._peer.client
-        )
-        try:
-            reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
-        except BaseException:
-            # Cancelled or out of patience: it may be held all the same, or be about to.
-            with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
-                await self._release_unanswered(server)
-            raise
-        if isinstance(reply, supervisor.ServerReady):
-            self._postponed.discard(reply.instance)
-            instance = self._instances.get(reply.instance)
-            if instance is not None:
-                instance.join(self._peer, self.subscribed.at(reply.identity))
-            return reply
-        assert isinstance(reply, supervisor.ServerRefused)
-        raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
-
-    async def _release_unanswered(self, server: ServerSpec) -> None:
-        """Let go of `server`, whose instance we were never told, unless it was held before."""
-        identity = server_identity(server)
-        if self._state.held(identity) is not None:
-            return
-        try:
-            listed = await self.ask_supervisor(supervisor.ListServers(), ASK_TIMEOUT)
-        except NotActivatedError as error:
-            self._log.warning("release_failed", reason=str(error))
-            return
-        assert isinstance(listed, supervisor.ServersListed)
-        for entry in listed.servers:
-            if entry.identity == identity and self._place.key in entry.leases:
-                await self._release(entry.instance)
-
-    async def _release(self, instance: InstanceId) -> list[SessionKey]:
-        """Let go of an instance, also for a caller that is cancelled; after its last call."""
-        if instance == NO_INSTANCE:
-            return []
-        if self._calls[instance]:
-            self._postponed.add(instance)
-            return []
-        left = self._instances.get(instance)
-        if left is not None:
-            left.leave(self._place.key)
-        request = supervisor.ReleaseServer(self._place.key, instance)
-        held_by: list[SessionKey] = []
-        with trio.CancelScope(shield=True):
-            try:
-                reply = await self.ask_supervisor(request, ASK_TIMEOUT)
-            except NotActivatedError as error:
-                self._log.warning("release_failed", reason=str(error))
-            else:
-                held_by = reply.held_by if isinstance(reply, supervisor.HoldsReleased) else []
-        return held_by
+            await self.holds.release(held.instance)

@@ -10,7 +10,8 @@ from contextlib import suppress
 import structlog
 import trio
 
-from capd.actors.activation import Activation, NotActivatedError
+from capd.actors.activation import Activation
+from capd.actors.holds import NotActivatedError
 from capd.actors.searching import single
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import NotSentError

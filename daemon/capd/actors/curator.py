@@ -10,8 +10,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.actors import reports
-from capd.actors.activation import Activation, NotActivatedError
+from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
+from capd.actors.holds import NotActivatedError
 from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk, ResultRoom
@@ -157,7 +158,7 @@ class Curator:
 
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
-        told = self.activation.subscribed.among(self.subscriptions)
+        told = self.activation.holds.subscribed.among(self.subscriptions)
         return recorded(self.place.key, self._state, resume, time.time(), told)
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
@@ -165,7 +166,7 @@ class Curator:
         restore(record, self._state)
         if is_same_client:
             self.subscriptions.update(record.subscriptions)
-            self.activation.subscribed.restore(record.subscriptions)
+            self.activation.holds.subscribed.restore(record.subscriptions)
         self._log.info("session_restored", active=len(self._state.active.activations))
 
     def _settle(self, client: ClientFacts) -> None:
@@ -385,7 +386,7 @@ class Curator:
             project=self.place.project,
         )
         try:
-            reply = await self.activation.ask_registry(request)
+            reply = await self.activation.holds.ask_registry(request)
         except NotActivatedError as error:
             self._log.warning("not_routed", reason=str(error))
             return Decision("abstain", "model_not_ready")

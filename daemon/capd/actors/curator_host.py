@@ -147,7 +147,7 @@ class CuratorHost:
         with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for session in self._sessions.values():
-                    nursery.start_soon(session.curator.activation.release_all)
+                    nursery.start_soon(session.curator.activation.holds.release_all)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -396,7 +396,7 @@ class CuratorHost:
         session.is_ending = True
         session.beginning.cancel()
         await self._keeper.save(key)
-        await session.curator.activation.release_all()
+        await session.curator.activation.holds.release_all()
         self._environments.drop(key)
         del self._sessions[key]
         log.info("session_ended", session=key)
@@ -417,7 +417,7 @@ class CuratorHost:
                     continue
                 if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
                     for session in list(self._sessions.values()):
-                        if hint.identity in session.curator.activation.subscribed.servers:
+                        if hint.identity in session.curator.activation.holds.subscribed.servers:
                             self._nursery.start_soon(self._renew, session)
                     continue
                 for session in self._sessions.values():

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from capd.actors.activation import Activation, NotActivatedError
+from capd.actors.activation import Activation
+from capd.actors.holds import NotActivatedError
 from capd.actors.installing import reported
 from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk
@@ -137,7 +138,7 @@ class OwnCalls:
         return text_result(text, is_error=not outcome.is_ok)
 
     async def _listed(self) -> Outcome:
-        reply = await self._activation.ask_registry(registry.ListCapabilities())
+        reply = await self._activation.holds.ask_registry(registry.ListCapabilities())
         assert isinstance(reply, registry.CapabilitiesListed)
         # Reversed: where two taps have one name, the first tap's entry stays.
         winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
@@ -150,7 +151,7 @@ class OwnCalls:
         return Outcome(own_tools.listing(shown, len(winners) - len(shown), domain))
 
     async def _discovered(self, intent: str) -> Outcome:
-        reply = await self._activation.ask_registry(
+        reply = await self._activation.holds.ask_registry(
             registry.DiscoverCapabilities(intent, domain=self._place.domain)
         )
         if not isinstance(reply, registry.CapabilitiesFound):

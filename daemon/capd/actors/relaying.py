@@ -16,11 +16,11 @@ import trio
 from capd.actors.activation import Activation
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
+from capd.actors.tool_way import ToolWay
 from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.lane import Lane
 from capd.core.protocol.calls import is_success
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
@@ -88,8 +88,9 @@ class Relaying:
         self._peer = peer
         self._state = state
         self._activation = activation
+        self._holds = activation.holds
         self._on_use = on_use
-        self._subscribed = activation.subscribed
+        self._subscribed = activation.holds.subscribed
         # Whose prompts and resources the client was last told of.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
 
@@ -103,7 +104,7 @@ class Relaying:
                 what: [
                     held.identity
                     for held in self._state.servers
-                    if (running := self._activation.running(held.identity)) is not None
+                    if (running := self._holds.running(held.identity)) is not None
                     and what in running.lane.capabilities
                 ]
                 for what in _FOLLOWED
@@ -149,7 +150,7 @@ class Relaying:
         async with trio.open_nursery() as nursery:
             for identity in found:
                 # Lists start no server: what a session found again shows is told by its tools.
-                instance = self._activation.running(identity)
+                instance = self._holds.running(identity)
                 if instance is not None:
                     nursery.start_soon(ask, identity, instance)
         return found
@@ -187,7 +188,7 @@ class Relaying:
 
     def way(self, request: Request, shown: Shown) -> Way | None:
         """Return the way of a call that `tool` would only pass on, without a wait."""
-        instance = self._activation.running(shown.grant.server)
+        instance = self._holds.running(shown.grant.server)
         # One of the other era may ask before it answers.
         if instance is None or instance.lane.is_stateless or not instance.lane.is_prompt:
             return None
@@ -197,7 +198,7 @@ class Relaying:
             except CallFailedError:
                 # The long way says it.
                 return None
-        return _ToolWay(self, self._activation, instance.lane, request, shown)
+        return ToolWay(self, self._holds, instance.lane, request, shown)
 
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""
@@ -246,7 +247,7 @@ class Relaying:
         self._on_use()
         result = b"{}"
         for held in self._state.servers:
-            instance = self._activation.running(held.identity)
+            instance = self._holds.running(held.identity)
             if instance is not None:
                 result = await instance.subscriptions.unsubscribe(uri, self._peer.session)
         return result
@@ -254,7 +255,7 @@ class Relaying:
     async def renew(self) -> None:
         """Have the servers that are to tell of something running, which renews it there."""
         for server in self._subscribed.servers:
-            if self._state.held(server) is None or self._activation.running(server) is not None:
+            if self._state.held(server) is None or self._holds.running(server) is not None:
                 continue
             try:
                 await self._activation.instance(server)
@@ -270,7 +271,7 @@ class Relaying:
     async def follow_level(self) -> None:
         """Have every server log what this session wants to see."""
         for held in self._state.servers:
-            instance = self._activation.running(held.identity)
+            instance = self._holds.running(held.identity)
             if instance is not None:
                 with suppress(ServerError, CallFailedError):
                     await instance.subscriptions.follow_level()
@@ -278,7 +279,7 @@ class Relaying:
     def tell_all(self, method: str) -> None:
         """Pass a client's notification on to servers that can only mean this client by it."""
         for held in self._state.servers:
-            instance = self._activation.running(held.identity)
+            instance = self._holds.running(held.identity)
             if instance is None or instance.lane.is_stateless:
                 continue
             if list(instance.lane.holders) == [self._peer.session]:
@@ -287,7 +288,7 @@ class Relaying:
     async def _sent(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
         instance = await self._activation.instance(identity)
         caller = request.caller
-        async with self._activation.in_call(identity) as held:
+        async with self._holds.in_call(identity) as held:
 
             async def relay(told: Members) -> Result:
                 return await instance.lane.relay(
@@ -336,7 +337,7 @@ class Relaying:
         return found
 
     def _may_have_resources(self, identity: ServerIdentity) -> bool:
-        instance = self._activation.running(identity)
+        instance = self._holds.running(identity)
         return instance is None or "resources" in instance.lane.capabilities
 
     async def _first_that_has(
@@ -355,50 +356,6 @@ class Relaying:
             except (ServerError, NotSentError) as error:
                 first = first or error
         raise first or UnknownNameError("no server that is on in this session has this resource")
-
-
-class _ToolWay:
-    """The way of one call of a tool."""
-
-    __slots__ = (
-        *("_activation", "_held", "_relaying", "_request", "_shown"),
-        *("lane", "members", "timeout"),
-    )
-
-    def __init__(
-        self,
-        relaying: Relaying,
-        activation: Activation,
-        lane: Lane,
-        request: Request,
-        shown: Shown,
-    ) -> None:
-        self._relaying = relaying
-        self._activation = activation
-        self._request = request
-        self._shown = shown
-        self._held = activation.enter(shown.grant.server)
-        self.lane = lane
-        self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
-        self.timeout = self._held.spec.timeout
-
-    def leave(self, result: Result | None) -> bool:
-        """End the call, with its result where it has one; say whether `release` is due."""
-        if result is not None:
-            self._relaying.used(self._shown, result)
-        return self._activation.leave(self._held)
-
-    def is_left(self, result: Result) -> bool:
-        """Tell whether the client gets the result as it came."""
-        return self._relaying.is_left(self._shown, result)
-
-    async def passed(self, result: Result) -> Result:
-        """Return what the client gets of the result."""
-        return await self._relaying.passed(self._request, self._shown, result)
-
-    async def release(self) -> None:
-        """Let go of the server."""
-        await self._activation.release(self._held)
 
 
 def _uris(entries: Sequence[bytes]) -> list[str]:

@@ -6,7 +6,8 @@ is told in the skill's text, which comes all the same.
 
 import trio
 
-from capd.actors.activation import Activation, NotActivatedError
+from capd.actors.activation import Activation
+from capd.actors.holds import NotActivatedError
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import Outcome
@@ -47,7 +48,7 @@ class Skills:
     async def prompts(self) -> list[bytes]:
         """Return every skill as an entry of `prompts/list`; none where nobody knows them."""
         try:
-            reply = await self._activation.ask_registry(registry.ListSkills())
+            reply = await self._activation.holds.ask_registry(registry.ListSkills())
         except NotActivatedError:
             return []
         assert isinstance(reply, registry.SkillsListed)
@@ -94,7 +95,7 @@ class Skills:
         )
 
     async def _used(self, name: str) -> registry.SkillText | registry.SkillUnknown:
-        reply = await self._activation.ask_registry(registry.ReadSkill(name))
+        reply = await self._activation.holds.ask_registry(registry.ReadSkill(name))
         if isinstance(reply, registry.SkillUnknown):
             return reply
         assert isinstance(reply, registry.SkillText)
