@@ -107,6 +107,16 @@ def test_places_that_must_stay_stay_as_long_as_they_have_room() -> None:
     assert too_much is None
 
 
+def test_a_text_that_is_long_by_its_escapes_alone_is_whole_without_them() -> None:
+    whole = [None, None, None, {"": "\x0b𐀀𐀀𐀀", "a": {"": None, "éé": None}, "aa": [None] * 9}]
+
+    cut = cut_json(json.dumps(whole).encode(), 141)
+
+    assert cut is not None
+    assert json.loads(cut.data) == whole
+    assert cut.omissions == []
+
+
 def test_deep_nesting_ends_somewhere() -> None:
     data = b"[" * 300 + b'"' + b"x" * 3000 + b'"' + b"]" * 300
 

@@ -188,6 +188,9 @@ class _Cutting:
         text = _TEXT.decode(data)
         head = shortened(text, room - 2)
         kept = len(head)
+        if kept == len(text):
+            # It was long by its escapes alone, which are not needed.
+            return msgspec.json.encode(text)
         out = msgspec.json.encode(f"{head}… [{len(text) - kept:,} more characters]")
         return self._left_out(out, path, "characters", kept, len(text))
 
