@@ -51,10 +51,8 @@ class Activation:
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
         peer: Peer,
-        domain: str = "",
     ) -> None:
-        """`peer` is who servers of the session may speak to; `domain` leaves out other ones."""
-        self._domain = domain
+        """`peer` is who servers of the session may speak to."""
         self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
         self._place = place
         self._state = state
@@ -210,8 +208,8 @@ class Activation:
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
-        if not is_inside(self._domain, capability.domains):
-            text = own_tools.outside_domain(name, capability.domains, self._domain)
+        if not is_inside(self._place.domain, capability.domains):
+            text = own_tools.outside_domain(name, capability.domains, self._place.domain)
             raise NotActivatedError(text)
         if missing := self._missing(capability):
             # It may have been stored, or the keyring unlocked, a moment ago.

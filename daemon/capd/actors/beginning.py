@@ -58,15 +58,18 @@ class Beginning:
             self._state.pin(held, [tool.definition.name])
 
     async def hold_eager(self, servers: Sequence[finder.EagerServer]) -> None:
-        """Start servers whose definition says so, and pin their tools."""
-        for server in servers:
-            while not self._has_values(server.spec):
-                self._heard_values = trio.Event()
-                await self._heard_values.wait()
-            try:
-                await self._activation.pin(server.spec, server.via)
-            except NotActivatedError as error:
-                self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
+        """Start servers whose definition says so, each once its secrets are there."""
+        async with trio.open_nursery() as nursery:
+            for server in servers:
+                nursery.start_soon(self._hold_one, server)
+
+    async def _hold_one(self, server: finder.EagerServer) -> None:
+        while not self._has_values(server.spec):
+            await self._heard_values.wait()
+        try:
+            await self._activation.pin(server.spec, server.via)
+        except NotActivatedError as error:
+            self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
     async def hold_inherited(self) -> None:
         """Hold what the session was given by its parent, while the instances still run."""
@@ -77,7 +80,8 @@ class Beginning:
 
     def heard_values(self) -> None:
         """Look again whether a server's secrets are there."""
-        self._heard_values.set()
+        heard, self._heard_values = self._heard_values, trio.Event()
+        heard.set()
 
     def _has_values(self, server: ServerSpec) -> bool:
         values = self._environments.values(self._place.key)

@@ -115,7 +115,6 @@ class Curator:
             environments=environments,
             on_step=self._stepped,
             peer=self,
-            domain=place.domain,
         )
         self._checks = checks
         self._results: ResultDesk | None = None
@@ -131,7 +130,7 @@ class Curator:
             on_change,
             skills=self._skills,
             results=self._results,
-            checked=self._checked if view.checks_arguments and checks is not None else None,
+            checked=self._checked if checks is not None else None,
         )
         self.searching = Searching(
             place, self._state, view, self.activation, bus=bus, environments=environments
@@ -264,7 +263,9 @@ class Curator:
 
     def _checked(self, shown: Shown, members: Members) -> None:
         held = self._state.held(shown.grant.server)
-        if self._checks is None or held is None or self.view.is_unchecked(held.spec.name):
+        if self._checks is None or held is None or not self.view.checks_arguments:
+            return
+        if self.view.is_unchecked(held.spec.name):
             return
         arguments = bytes(members.get("arguments", msgspec.Raw(b"")))
         self._checks.check(shown.name, shown.json, arguments)
@@ -383,6 +384,7 @@ class Curator:
             text=text,
             active=[activation.id for activation in self._state.active.activations],
             keys=self._environments.keys(self.place.key),
+            domain=self.place.domain,
             project=self.place.project,
         )
         try:

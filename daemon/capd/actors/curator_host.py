@@ -68,6 +68,8 @@ LOST_RETENTION = 30.0
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
 
+STOPPING = "this daemon is stopping; try again"
+
 log = structlog.get_logger(actor="curator")
 
 
@@ -158,8 +160,7 @@ class CuratorHost:
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
             case messages.DrainSessions():
-                upstreams = [session.curator.upstream for session in self._sessions.values()]
-                return await self._drain.finish(upstreams, request.within)
+                return await self._drain.finish(self._upstreams, request.within)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -195,6 +196,10 @@ class CuratorHost:
             curator.client_sessions.add(request.client_session)
         return await curator.take_turn(request.text)
 
+    def _upstreams(self) -> list[Upstream]:
+        found = (session.curator.upstream for session in self._sessions.values())
+        return [upstream for upstream in found if upstream is not None]
+
     def _find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
         if not key and len(self._sessions) == 1:
             return next(iter(self._sessions.values())).curator
@@ -224,7 +229,7 @@ class CuratorHost:
         hello = request.hello
         if self._drain.is_on:
             self._connections.take(request.connection)
-            return messages.CuratorRefused("stopping", "this daemon is stopping; try again")
+            return messages.CuratorRefused("stopping", STOPPING)
         record = None
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
             record = await self._store.load(SessionKey(hello.session))
@@ -241,6 +246,8 @@ class CuratorHost:
         if SessionKey(hello.session) not in self._sessions and not view.is_bare:
             found = await self._described(view)
         connection = self._connections.take(request.connection)
+        if self._drain.is_on:
+            return messages.CuratorRefused("stopping", STOPPING)
         if connection is None:
             return messages.CuratorRefused("bad_hello", "the connection is gone")
         session = self._sessions.get(SessionKey(hello.session))
@@ -303,6 +310,9 @@ class CuratorHost:
 
     async def _hold_eager(self, session: _Session, found: finder.ToolsDescribed) -> None:
         with trio.CancelScope() as session.beginning:
+            if not found.is_known:
+                # The first session of a daemon comes before the catalog has been read.
+                found = await described(self._bus, session.curator.view, waits=True) or found
             await contained(
                 "eager servers", session.curator.beginning.hold_eager, found.eager, log=log
             )
@@ -367,6 +377,7 @@ class CuratorHost:
                 version=self._version,
                 log=log,
             )
+            upstream.is_draining = self._drain.is_on
             curator.upstream = upstream
             await upstream.run(curator)
         finally:
@@ -399,6 +410,8 @@ class CuratorHost:
         await session.curator.activation.holds.release_all()
         self._environments.drop(key)
         del self._sessions[key]
+        if self._results is not None:
+            self._results.readers.ended(key)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
 

@@ -3,7 +3,7 @@
 Who is told of dispatched requests sends the others again, to the next daemon (docs/protocol.md).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -36,18 +36,20 @@ class Drain:
         finally:
             self._calls -= 1
 
-    async def finish(self, upstreams: Iterable[Upstream | None], within: float) -> SessionsDrained:
-        """Wait `within` seconds for what is under way, and close every connection."""
+    async def finish(
+        self, connected: Callable[[], list[Upstream]], within: float
+    ) -> SessionsDrained:
+        """Wait `within` seconds for what is under way, and close every connection there is."""
         self.is_on = True
-        connected = [upstream for upstream in upstreams if upstream is not None]
-        for upstream in connected:
+        for upstream in connected():
             upstream.is_draining = True
         with trio.move_on_after(within):
-            while self._calls or any(upstream.is_busy for upstream in connected):
+            while self._calls or any(upstream.is_busy for upstream in connected()):
                 await trio.sleep(LOOK_AGAIN)
-        cut = sum(upstream.is_busy for upstream in connected)
-        for upstream in connected:
+        open_ = connected()
+        cut = sum(upstream.is_busy for upstream in open_)
+        for upstream in open_:
             upstream.close("stopping", reconnect=True)
-        log.info("sessions_drained", sessions=len(connected), cut=cut)
+        log.info("sessions_drained", sessions=len(open_), cut=cut)
         await trio.sleep(CLOSING_TIME)
         return SessionsDrained(cut)

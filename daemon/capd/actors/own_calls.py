@@ -86,7 +86,8 @@ class OwnCalls:
         except NotSearchedError as error:
             why = str(error)
         schema = schema_of(own).decode()
-        return text_result(f"{why}\nThe arguments of {own.name}: {schema}", is_error=True)
+        name = next((name for name, each in self._view.own.items() if each is own), own.name)
+        return text_result(f"{why}\nThe arguments of {name}: {schema}", is_error=True)
 
     # tool_search, tool_call
 

@@ -30,7 +30,7 @@ from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import ServerIdentity, ToolName, WireName
+from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 T = TypeVar("T")
 
@@ -162,9 +162,11 @@ class Relaying:
         if self._checked is not None:
             self._checked(shown, request.members)
         members = {**request.members, "name": raw(shown.grant.tool)}
+        # Looked up before: a turn may let go of the server meanwhile.
+        held = self._state.held(shown.grant.server)
         result = await self._sent(shown.grant.server, request, members)
         self.used(shown, result)
-        return await self.passed(request, shown, result)
+        return result if held is None else await self.passed(request, shown, held.spec.name, result)
 
     def used(self, shown: Shown, result: Result) -> None:
         """Note the use of a tool, which a call that failed is none of."""
@@ -172,19 +174,17 @@ class Relaying:
             self._state.active.used(shown.grant, time.time())
             self._on_use()
 
-    def is_left(self, shown: Shown, result: Result) -> bool:
+    def is_left(self, shown: Shown, server: ServerName, result: Result) -> bool:
         """Tell whether the client gets a result as it came."""
-        held = self._state.held(shown.grant.server)
-        if self._results is None or held is None:
-            return True
-        return self._results.is_left(result, shown, held.spec.name)
+        return self._results is None or self._results.is_left(result, shown, server)
 
-    async def passed(self, request: Request, shown: Shown, result: Result) -> Result:
-        """Return what the client gets of a result."""
-        held = self._state.held(shown.grant.server)
-        if self._results is None or held is None:
+    async def passed(
+        self, request: Request, shown: Shown, server: ServerName, result: Result
+    ) -> Result:
+        """Return what the client gets of a result of `server`."""
+        if self._results is None:
             return result
-        return await self._results.passed(result, shown, held.spec.name, request.caller.client)
+        return await self._results.passed(result, shown, server, request.caller.client)
 
     def way(self, request: Request, shown: Shown) -> Way | None:
         """Return the way of a call that `tool` would only pass on, without a wait."""

@@ -184,10 +184,15 @@ def rules_of(view: SessionView) -> list[finder.PolicyTable]:
     ]
 
 
-async def described(bus: Bus, view: SessionView) -> finder.ToolsDescribed | None:
-    """Return what there is for a session, None where nobody says."""
+async def described(
+    bus: Bus, view: SessionView, *, waits: bool = False
+) -> finder.ToolsDescribed | None:
+    """Return what there is for a session, None where nobody says.
+
+    With `waits`, or where it has pins, not before the catalog was read, or a few seconds.
+    """
     patterns = list(view.patterns)
-    request = finder.DescribeTools(patterns, rules_of(view), waits=bool(patterns))
+    request = finder.DescribeTools(patterns, rules_of(view), waits=waits or bool(patterns))
     try:
         reply = await bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
     except _UNANSWERED:

@@ -46,11 +46,12 @@ class ToolWay:
 
     def is_left(self, result: Result) -> bool:
         """Tell whether the client gets the result as it came."""
-        return self._relaying.is_left(self._shown, result)
+        return self._relaying.is_left(self._shown, self._held.spec.name, result)
 
     async def passed(self, result: Result) -> Result:
         """Return what the client gets of the result."""
-        return await self._relaying.passed(self._request, self._shown, result)
+        server = self._held.spec.name
+        return await self._relaying.passed(self._request, self._shown, server, result)
 
     async def release(self) -> None:
         """Let go of the server."""

@@ -76,6 +76,8 @@ class DirectCalls:
         self._on_over = on_over
         self._wants_dispatched = wants_dispatched
         self._prepared: list[DirectCall] = []
+        # Every one that is not over: an id that comes twice is two of them.
+        self._open: set[DirectCall] = set()
 
     def prepared(
         self,
@@ -99,6 +101,7 @@ class DirectCalls:
         self._turnstile.acquire_nowait()
         call = DirectCall(self, caller, way, take_back)
         self._prepared.append(call)
+        self._open.add(call)
         return call
 
     def begin(self) -> None:
@@ -127,6 +130,11 @@ class DirectCalls:
             self._over(call)
         else:
             self._nursery.start_soon(self._deliver, call, answer)
+
+    def cancel_all(self) -> None:
+        """End all of them without an answer: the client is gone."""
+        for call in list(self._open):
+            call.cancel()
 
     def cancelled(self, call: DirectCall) -> None:
         """Forget a call that nobody waits for."""
@@ -163,6 +171,7 @@ class DirectCalls:
             self._nursery.start_soon(call.way.release)
 
     def _over(self, call: DirectCall) -> None:
+        self._open.discard(call)
         self._turnstile.release()
         self._on_over(call)
 

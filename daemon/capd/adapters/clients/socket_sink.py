@@ -47,7 +47,13 @@ class SocketSink:
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
         """Write from here on; what does not go out at once is written in `nursery`."""
-        self._writer.open(lambda: nursery.start_soon(self._drain, on_gone))
+
+        def on_backlog() -> None:
+            # It is cancelled before it closes, and a closed one takes no task.
+            if not nursery.cancel_scope.cancel_called:
+                nursery.start_soon(self._drain, on_gone)
+
+        self._writer.open(on_backlog)
 
     async def _drain(self, on_gone: Callable[[], None]) -> None:
         is_there = False

@@ -98,6 +98,8 @@ class UnderWay:
         """End every request: the client is gone."""
         for end in list(self._ends.values()):
             end.cancel()
+        if self._direct is not None:
+            self._direct.cancel_all()
 
     def _over(self, call: DirectCall) -> None:
         self._running -= 1

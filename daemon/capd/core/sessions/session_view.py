@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from capd.core.results.reading import RESULT_READ
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
-from capd.core.sessions.own_tool_list import OwnTool, definitions, offered
+from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL
 from capd.core.sessions.session_rules import SessionRules
@@ -70,11 +70,15 @@ class SessionView:
         self._key = client
         self._known: tuple[int, int, bool] | None = None
         self._has_deferred = True
+        self._has_everything = False
+        """Whether all that there is was asked for, and pinned, when the session began."""
 
     def described(self, tools: int, size_bytes: int, *, is_all: bool, pinned: int = 0) -> None:
         """Take over how much there is: `is_all` where every server's tools are known."""
         self._known = (tools, size_bytes, is_all)
-        self._has_deferred = not is_all or tools > pinned
+        self._has_everything = "*" in self.patterns
+        listed = min(pinned, self.traits.tool_limit - len(OWN_TOOLS))
+        self._has_deferred = not is_all or tools > listed
 
     def settle(self, surface: Surface, own_name: str = "", *, is_stateless: bool = False) -> None:
         """Decide how the client sees the session, by what it is called so far."""
@@ -94,14 +98,17 @@ class SessionView:
             size_bytes=self._size(),
             share=self.rules.share,
         )
+        if self.plan.mode == "pass-through" and not self._has_everything:
+            self.plan = Plan("dynamic", "its client said who it is after the session began")
         is_prefixed = self.traits.prefix == ""
         self.own = offered(
             has_deferred=self._has_deferred,
             is_prefixed=is_prefixed,
             has_results=self._has_results,
         )
-        is_plain = self.plan.mode == "pass-through"
-        surface.own = () if is_plain else definitions(self.own.items())
+        if self.plan.mode == "pass-through":
+            self.own = {}
+        surface.own = definitions(self.own.items())
         surface.is_fixed = self.plan.mode == "stable"
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit

@@ -120,7 +120,11 @@ class Surface:
 
     def restore(self, names: Mapping[Grant, WireName]) -> None:
         """Take over the names that tools had in the session before it was written down."""
-        self._names = {grant: name for grant, name in names.items() if name not in self._own}
+        # What is pinned has its name by then, and keeps it.
+        taken = {*self._own, *self._names.values()}
+        for grant, name in names.items():
+            if grant not in self._names and name not in taken:
+                self._names[grant] = name
 
     def find(self, name: str) -> Shown | None:
         """Return the granted tool of this name."""
