@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.domains import Domains
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos.types import ServerName, ServerSpec, TapName, ToolDefinition, ToolName
@@ -377,6 +378,39 @@ async def test_a_server_that_is_not_lazy_is_started_and_listed_for_every_session
 
         assert listed == [*OWN, "gamma__echo", "gamma__die"]
         assert await world.leases() == {"gamma": ["s"]}
+
+
+async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        secret = 'lazy = false\nenv = { KEY = "{{ENV:NOBODY_HAS_IT}}" }'
+        world.capability("delta", "delta", keys=secret)
+        world.capability("gamma", "gamma", keys="lazy = false")
+        await world.reload()
+        while len(world.finder._known.eager) < 2:
+            await trio.sleep(0.05)
+        client = await world.session("s")
+        await trio.sleep(1)
+
+        assert await client.tools() == [*OWN, "gamma__echo", "gamma__die"]
+
+
+async def test_a_message_is_not_for_a_capability_of_another_domain(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        config = tmp_path / "tap/capabilities/alpha/config.toml"
+        config.write_text(f'{config.read_text()}domains = ["writer"]\n')
+        await world.reload()
+        await world.until_routing()
+        world.host._domains = Domains({"editor": "developer"}, {})
+        client = await world.session("s")
+
+        taken = await client.result("capd/turn", text="alpha things please")
+
+        assert (taken["name"], taken["problem"]) == ("", "")
+        assert "alpha" not in {each["name"] for each in taken["top"]}
 
 
 async def test_the_same_message_twice_is_one_change_and_then_the_same_bytes(

@@ -108,6 +108,20 @@ def test_a_name_that_a_model_may_have_in_mind_is_not_given_to_another_servers_to
     assert shown.add([LOG], names, DEFINITIONS) == ["git__log"]
 
 
+def test_a_pinned_tool_keeps_its_name_beside_a_session_that_comes_back() -> None:
+    other = Grant(ServerIdentity("3" * 16), LOG.tool)
+    made = Surface([OWN])
+    made.add([LOG], NAMES, DEFINITIONS)
+
+    made.restore({other: WireName("git__log"), PUSH: WireName("git__push")})
+    made.add([other], {other.server: ServerName("git")}, {other: definition(other)})
+
+    names = [each.name for each in made.shown]
+    assert names[0] == "git__log"
+    assert len(set(names)) == 2
+    assert made.names[PUSH] == "git__push"
+
+
 def test_a_tool_that_would_take_the_name_of_an_own_one_gets_another() -> None:
     shown = Surface([(WireName("git__log"), b'{"name":"git__log"}')])
 
