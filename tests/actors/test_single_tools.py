@@ -385,10 +385,11 @@ async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
 ) -> None:
     async with running_world(tmp_path) as world:
         secret = 'lazy = false\nenv = { KEY = "{{ENV:NOBODY_HAS_IT}}" }'
-        world.capability("delta", "delta", keys=secret)
+        world.capability("zeta", "zeta", keys=secret)
+        world.capability("aaa", "aaa", keys=secret)
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while len(world.finder._known.eager) < 2:
+        while len(world.finder._known.eager) < 3:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)
