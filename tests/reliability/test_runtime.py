@@ -47,6 +47,8 @@ def test_a_result_of_a_gibibyte_costs_little_memory(world: World) -> None:
 
 
 def test_a_result_over_the_line_limit_arrives_whole(world: World) -> None:
+    # Whole, and not as its beginning with a handle.
+    world.home.env["CAPD_RESULT_LIMIT"] = "0"
     world.evil("huge_line", "--n", "64")
     world.start()
     session = world.session("one", "evil")

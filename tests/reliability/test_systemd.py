@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from capd_client.control import Control
-from whole_daemon import Home, wait_for
+from whole_daemon import OWN_TOOLS, Home, wait_for
 
 from .user_systemd import UserSystemd, skip_unless_possible
 
@@ -112,7 +112,7 @@ def test_a_daemon_that_dies_or_hangs_comes_back_with_its_sessions(
     after = [tool["name"] for tool in editor.tools()]
 
     assert editor.call("talk__echo", {"text": "here"})["content"][0]["text"].endswith(" here")
-    assert after == before == ["capability", "talk__echo", "talk__shout"]
+    assert after == before == [*OWN_TOOLS, "talk__echo", "talk__shout"]
     editor.leave()
 
 
