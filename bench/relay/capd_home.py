@@ -26,7 +26,9 @@ class CapdHome:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {**without_capd(), "CAPD_HOME": str(folder)}
+        # Relays are compared, so results of 1 MB pass whole here too (docs/results.md).
+        whole = {"CAPD_RESULT_LIMIT": "0"}
+        self.env = {**without_capd(), **whole, "CAPD_HOME": str(folder)}
         self.socket = str(folder / "run" / "capd.sock")
         self.capd = str(Path(sys.executable).with_name("capd"))
         self.shim = [self.capd, "mcp"]
