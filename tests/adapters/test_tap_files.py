@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from capd.adapters import file_texts, tap_files
 from capd.adapters.tap_files import (
     STARTER,
     TapPlace,
@@ -171,3 +172,20 @@ def test_scripts_are_found_by_organisation_and_tool(tap: Path) -> None:
     (tap / "deps" / "loose.sh").write_text("exit 0\n")
 
     assert read_tap(place(tap)).scripts == {"org/tool": str(script)}
+
+
+def test_a_tap_that_is_moved_away_while_it_is_read_is_unreadable_and_not_empty(
+    tap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capability(tap, "later")
+
+    def moving(file: Path) -> str:
+        text = file_texts.file_text(file)
+        if file.name == "default.toml" and tap.is_dir():
+            tap.rename(tap.with_name("elsewhere"))
+        return text
+
+    monkeypatch.setattr(tap_files, "file_text", moving)
+
+    with pytest.raises(TapUnreadableError, match="moved or replaced while it was read"):
+        read_tap(place(tap))

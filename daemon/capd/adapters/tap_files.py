@@ -84,10 +84,12 @@ def read_tap(place: TapPlace) -> Tap:
     """Return the tap at `place`.
 
     Raises:
-        TapUnreadableError: there is neither a folder of capabilities nor one of skills.
+        TapUnreadableError: there is neither a folder of capabilities nor one of skills, or another
+            folder took its place meanwhile.
     """
     digest = hashlib.sha256()
     reads = []
+    folder = _identity(place.path)
     try:
         for files in capability_files(place):
             for file, text in files.texts.items():
@@ -104,6 +106,10 @@ def read_tap(place: TapPlace) -> Tap:
     skill_reads, findings = read_skills(place.name, place.path)
     for skill in skill_reads:
         digest.update(f"{skill.path}\0{skill.revision}\0".encode())
+    # A tap that goes away half-way looks like one whose capabilities were deleted.
+    if _identity(place.path) != folder:
+        reason = f"{place.path} was moved or replaced while it was read"
+        raise TapUnreadableError(f"tap {place.name}: {reason}")
     return Tap(
         name=place.name,
         path=str(place.path),
@@ -126,6 +132,14 @@ def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
         capability = file_name(Path(folder.name))
         texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
         yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
+
+
+def _identity(root: Path) -> tuple[int, int] | None:
+    try:
+        status = root.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _entries(root: Path) -> list[Path]:
