@@ -116,15 +116,15 @@ def test_every_unknown_key_is_found_however_deep() -> None:
 
 
 def test_a_variable_sets_its_key_alone() -> None:
-    got = with_variable({"servers": {"names": ["a"]}}, Model, ("servers", "linger"), "5")
+    got = with_variable({"servers": {"names": ["a"]}}, Model, ("servers", "linger"), "5", "V")
 
-    assert got.tables == {"servers": {"linger": "5"}}
+    assert got == Layer("V", {"servers": {"linger": "5"}})
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "5 s"])
 def test_a_variable_that_is_no_value_is_refused(value: str) -> None:
     with pytest.raises(UnusableError):
-        with_variable({}, Model, ("servers", "linger"), value)
+        with_variable({}, Model, ("servers", "linger"), value, "V")
 
 
 @pytest.mark.parametrize(

@@ -64,24 +64,38 @@ def parsed(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
     Raises:
         UnusableError: it is none, or a value in it is wrong.
     """
-    try:
-        tables = tomllib.loads(text)
-    except RecursionError:
-        raise UnusableError("nested too deeply") from None
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
-    except ValueError as error:
-        line = line_of_error(error)
-        raise UnusableError(str(error) if line else f"not TOML: {error}") from None
-    try:
-        msgspec.convert(tables, model)
-    except msgspec.ValidationError as error:
-        raise UnusableError(_said_of(error, text)) from None
+    tables = tables_of(text)
+    check(tables, model, text)
     notes = tuple(_unknown(text, path, near) for path, near in unknown_keys(tables, model))
     return Layer(origin, tables, notes)
 
 
+def tables_of(text: str) -> dict[str, Any]:
+    """Return what a text of TOML holds.
+
+    Raises:
+        UnusableError: it is none.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UnusableError("nested too deeply") from None
+    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    except ValueError as error:
+        said = str(error)
+        raise UnusableError(said if line_of_error(error) else f"not TOML: {said}") from None
+
+
+def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
+    """Raise `UnusableError` where a value of `tables`, read from `text`, is wrong."""
+    try:
+        msgspec.convert(tables, model)
+    except msgspec.ValidationError as error:
+        raise UnusableError(_said_of(error, text)) from None
+
+
 def with_variable(
-    tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str
+    tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str, origin: str
 ) -> Layer:
     """Return the layer of one variable of the environment, which sets the key at `path`.
 
@@ -100,7 +114,7 @@ def with_variable(
         msgspec.convert(both, model, strict=False)
     except msgspec.ValidationError as error:
         raise UnusableError(str(error)) from None
-    return Layer("", wanted)
+    return Layer(origin, wanted)
 
 
 def written(path: Sequence[str]) -> str:
