@@ -242,6 +242,12 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     ticket: int
 
 
+class ConfigParams(msgspec.Struct, frozen=True):
+    """Params of `config`: with a project, its own file counts as well."""
+
+    project: str = ""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -266,5 +272,6 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "reload": NoParams,
     "secrets": NoParams,
     "stop": NoParams,
+    "config": ConfigParams,
 }
 """The control methods and their params."""

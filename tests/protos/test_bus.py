@@ -14,7 +14,16 @@ import msgspec
 import pytest
 
 import capd_protos
-from capd_protos import curator, embedder, envelope, finder, registry, socket, supervisor
+from capd_protos import (
+    curator,
+    embedder,
+    envelope,
+    finder,
+    registry,
+    settings,
+    socket,
+    supervisor,
+)
 from capd_protos import types as values
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope, Failure
@@ -45,7 +54,14 @@ from capd_protos.types import (
 GOLDEN: dict[str, str] = json.loads(
     (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
 )
-MODULES: tuple[types.ModuleType, ...] = (embedder, registry, supervisor, finder, curator)
+MODULES: tuple[types.ModuleType, ...] = (
+    embedder,
+    registry,
+    supervisor,
+    finder,
+    curator,
+    settings,
+)
 
 ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
 GIT, IDENTITY, INSTANCE = ServerName("git"), ServerIdentity("9c1e"), InstanceId("git-1")
@@ -284,6 +300,16 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.DaemonStopping(),
     curator.DrainSessions(8.0),
     curator.SessionsDrained(1),
+    settings.ReloadSettings(),
+    settings.DescribeSettings("/src/app"),
+    settings.SettingsDescribed(
+        ["config.toml is not used"],
+        [settings.ProjectProblems("/src/app", ["line 1"])],
+        ["embedder.placement"],
+        "no",
+        [settings.SettingValue("servers.linger", b"30.0", "CAPD_LINGER")],
+    ),
+    settings.SettingsChanged(),
 )
 
 
@@ -292,7 +318,9 @@ def tag_of(message: type[msgspec.Struct]) -> str:
 
 
 def unions_of(module: types.ModuleType) -> list[tuple[type[msgspec.Struct], ...]]:
-    return [module.Request.__args__, module.Reply.__args__, module.Event.__args__]
+    unions = (module.Request, module.Reply, module.Event)
+    # Of one member alone there is no union.
+    return [getattr(union, "__args__", (union,)) for union in unions]
 
 
 def messages_of(module: types.ModuleType) -> list[type[msgspec.Struct]]:

@@ -8,7 +8,7 @@ fingerprinted and forgotten.
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -45,11 +45,11 @@ class Registry:
         bus: Bus,
         tap_list: Path,
         cache_file: Path,
-        switched_on: Collection[str] = priors.ON,
+        switched_on: Callable[[], Collection[str]] = lambda: priors.ON,
         *,
         is_watching: bool = False,
     ) -> None:
-        """`switched_on` names the priors that may count, of those with a weight.
+        """`switched_on` names the priors that may count at this moment, of those with a weight.
 
         `is_watching` loads the catalog again whenever one of its files changes.
         """
@@ -60,7 +60,7 @@ class Registry:
         self._skills: list[messages.SkillEntry] = []
         self._profile = read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
-        self._switched_on = {name for name in switched_on if self._profile.priors.get(name)}
+        self._names_priors = switched_on
         self._use = priors.Use()
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
@@ -215,12 +215,13 @@ class Registry:
     ) -> dict[str, Collection[CapabilityId]]:
         """Return what each prior that is on speaks for."""
         favoured: dict[str, Collection[CapabilityId]] = {}
-        if "files" in self._switched_on:
+        switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
+        if "files" in switched_on:
             listing = await project_files(request.project)
             favoured["files"] = priors.spoken_for(capabilities, listing)
-        if "session" in self._switched_on:
+        if "session" in switched_on:
             favoured["session"] = self._use.of(f"session {request.session}")
-        if "project" in self._switched_on and request.project:
+        if "project" in switched_on and request.project:
             favoured["project"] = self._use.of(f"project {request.project}")
         return favoured
 

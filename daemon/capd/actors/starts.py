@@ -55,6 +55,8 @@ class SupervisorSettings:
     """Where results go that are too large to hold."""
     path_known: trio.Event = field(default_factory=_set)
     """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
+    linger_now: Callable[[], float] | None = None
+    """The linger at this moment, where it can change."""
     eras: EraFile | None = None
     """Where is written down which servers answer in the stateless era."""
 

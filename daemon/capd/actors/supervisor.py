@@ -89,6 +89,8 @@ class Supervisor:
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
+        if self._settings.linger_now is not None:
+            self._leases.linger = self._settings.linger_now()
         match request:
             case messages.AcquireServer():
                 return await self._acquire(request)

@@ -20,7 +20,7 @@ from capd.actors.control.questions import (
     Questions,
 )
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd_protos import curator, embedder, finder, registry
+from capd_protos import curator, embedder, finder, registry, settings
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
 
@@ -51,6 +51,7 @@ class Reading:
             "tools": self._tools,
             "discover": self._discover,
             "search": self._search,
+            "config": self._config,
         }
 
     async def _status(self, _: frames.NoParams) -> dict[str, Any]:
@@ -121,6 +122,21 @@ class Reading:
             raise MethodError(frames.INVALID_PARAMS, reply.message)
         assert isinstance(reply, finder.ToolsFound)
         return reports.found_tools(reply)
+
+    async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
+        described = await self._ask.settings(settings.DescribeSettings(params.project))
+        return {
+            "schema": reports.SCHEMA,
+            "project": params.project,
+            "values": [
+                {"key": each.key, "value": msgspec.Raw(each.value), "origin": each.origin}
+                for each in described.values
+            ],
+            "problems": described.problems,
+            "project_files": {each.project: each.problems for each in described.projects},
+            "needs_restart": described.needs_restart,
+            "not_watched": described.watch,
+        }
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
         """Return the keys that are stored, or that some live session has a value for."""
