@@ -7,14 +7,13 @@ The copy is kept beside the daemon's state, since a daemon that started without 
 because of a typo would be worse than one with an old setting.
 """
 
-import errno
 import os
-import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from capd.adapters.regular_files import opened_regular, read_up_to
 from capd.core.settings.layers import Layer, UnusableError
 
 MOST_BYTES = 1 << 20
@@ -36,7 +35,8 @@ class GoodFile:
     def load(self) -> None:
         """Read the file."""
         try:
-            text = _text_of(self.file)
+            with opened_regular(self.file) as (descriptor, _):
+                text = read_up_to(descriptor, MOST_BYTES).decode()
         except FileNotFoundError:
             self.layer, self.problem = None, ""
             self._keep(None)
@@ -72,15 +72,3 @@ class GoodFile:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
             Path(temporary).replace(self._kept)
-
-
-def _text_of(file: Path) -> str:
-    """Return a file's text: of a file, not of a pipe that would be waited for without end."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file")
-        data = opened.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES} bytes")
-    return data.decode()
