@@ -42,6 +42,7 @@ from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
+from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.embedder_process import load_model
@@ -123,8 +124,10 @@ class Children:
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         tool_lists = ToolLists(Path(where.cache, "tools"))
+        trust = TrustFile(Path(where.state, "trust.json"))
         settings = SupervisorSettings(
             linger=configuration.servers.linger,
+            trust=trust,
             linger_now=lambda: self._live.current.servers.linger,
             longest_call=configuration.servers.longest_call,
             shared_cwd=shared_cwd,
@@ -158,6 +161,7 @@ class Children:
                     Path(where.cache, "vectors.bin"),
                     lambda: self._live.current.routing.priors,
                     is_watching=configuration.taps.watch,
+                    trust=trust,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -248,6 +248,19 @@ class ConfigParams(msgspec.Struct, frozen=True):
     project: str = ""
 
 
+class TrustParams(msgspec.Struct, frozen=True):
+    """Params of `trust` and `trust_revoke`: a project by its absolute path."""
+
+    project: str
+
+
+class GrantParams(msgspec.Struct, frozen=True):
+    """Params of `trust_grant`: the digests that a person has seen and agreed to."""
+
+    project: str
+    digests: list[str]
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -273,5 +286,9 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "secrets": NoParams,
     "stop": NoParams,
     "config": ConfigParams,
+    "trust": TrustParams,
+    "trust_list": NoParams,
+    "trust_grant": GrantParams,
+    "trust_revoke": TrustParams,
 }
 """The control methods and their params."""

@@ -32,6 +32,7 @@ from capd.adapters.clients.upstream import Upstream
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
+from capd.adapters.trust.startable_files import real_path
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.linking import link
@@ -449,6 +450,8 @@ class CuratorHost:
                     self._settings.changed([each.curator for each in self._sessions.values()])
                     continue
                 for session in self._sessions.values():
+                    if hint.project and hint.project != real_path(session.curator.place.project):
+                        continue
                     if hint.has_other_skills:
                         session.curator.skills_changed()
                     if session.curator.upstream is not None and hint.wanted_keys:

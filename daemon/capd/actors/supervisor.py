@@ -250,6 +250,7 @@ class Supervisor:
             with instance.scope:
                 await trio.sleep(instance.attempts.wait(trio.current_time()))
                 await self._starts.path_settled(instance.server)
+                await self._starts.vouched(instance.server)
                 await self._serve_run(instance)
             problem = None
         except* CapdError as errors:

@@ -6,9 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from capd.adapters.trust.startable_files import UntrustedError, refuse_untrusted, startable
+from capd.adapters.trust.project_taps import read_project
+from capd.adapters.trust.startable_files import startable
 from capd.adapters.trust.trust_file import TrustFile
-from capd_protos.types import ServerName, ServerSpec, TapName
+from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
+from capd_protos.types import ServerSpec
 
 
 @pytest.fixture
@@ -16,13 +18,17 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "run.sh").write_text("echo one\n")
+    capability = folder / ".capd/capabilities/db"
+    capability.mkdir(parents=True)
+    (capability / "config.toml").write_text('triggers = ["a", "b", "c"]\n')
+    (capability / "default.toml").write_text('[[mcp.servers]]\nname = "db"\ncommand = "./run.sh"\n')
     return folder
 
 
 @pytest.fixture
-def server(project: Path) -> ServerSpec:
-    tap = TapName(f"project:{project}")
-    return ServerSpec(ServerName("db"), "stdio", tap, command="./run.sh", project=str(project))
+def server(project: Path, tmp_path: Path) -> ServerSpec:
+    [found] = read_project(str(project), TrustFile(tmp_path / "none")).startables
+    return found.server
 
 
 @pytest.fixture
@@ -49,6 +55,17 @@ def test_a_script_that_changed_may_not_and_it_is_said_what_changed(
         f"db of the project {project} has changed since it was trusted (file run.sh): see what it "
         f"would start, and agree to it, with capd trust {project}"
     )
+
+
+def test_a_definition_that_the_files_have_no_more_may_not(
+    server: ServerSpec, project: Path, trust: TrustFile
+) -> None:
+    (project / ".capd/capabilities/db/config.toml").unlink()
+
+    with pytest.raises(UntrustedError) as raised:
+        refuse_untrusted(server, trust)
+
+    assert "is not what the project's files define by now" in str(raised.value)
 
 
 def test_a_link_that_leads_elsewhere_may_not(

@@ -20,6 +20,7 @@ from capd.actors.control.questions import (
     Questions,
 )
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.trust.project_tap import project_of
 from capd_protos import curator, embedder, finder, registry, settings
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
@@ -72,7 +73,8 @@ class Reading:
         return reports.status(daemon, described, model, sessions, servers)
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
-        listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)
+        request = registry.ListCapabilities(all_projects=True)
+        listed = await self._ask.registry(request, registry.CapabilitiesListed)
         sessions = await self._ask.sessions()
         return reports.caps(listed, sessions.sessions, self._keys(sessions))
 
@@ -145,7 +147,10 @@ class Reading:
 
 
 def _degraded(described: registry.RegistryDescribed) -> list[str]:
-    found = [tap.error for tap in described.taps if tap.error]
+    # What is wrong with a project's files is told with its tap, and is no trouble of capd's.
+    found = [tap.error for tap in described.taps if tap.error and not project_of(tap.name)]
+    if described.trust_problem:
+        found.append(described.trust_problem)
     if described.embedder_state == "unusable":
         found.append(f"no routing: {described.embedder_reason}")
     return found

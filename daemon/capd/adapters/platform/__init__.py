@@ -8,6 +8,8 @@ import sys
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
         become_subreaper,
+        descends_from,
+        has_terminal,
         keep_large_blocks_apart,
         parent_pid,
         peer_credentials,
@@ -19,6 +21,8 @@ if sys.platform == "linux":
 else:
     from capd.adapters.platform.portable import (
         become_subreaper,
+        descends_from,
+        has_terminal,
         keep_large_blocks_apart,
         parent_pid,
         peer_credentials,
@@ -34,6 +38,8 @@ __all__ = [
     "PeerCredentials",
     "become_subreaper",
     "descendants",
+    "descends_from",
+    "has_terminal",
     "keep_large_blocks_apart",
     "parent_pid",
     "peer_credentials",

@@ -7,6 +7,7 @@ import struct
 from functools import cache
 from pathlib import Path
 
+from capd.adapters.platform.ancestry import is_below
 from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
 
 _PR_SET_DUMPABLE = 4
@@ -36,6 +37,22 @@ def parent_pid(pid: int) -> int | None:
     """Return the parent of a process, or None if it is gone."""
     fields = _stat_fields(pid)
     return None if fields is None else int(fields[1])
+
+
+def has_terminal(pid: int) -> bool:
+    """Tell whether a process has a terminal, and reads from it."""
+    fields = _stat_fields(pid)
+    if fields is None or int(fields[4]) == 0:
+        return False
+    try:
+        return str(Path(f"/proc/{pid}/fd/0").readlink()).startswith(("/dev/pts/", "/dev/tty"))
+    except OSError:
+        return False
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Tell whether `ancestor` started a process, however many are between them."""
+    return is_below(pid, ancestor, parent_pid)
 
 
 def process_start_time(pid: int) -> str | None:

@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 
+from capd.adapters.platform.ancestry import is_below
 from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
 
 _SOL_LOCAL = 0
@@ -33,6 +34,16 @@ def parent_pid(pid: int) -> int | None:
     """Return the parent of a process, or None if it is gone."""
     parent = _ps(pid, "ppid")
     return None if parent is None else int(parent)
+
+
+def has_terminal(pid: int) -> bool:
+    """Tell whether a process has a terminal."""
+    return (_ps(pid, "tty") or "?").strip("?-") != ""
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Tell whether `ancestor` started a process; one that was detached is not found."""
+    return is_below(pid, ancestor, parent_pid)
 
 
 def process_start_time(pid: int) -> str | None:

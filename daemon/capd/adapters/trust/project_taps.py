@@ -1,5 +1,6 @@
 """A project's own capabilities, and what of them somebody has agreed to, as files say it now."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,10 +73,8 @@ def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
     found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}
     capabilities = root / FOLDER / "capabilities"
     below = [root / FOLDER, capabilities]
-    try:
+    with contextlib.suppress(OSError):
         below += sorted(islice((p for p in capabilities.iterdir() if p.is_dir()), 300))
-    except OSError:
-        pass
     found.update({folder: None for folder in below if folder.is_dir()})
     for each in read.startables:
         for name in each.files:

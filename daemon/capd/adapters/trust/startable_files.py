@@ -1,4 +1,4 @@
-"""The contents of the files that a project's server names, and whether it may be started.
+"""The contents of the files that a project's server names.
 
 A file counts where its path, as named or as links lead to it, lies in the project. Bytes are read
 once for a digest. The interpreter reads them again when it starts: who can write into the project
@@ -10,10 +10,8 @@ import hashlib
 import os
 
 from capd.adapters.regular_files import opened_regular
-from capd.adapters.trust.trust_file import TrustFile
-from capd.core.errors import CapdError
 from capd.core.trust.named_files import MOST_NAMES, named_files
-from capd.core.trust.startable import CHANGED, TRUSTED, Startable
+from capd.core.trust.startable import Startable
 from capd_protos.types import ServerSpec
 
 LARGEST_BYTES = 64 << 20
@@ -21,10 +19,6 @@ _CHUNK_BYTES = 1 << 20
 _NO_FILE = frozenset(
     {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.ENXIO}
 )
-
-
-class UntrustedError(CapdError):
-    """A server of a project may not be started; the text says why, and what to do."""
 
 
 def real_path(project: str) -> str:
@@ -54,30 +48,6 @@ def startable(server: ServerSpec) -> Startable:
             shown = os.path.relpath(path, project) if _is_inside(path, project) else path
             files[shown] = digest if real == path else f"{digest} at {real}"
     return Startable(server, project, files, problem)
-
-
-def refuse_untrusted(server: ServerSpec, trust: TrustFile) -> None:
-    """Raise `UntrustedError` unless exactly this `server` was agreed to."""
-    found = startable(server)
-    trusted = trust.read()
-    agreed = trusted.of(found.project)
-    state = found.state(agreed)
-    if state == TRUSTED:
-        return
-    if trusted.problem:
-        raise UntrustedError(trusted.problem)
-    raise UntrustedError(_refusal(found, state, found.changes(agreed)))
-
-
-def _refusal(found: Startable, state: str, changes: list[str]) -> str:
-    what = f"{found.server.name} of the project {found.project}"
-    if state == CHANGED:
-        why = f"has changed since it was trusted ({', '.join(changes) or found.problem})"
-    else:
-        why = "is not trusted"
-    return (
-        f"{what} {why}: see what it would start, and agree to it, with capd trust {found.project}"
-    )
 
 
 def _is_inside(path: str, folder: str) -> bool:

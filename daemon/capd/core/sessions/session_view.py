@@ -121,6 +121,11 @@ class SessionView:
         self.policy = rules.policy(self._names, self._project)
 
     @property
+    def project(self) -> str:
+        """The session's project."""
+        return self._project
+
+    @property
     def patterns(self) -> tuple[str, ...]:
         """What is asked of the catalog before the first list: pins, or all that there is."""
         if self.is_bare:
