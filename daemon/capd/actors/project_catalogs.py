@@ -27,6 +27,8 @@ from capd.runtime.boundary import contained
 LONGEST_WAIT = 2.0
 """Seconds for a project's files: on a network that hangs, its sessions begin without them."""
 MOST_PROJECTS = 256
+MOST_NAMES = 4096
+"""Paths by which projects are asked for."""
 
 log = structlog.get_logger(actor="registry")
 
@@ -61,6 +63,9 @@ class ProjectCatalogs:
         self._known: dict[str, _Project] = {}
         self._nursery: trio.Nursery | None = None
         self._met = trio.Event()
+        self._reals: dict[str, str] = {}
+        """The real path of each path that was asked for."""
+        self._loading: dict[str, trio.Event] = {}
 
     async def run(self, *, is_watching: bool) -> None:
         """Keep vectors, and follow files where that is wanted, until cancelled."""
@@ -72,17 +77,35 @@ class ProjectCatalogs:
     # What there is
 
     async def meet(self, project: str) -> str:
-        """Return a project's real path, its files having been read."""
-        if not project:
-            return ""
-        with trio.move_on_after(LONGEST_WAIT):
-            real = await trio.to_thread.run_sync(real_path, project, abandon_on_cancel=True)
-            if real not in self._known:
-                await self._read(real)
-                self._met.set()
-            return real
-        log.warning("project_not_read", project=project)
-        return ""
+        """Return a project's real path once its files were read, or empty after a while."""
+        real = self.known(project)
+        if not real and project in self._loading:
+            with trio.move_on_after(LONGEST_WAIT):
+                await self._loading[project].wait()
+        return self.known(project)
+
+    def known(self, project: str) -> str:
+        """Return a project's real path if its files were read; else they are, beside all else."""
+        is_asked_for = project in self._reals or project in self._loading
+        if project and not is_asked_for and self._nursery is not None:
+            self._loading[project] = trio.Event()
+            self._nursery.start_soon(self._load, project)
+        return self._reals.get(project, "")
+
+    async def _load(self, project: str) -> None:
+        try:
+            await contained("load project", self._load_files, project, log=log)
+        finally:
+            self._loading.pop(project).set()
+
+    async def _load_files(self, project: str) -> None:
+        real = await trio.to_thread.run_sync(real_path, project, abandon_on_cancel=True)
+        if real not in self._known:
+            await self._read(real)
+        if len(self._reals) >= MOST_NAMES:
+            self._reals.clear()
+        self._reals[project] = real
+        self._met.set()
 
     def catalog(self, project: str) -> Catalog:
         """Return what sessions of a project have, by its real path."""
@@ -115,6 +138,12 @@ class ProjectCatalogs:
 
     async def reload(self) -> None:
         """Read every known project again."""
+        for name in list(self._reals):
+            # A link may lead elsewhere by now.
+            real = await trio.to_thread.run_sync(real_path, name, abandon_on_cancel=True)
+            if real not in self._known:
+                await self._read(real)
+            self._reals[name] = real
         for project in list(self._known):
             await self._read(project)
 

@@ -94,9 +94,9 @@ class Registry:
             case messages.RouteMessage():
                 return messages.MessageRouted(await self._route(request))
             case messages.ResolveCapability(name, project):
-                return self._resolve(name, await self._catalog_of(project))
+                return self._resolve(name, self._catalog_of(project))
             case messages.ListCapabilities(project, all_projects):
-                catalog = await self._catalog_of(project)
+                catalog = self._catalog_of(project)
                 more = list(self._projects.taps) if all_projects else []
                 return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
             case messages.DiscoverCapabilities():
@@ -136,8 +136,8 @@ class Registry:
     def _project_changed(self, project: str, catalog: Catalog) -> None:
         self._bus.publish(messages.CatalogChanged(list(catalog.wanted_keys), project=project))
 
-    async def _catalog_of(self, project: str) -> Catalog:
-        return self._projects.catalog(await self._projects.meet(project))
+    def _catalog_of(self, project: str) -> Catalog:
+        return self._projects.catalog(self._projects.known(project))
 
     async def _follow_files(self) -> None:
         while True:
@@ -193,7 +193,7 @@ class Registry:
     async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
         fingerprint = gates.fingerprint(request.text)
         # The one that the vectors are of: a reload may come while the embedder works.
-        project = await self._projects.meet(request.project)
+        project = self._projects.known(request.project)
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(cleaned)
@@ -230,7 +230,7 @@ class Registry:
         intent = request.intent.strip()
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
-        project = await self._projects.meet(request.project)
+        project = self._projects.known(request.project)
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(intent)
@@ -254,7 +254,7 @@ class Registry:
         )
 
     async def _described(self, request: messages.DescribeRegistry) -> messages.RegistryDescribed:
-        own = await self._catalog_of(request.project)
+        own = self._projects.catalog(await self._projects.meet(request.project))
         taps = [_tap_entry(tap) for tap in (*self._catalog.taps, *self._projects.taps)]
         wanted = set(own.wanted_keys)
         if request.all_projects:

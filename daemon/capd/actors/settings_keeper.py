@@ -55,9 +55,9 @@ class SettingsKeeper:
     async def _replied(self, request: messages.Request) -> messages.Reply:
         if isinstance(request, messages.ReloadSettings):
             await self._reload()
-            return self._described("")
+            return self._described("", has_values=False)
         await self._settings.meet(request.project)
-        return self._described(request.project, has_values=True)
+        return self._described(request.project)
 
     async def _reload(self) -> None:
         has_changed = await self._settings.reload()
@@ -70,15 +70,9 @@ class SettingsKeeper:
             log.info("settings_changed", needs_restart=self._settings.needs_restart)
             self._bus.publish(messages.SettingsChanged())
 
-    def _described(self, project: str, *, has_values: bool = False) -> messages.SettingsDescribed:
-        settings = self._settings
-        return messages.SettingsDescribed(
-            settings.problems,
-            [messages.ProjectProblems(*each) for each in settings.project_problems.items()],
-            settings.needs_restart,
-            self._watch_error,
-            values(settings, project) if has_values else [],
-        )
+    def _described(self, project: str, *, has_values: bool = True) -> messages.SettingsDescribed:
+        found = described(self._settings, project, has_values=has_values)
+        return msgspec.structs.replace(found, watch=self._watch_error)
 
     # Files that change
 
@@ -124,7 +118,19 @@ class SettingsKeeper:
         return found
 
 
-def values(settings: LiveSettings, project: str = "") -> list[messages.SettingValue]:
+def described(
+    settings: LiveSettings, project: str, *, has_values: bool = True
+) -> messages.SettingsDescribed:
+    """Return what holds, in `project` where it is not empty, and what does not."""
+    return messages.SettingsDescribed(
+        settings.problems,
+        [messages.ProjectProblems(*each) for each in settings.project_problems.items()],
+        settings.needs_restart,
+        values=_values(settings, project) if has_values else [],
+    )
+
+
+def _values(settings: LiveSettings, project: str) -> list[messages.SettingValue]:
     """Return every key that there is, with its value and where that is from."""
     effective = settings.of(project)
     whole = msgspec.to_builtins(effective.configuration)

@@ -127,18 +127,7 @@ class Reading:
 
     async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
         described = await self._ask.settings(settings.DescribeSettings(params.project))
-        return {
-            "schema": reports.SCHEMA,
-            "project": params.project,
-            "values": [
-                {"key": each.key, "value": msgspec.Raw(each.value), "origin": each.origin}
-                for each in described.values
-            ],
-            "problems": described.problems,
-            "project_files": {each.project: each.problems for each in described.projects},
-            "needs_restart": described.needs_restart,
-            "not_watched": described.watch,
-        }
+        return reports.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
         """Return the keys that are stored, or that some live session has a value for."""
