@@ -3,6 +3,7 @@
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -44,7 +45,7 @@ def test_every_variable_sets_a_key_that_there_is() -> None:
         ({"clients": {"zed": {"domain": 3}}}, False),
     ],
 )
-def test_the_schema_takes_what_the_daemon_takes(document: object, is_good: bool) -> None:
+def test_the_schema_takes_what_the_daemon_takes(document: dict[str, Any], is_good: bool) -> None:
     written = json.loads(msgspec.json.encode(schema()))
 
     got = jsonschema.Draft202012Validator(written).is_valid(document)
