@@ -65,6 +65,13 @@ def project(home: Home) -> Project:
     return Project(folder, home.tag)
 
 
+def can_trace() -> bool:
+    """Tell whether processes can be traced here; the script's own marks are looked at anyway."""
+    if shutil.which("strace") is None:
+        return False
+    return subprocess.run(["strace", "-o", "/dev/null", "true"], check=False).returncode == 0
+
+
 def enabled(home: Home, session: str, name: str = "appdb") -> tuple[bool, str]:
     answer = home.ask("enable", session=session, name=name)
     return answer["ok"], answer["text"]
@@ -76,7 +83,7 @@ def test_a_cloned_repository_starts_nothing_before_it_is_trusted_nor_after_it_ch
     trace = home.folder / "execve.trace"
     # With -D the tracer is the child, so that the daemon is the process that was started.
     tracer = ["strace", "-D", "-f", "-qq", "-e", "trace=execve", "-s", "4096", "-o", str(trace)]
-    strace = shutil.which("strace")
+    strace = can_trace()
     home.start(under=tracer if strace else ())
     (project.folder / ".capd.toml").write_text(
         '[[mcp.servers]]\nname = "x"\ncommand = "./db.sh"\n[hooks]\nstart = "./db.sh"\n'

@@ -86,11 +86,12 @@ class ProjectCatalogs:
 
     def known(self, project: str) -> str:
         """Return a project's real path if its files were read; else they are, beside all else."""
-        is_asked_for = project in self._reals or project in self._loading
-        if project and not is_asked_for and self._nursery is not None:
+        real = self._reals.get(project, "")
+        is_here = real in self._known or project in self._loading
+        if project and not is_here and self._nursery is not None:
             self._loading[project] = trio.Event()
             self._nursery.start_soon(self._load, project)
-        return self._reals.get(project, "")
+        return real
 
     async def _load(self, project: str) -> None:
         try:

@@ -27,6 +27,7 @@ from capd.core.routing import gates, priors
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Tap, Unknown
+from capd.core.trust.project_tap import tap_name
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
@@ -256,6 +257,10 @@ class Registry:
     async def _described(self, request: messages.DescribeRegistry) -> messages.RegistryDescribed:
         own = self._projects.catalog(await self._projects.meet(request.project))
         taps = [_tap_entry(tap) for tap in (*self._catalog.taps, *self._projects.taps)]
+        taps += [
+            messages.TapEntry(tap_name(project), project, "", 0, {}, [], error)
+            for project, error in self._projects.errors.items()
+        ]
         wanted = set(own.wanted_keys)
         if request.all_projects:
             wanted.update(*(Catalog([tap]).wanted_keys for tap in self._projects.taps))
