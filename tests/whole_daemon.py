@@ -150,6 +150,9 @@ class Home:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+        # A killed daemon's servers end by their guards' hands, a moment later.
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: not pids_with(self.tag))
         left = pids_with(self.tag)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
