@@ -25,6 +25,7 @@ from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
+from capd.adapters import platform
 from capd.adapters.client_table import client_table
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -44,6 +45,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.results.limits import Limits
+from capd.core.servers.tree_limits import usual_limits
 from capd.core.sessions.session_rules import SessionRules
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
@@ -134,6 +136,11 @@ class Children:
             tool_lists=tool_lists,
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
+            tree_limits=usual_limits(
+                configuration.servers.most_processes,
+                configuration.servers.most_memory_mib,
+                platform.machine_bytes(),
+            ),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)

@@ -24,6 +24,7 @@ from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
@@ -57,6 +58,8 @@ class SupervisorSettings:
     """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
     eras: EraFile | None = None
     """Where is written down which servers answer in the stateless era."""
+    tree_limits: TreeLimits | None = None
+    """What one server's processes may take; None where nobody looks."""
 
 
 class Starts:

@@ -9,22 +9,26 @@ if sys.platform == "linux":
     from capd.adapters.platform.linux import (
         become_subreaper,
         keep_large_blocks_apart,
+        machine_bytes,
         parent_pid,
         peer_credentials,
         process_start_time,
         rss_bytes,
         set_dumpable,
+        tree_use,
         trim_memory,
     )
 else:
     from capd.adapters.platform.portable import (
         become_subreaper,
         keep_large_blocks_apart,
+        machine_bytes,
         parent_pid,
         peer_credentials,
         process_start_time,
         rss_bytes,
         set_dumpable,
+        tree_use,
         trim_memory,
     )
 from capd.adapters.platform.credentials import PeerCredentials
@@ -36,11 +40,13 @@ __all__ = [
     "become_subreaper",
     "descendants",
     "keep_large_blocks_apart",
+    "machine_bytes",
     "parent_pid",
     "peer_credentials",
     "process_start_time",
     "rss_bytes",
     "set_dumpable",
+    "tree_use",
     "trim_memory",
 ]
 
