@@ -26,6 +26,7 @@ from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
+from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
@@ -45,6 +46,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
+from capd.core.servers.tree_limits import usual_limits
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -138,6 +140,11 @@ class Children:
             tool_lists=tool_lists,
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
+            tree_limits=usual_limits(
+                configuration.servers.most_processes,
+                configuration.servers.most_memory_mib,
+                platform.machine_bytes(),
+            ),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
@@ -211,6 +218,7 @@ class Children:
                     control,
                     __version__,
                     stopping=shared.stopping,
+                    may_connect=configuration.servers.may_connect,
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

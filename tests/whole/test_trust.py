@@ -209,6 +209,8 @@ def test_neither_a_server_nor_a_process_without_a_terminal_can_agree(
     home.capability(
         "sly", ["sh", "-c", f'setsid --fork sh -c "$1"; sh -c "$1"; {serve}', "sh", asks]
     )
+    # Also a server that is an agent, and may use capd otherwise.
+    (home.folder / "config/config.toml").write_text('[servers]\nmay_connect = ["sly"]\n')
     home.start()
     editor = home.shim("s")
 

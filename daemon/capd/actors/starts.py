@@ -26,6 +26,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
@@ -63,6 +64,8 @@ class SupervisorSettings:
     """The linger at this moment, where it can change."""
     eras: EraFile | None = None
     """Where is written down which servers answer in the stateless era."""
+    tree_limits: TreeLimits | None = None
+    """What one server's processes may take; None where nobody looks."""
 
 
 class Starts:

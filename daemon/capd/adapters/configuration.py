@@ -13,6 +13,7 @@ import msgspec
 
 from capd.adapters.good_file import GoodFile
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
+from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.domains import Domains
 from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
 
@@ -26,6 +27,13 @@ class ServersTable(msgspec.Struct, frozen=True):
     """How long an instance that nobody holds is kept."""
     longest_call: Seconds = 0.0
     """After how long a call is given up whatever progress it reports; 0 for never."""
+    most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
+    """How many processes one server's tree may have; 0 for any number."""
+    most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How much memory one server's tree may take; 0 for all, none for half of the machine's, at
+    most 6 GiB."""
+    may_connect: tuple[str, ...] = ()
+    """Servers, by globs, whose own processes may use capd as clients do."""
 
 
 class SessionsTable(msgspec.Struct, frozen=True):

@@ -44,7 +44,9 @@ LONGEST_WAIT = 2.0
 
 RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
 """Tables of which a change counts from the next start on."""
-RESTART_KEYS = frozenset({("results", "store_mib"), ("servers", "longest_call")})
+RESTART_KEYS = frozenset(
+    {("results", "store_mib"), ("servers", "longest_call"), ("servers", "may_connect")}
+)
 
 
 @dataclass(frozen=True, slots=True)
