@@ -78,6 +78,10 @@ class Ledger:
                     return messages.DecisionsListed(
                         await self._in_thread(lambda: self._database.decisions(limit, session))
                     )
+                case messages.ListActivations(limit=limit, session=session):
+                    return messages.ActivationsListed(
+                        await self._in_thread(lambda: self._database.activations(limit, session))
+                    )
                 case messages.DescribeLedger():
                     return await self._described()
         except (sqlite3.Error, OSError) as error:
