@@ -138,9 +138,11 @@ class Children:
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
         results = self._result_room()
-        journal = Journal()
-        database = Database(Path(where.state, "ledger.sqlite"), Retention())
-        control = Control(bus, environments, daemon=shared.described, stop=shared.stop)
+        journal = Journal(is_kept=configuration.ledger.enabled)
+        database = self._database()
+        control = Control(
+            bus, environments, daemon=shared.described, stop=shared.stop, tally=journal.tally
+        )
         return [
             self._embedder_child(bus),
             Child(
@@ -151,6 +153,7 @@ class Children:
                     Path(where.cache, "vectors.bin"),
                     configuration.routing.priors,
                     is_watching=configuration.taps.watch,
+                    journal=journal,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -205,6 +208,14 @@ class Children:
             ),
             *self._http_children(bus, connections),
         ]
+
+    def _database(self) -> Database | None:
+        """Return the ledger's file, None where nothing is kept."""
+        table = self._configuration.ledger
+        if not table.enabled:
+            return None
+        retention = Retention(table.days, table.size_mib << 20)
+        return Database(Path(self._where.state, "ledger.sqlite"), retention)
 
     def _result_room(self) -> ResultRoom | None:
         """Return where long results are kept, None where none is ever cut."""

@@ -167,6 +167,7 @@ class LedgerDescribed(msgspec.Struct, frozen=True, tag="ledger.described"):
     """Notes that were lost because they could not be written for long."""
     problem: str
     """Why nothing can be written at present; empty where all is well."""
+    is_enabled: bool = True
 
 
 class LedgerRefused(msgspec.Struct, frozen=True, tag="ledger.refused"):

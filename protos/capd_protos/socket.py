@@ -5,7 +5,7 @@ environment, dispatched. Every other line is JSON-RPC 2.0: MCP on a connection o
 the control methods of `METHODS` on one of role `control`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -242,6 +242,13 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     ticket: int
 
 
+class WhyParams(msgspec.Struct, frozen=True):
+    """Params of `why`: of one session, or of all."""
+
+    session: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -265,6 +272,8 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "login_wait": LoginWaitParams,
     "reload": NoParams,
     "secrets": NoParams,
+    "why": WhyParams,
+    "metrics": NoParams,
     "stop": NoParams,
 }
 """The control methods and their params."""

@@ -59,7 +59,7 @@ class Activation:
         journal: Journal | None = None,
     ) -> None:
         """`peer` is who servers of the session may speak to."""
-        self._journal = journal or Journal()
+        self._journal = Journal() if journal is None else journal
         self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
         self._place = place
         self._state = state

@@ -110,7 +110,7 @@ class CuratorHost:
         domains: Domains | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self._journal = journal or Journal()
+        self._journal = Journal() if journal is None else journal
         self._results = results
         self._domains = domains or Domains()
         self._bus = bus

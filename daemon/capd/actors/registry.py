@@ -59,7 +59,7 @@ class Registry:
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded)
         self._is_watching = is_watching
-        self._journal = journal or Journal()
+        self._journal = Journal() if journal is None else journal
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
         self._profile = read_profile()

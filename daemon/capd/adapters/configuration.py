@@ -119,6 +119,16 @@ class DaemonTable(msgspec.Struct, frozen=True):
     """Seconds that calls under way may take to end when the daemon is asked to stop."""
 
 
+class LedgerTable(msgspec.Struct, frozen=True):
+    """`[ledger]`: what is kept of what happened (docs/records.md)."""
+
+    enabled: bool = True
+    days: Annotated[float, msgspec.Meta(ge=0.01, le=3650)] = 90.0
+    """After how long a note goes."""
+    size_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 128
+    """Above which size of the file the oldest notes go."""
+
+
 Characters = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
@@ -159,6 +169,7 @@ class Configuration(msgspec.Struct, frozen=True):
     routing: RoutingTable = RoutingTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
+    ledger: LedgerTable = LedgerTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""

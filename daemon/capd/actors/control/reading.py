@@ -20,7 +20,7 @@ from capd.actors.control.questions import (
     Questions,
 )
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd_protos import curator, embedder, finder, registry
+from capd_protos import curator, embedder, finder, ledger, registry
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
 
@@ -67,8 +67,13 @@ class Reading:
         daemon = self._daemon()
         daemon["degraded"] = [*daemon["degraded"], *_degraded(described)]
         daemon["degraded"] += self._environments.stored.problems()
+        kept = None
+        with suppress(*UNANSWERED, MethodError):
+            kept = await self._ask.ledger(ledger.DescribeLedger(), ledger.LedgerDescribed)
+        daemon["degraded"] += [kept.problem] if kept and kept.problem else []
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
-        return reports.status(daemon, described, model, sessions, servers)
+        document = reports.status(daemon, described, model, sessions, servers)
+        return {**document, "ledger": reports.ledger(kept)}
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
         listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)

@@ -106,8 +106,15 @@ class Database:
         """Return the file's size in bytes, and the number of rows of each table."""
 
         def look(connection: sqlite3.Connection) -> tuple[int, dict[str, int]]:
+            # Not count(*): it reads every page, and this is asked after each writing. Rows come
+            # at one end and go at the other.
             rows = {
-                table: int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+                table: int(
+                    connection.execute(
+                        f"SELECT coalesce((SELECT max(rowid) FROM {table}) "  # noqa: S608
+                        f"- (SELECT min(rowid) FROM {table}) + 1, 0)"
+                    ).fetchone()[0]
+                )
                 for table in schema.TABLES.values()
             }
             return self._size(), rows

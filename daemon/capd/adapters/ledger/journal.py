@@ -25,6 +25,10 @@ class Journal:
         self.dropped = 0
         """Notes that made way for newer ones."""
 
+    def __bool__(self) -> bool:
+        """Be true also where nothing waits: `journal or ...` must not make another one."""
+        return True
+
     def __len__(self) -> int:
         """Return how many notes wait."""
         return len(self._notes)
