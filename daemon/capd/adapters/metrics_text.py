@@ -43,19 +43,19 @@ def metrics_text(tally: Tally, status: Document) -> str:
 def _of_daemon(daemon: Document) -> Iterator[Metric]:
     version = [([str(daemon["version"])], 1.0)]
     yield _gauge("capd_build_info", "The version that runs.", ["version"], version)
-    yield _gauge("capd_uptime_seconds", "Since the daemon began.", [], [([], daemon["uptime_s"])])
-    rss = [([], daemon["rss_bytes"])]
-    yield _gauge("capd_resident_memory_bytes", "Of the daemon, without its servers.", [], rss)
-    degraded = [([], float(len(daemon["degraded"])))]
-    yield _gauge("capd_degraded", "How many things capd status names as degraded.", [], degraded)
+    yield _value("capd_uptime_seconds", "Since the daemon began.", daemon["uptime_s"])
+    text = "Of the daemon, without its servers."
+    yield _value("capd_resident_memory_bytes", text, daemon["rss_bytes"])
+    text = "How many things capd status names as degraded."
+    yield _value("capd_degraded", text, len(daemon["degraded"]))
 
 
 def _of_notes(tally: Tally) -> Iterator[Metric]:
     labels = ["server", "outcome"]
-    yield _counter("capd_calls", "Tool calls that have ended.", labels, tally.calls)
+    yield _counter("capd_calls", "Tool calls that have ended.", labels, tally.calls.items())
     labels = ["server", "direction"]
     text = "Of arguments (in) and results (out) of tool calls."
-    yield _counter("capd_call_bytes", text, labels, tally.call_bytes)
+    yield _counter("capd_call_bytes", text, labels, tally.call_bytes.items())
     seconds = HistogramMetricFamily(
         "capd_call_duration_seconds", "From a call's arrival to its outcome.", labels=["server"]
     )
@@ -64,16 +64,18 @@ def _of_notes(tally: Tally) -> Iterator[Metric]:
     yield seconds
     labels = ["outcome", "reason"]
     yield _counter(
-        "capd_decisions", "What routing concluded for a message.", labels, tally.decisions
+        "capd_decisions", "What routing concluded for a message.", labels, tally.decisions.items()
     )
     seconds = HistogramMetricFamily("capd_decision_duration_seconds", "What a decision took.")
     seconds.add_metric([], *_cumulative(tally.decision_seconds))
     yield seconds
-    activations = {(action,): count for action, count in tally.activations.items()}
+    activations = [([action], float(count)) for action, count in tally.activations.items()]
     text = "Capabilities and single tools that were switched on or off, went, or failed to."
     yield _counter("capd_activations", text, ["action"], activations)
     labels = ["client", "action"]
-    yield _counter("capd_sessions", "Sessions that have started and ended.", labels, tally.sessions)
+    yield _counter(
+        "capd_sessions", "Sessions that have started and ended.", labels, tally.sessions.items()
+    )
 
 
 def _of_sessions(sessions: Sequence[Document]) -> Iterator[Metric]:
@@ -87,7 +89,7 @@ def _of_sessions(sessions: Sequence[Document]) -> Iterator[Metric]:
     ):
         known = [each[key] for each in sessions if isinstance(each.get(key), int | float)]
         if known:
-            yield _gauge(name, text, [], [([], float(sum(known)))])
+            yield _value(name, text, sum(known))
 
 
 def _of_servers(servers: Sequence[Document]) -> Iterator[Metric]:
@@ -106,22 +108,18 @@ def _of_servers(servers: Sequence[Document]) -> Iterator[Metric]:
 def _of_ledger(ledger: Document | None) -> Iterator[Metric]:
     if ledger is None or not ledger["enabled"]:
         return
-    size = [([], float(ledger["size_bytes"]))]
-    yield _gauge("capd_ledger_size_bytes", "Of the ledger's file.", [], size)
+    yield _value("capd_ledger_size_bytes", "Of the ledger's file.", ledger["size_bytes"])
     rows = [([table], float(count)) for table, count in ledger["rows"].items()]
     yield _gauge("capd_ledger_rows", "What the ledger has, by kind.", ["table"], rows)
-    waiting = [([], float(ledger["waiting"]))]
-    yield _gauge("capd_ledger_waiting_notes", "Notes that are not written yet.", [], waiting)
-    dropped = {(): ledger["dropped"]}
+    text = "Notes that are not written yet."
+    yield _value("capd_ledger_waiting_notes", text, ledger["waiting"])
     text = "Notes that were lost, because they could not be written for long."
-    yield _counter("capd_ledger_dropped_notes", text, [], dropped)
+    yield _counter("capd_ledger_dropped_notes", text, [], [([], float(ledger["dropped"]))])
 
 
-def _counter(
-    name: str, text: str, labels: Sequence[str], counts: Mapping[tuple[str, ...], int]
-) -> Metric:
+def _counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
     family = CounterMetricFamily(name, text, labels=labels)
-    for values, count in counts.items():
+    for values, count in rows:
         family.add_metric(values, count)
     return family
 
@@ -131,6 +129,10 @@ def _gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
     for values, value in rows:
         family.add_metric(values, value)
     return family
+
+
+def _value(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
 
 
 def _cumulative(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
