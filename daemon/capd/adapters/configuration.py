@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from capd.adapters.file_texts import expanded
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.sessions.domains import Domains
 
@@ -173,9 +174,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
-        projects = {
-            str(Path(folder).expanduser()): table.domain for folder, table in self.projects.items()
-        }
+        projects = {str(expanded(folder)): table.domain for folder, table in self.projects.items()}
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
 
