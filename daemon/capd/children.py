@@ -31,6 +31,7 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
+from capd.adapters.log import NET
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
@@ -120,6 +121,7 @@ class Children:
             Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
         )
         environments = SessionEnvironments(stored)
+        NET.secrets = environments.all_values
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         tool_lists = ToolLists(Path(where.cache, "tools"))
