@@ -230,3 +230,33 @@ def test_a_reader_that_goes_away_ends_it_without_a_word(
 
     following.wait()
     assert following.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("ledger", "line"),
+    [
+        ({"enabled": False}, "records: none are kept ([ledger] enabled = false)"),
+        (
+            {"enabled": True, "rows": {"calls": 2, "decisions": 0}, "size_bytes": 1 << 20},
+            "records: 2 calls, 1 MiB",
+        ),
+        (
+            {"enabled": True, "rows": {}, "size_bytes": 0, "waiting": 3, "dropped": 4},
+            "records: none yet, 0 MiB, 3 waiting, 4 dropped",
+        ),
+    ],
+)
+def test_the_status_has_a_line_about_the_ledger(
+    start_daemon: Start, run: Run, ledger: dict[str, Any], line: str
+) -> None:
+    start_daemon({"status": {"schema": 1, "daemon": {}, "ledger": ledger}})
+
+    assert line in run("status").stdout.splitlines()
+
+
+def test_topics_are_named_either_way(start_daemon: Start, run: Run) -> None:
+    daemon = start_daemon({"events": {"schema": 1, "topics": []}})
+
+    run("events", "server.", "--topic", "session.")
+
+    assert daemon.requests()[-1]["params"] == {"topics": ["server.", "session."]}

@@ -87,7 +87,7 @@ class _Refuses(BaseHTTPRequestHandler):
 
     do_GET = do_POST  # noqa: N815 - the name is http.server's
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing."""
 
 
