@@ -255,7 +255,8 @@ def test_the_status_has_a_line_about_the_ledger(
 
 
 def test_topics_are_named_either_way(start_daemon: Start, run: Run) -> None:
-    daemon = start_daemon({"events": {"schema": 1, "topics": []}})
+    event = {"topic": "server.exited", "event": {"type": "server.exited"}}
+    daemon = start_daemon({"events": {"result": {"schema": 1, "topics": []}, "then": [event]}})
 
     run("events", "server.", "--topic", "session.")
 
