@@ -267,11 +267,12 @@ class KeptSessions:
         await trio.lowlevel.checkpoint()
         return self.records.get(key)
 
-    async def save(self, record: SessionRecord) -> None:
+    async def save(self, record: SessionRecord) -> bool:
         await trio.lowlevel.checkpoint()
         self.records.pop(record.key, None)
         if record.activations:
             self.records[record.key] = record
+        return True
 
     async def sweep(self) -> None:
         await trio.lowlevel.checkpoint()
