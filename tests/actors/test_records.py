@@ -178,3 +178,19 @@ async def test_the_status_says_how_the_ledger_is(autojump_clock: MockClock, tmp_
             "problem": "",
         }
         assert status["daemon"]["degraded"] == []
+
+
+async def test_why_names_what_was_left_out_for_want_of_a_secret_and_how_to_give_it(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("gamma", "gamma", keys=NEEDS_KEY)
+        await world.reload()
+        await world.until_routing()
+        client, control = await world.session("s"), await world.controller()
+        await client.result("capd/turn", text="nothing that is known here")
+
+        (decision,) = (await control.result("why"))["decisions"]
+
+        assert decision["left_out"]["missing_secrets"] >= 1
+        assert "mine/gamma was left out for want of KEY: capd secret set KEY" in decision["next"]
