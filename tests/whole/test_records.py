@@ -182,3 +182,21 @@ def test_a_full_disk_costs_no_call_is_told_and_heals(home: Home, small_disk: Pat
     assert (healed["ledger"]["problem"], healed["ledger"]["dropped"]) == ("", 0)
     assert healed["ledger"]["rows"]["activations"] >= 80
     editor.leave()
+
+
+def test_a_ledger_that_is_switched_off_leaves_no_file_and_costs_nothing_else(home: Home) -> None:
+    (home.folder / "config").mkdir()
+    (home.folder / "config" / "config.toml").write_text("[ledger]\nenabled = false\n")
+    home.start()
+    editor = home.shim("one")
+    home.ask("turn", session="one", text="ok")
+
+    told = home.capd("why")
+    metrics = home.capd("metrics")
+
+    assert "abstain (too_short)" in told.stdout
+    assert "[ledger] enabled is false" in told.stderr
+    assert 'capd_decisions_total{outcome="abstain",reason="too_short"} 1.0' in metrics.stdout
+    assert not list((home.folder / "state").glob("ledger*"))
+    assert home.ask("status")["daemon"]["degraded"] == []
+    editor.leave()
