@@ -84,6 +84,8 @@ def print_status(status: Mapping[str, Any]) -> None:
     for project, lines in (daemon.get("project_files") or {}).items():
         for line in lines:
             say(f"{project}: {line}")
+    if ledger := status.get("ledger"):
+        say(_ledger_line(ledger))
     embedder = status.get("embedder") or {}
     reason = f" ({embedder['reason']})" if embedder.get("reason") else ""
     model = " ".join(str(embedder[key]) for key in ("model", "revision") if embedder.get(key))
@@ -104,6 +106,18 @@ def print_status(status: Mapping[str, Any]) -> None:
     _heading("last decisions")
     decisions = list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]
     _print_rows(console, ("", "", "", ""), [_decision_row(each) for each in decisions])
+
+
+def _ledger_line(ledger: Mapping[str, Any]) -> str:
+    """Return in a line what is kept of what happened."""
+    if not ledger.get("enabled"):
+        return "records: none are kept ([ledger] enabled = false)"
+    rows = ledger.get("rows") or {}
+    counts = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
+    line = f"records: {counts or 'none yet'}, {_size(ledger.get('size_bytes'))}"
+    for word in ("waiting", "dropped"):
+        line += f", {ledger[word]} {word}" if ledger.get(word) else ""
+    return line
 
 
 def _heading(text: str) -> None:

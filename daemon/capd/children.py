@@ -33,6 +33,7 @@ from capd.adapters.configuration import Configuration
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.log import NET
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
@@ -123,6 +124,7 @@ class Children:
             Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
         )
         environments = SessionEnvironments(stored)
+        NET.secrets = environments.all_values
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         tool_lists = ToolLists(Path(where.cache, "tools"))
@@ -149,9 +151,11 @@ class Children:
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
         results = self._result_room()
-        journal = Journal()
-        database = Database(Path(where.state, "ledger.sqlite"), Retention())
-        control = Control(bus, environments, daemon=shared.described, stop=shared.stop)
+        journal = Journal(is_kept=configuration.ledger.enabled)
+        database = self._database()
+        control = Control(
+            bus, environments, daemon=shared.described, stop=shared.stop, tally=journal.tally
+        )
         return [
             self._embedder_child(bus),
             Child(
@@ -169,6 +173,7 @@ class Children:
                     lambda: self._live.current.routing.priors,
                     is_watching=configuration.taps.watch,
                     trust=trust,
+                    journal=journal,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -223,6 +228,14 @@ class Children:
             ),
             *self._http_children(bus, connections),
         ]
+
+    def _database(self) -> Database | None:
+        """Return the ledger's file, None where nothing is kept."""
+        table = self._configuration.ledger
+        if not table.enabled:
+            return None
+        retention = Retention(table.days, table.size_mib << 20)
+        return Database(Path(self._where.state, "ledger.sqlite"), retention)
 
     def _result_room(self) -> ResultRoom | None:
         """Return where long results are kept, None where none is ever cut."""

@@ -26,6 +26,7 @@ from capd.adapters.clients.unix_listener import listening, make_private, sole_da
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.systemd import Notifier
+from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
 from capd.core.errors import CapdError
 from capd.runtime.bus import Bus
@@ -118,6 +119,7 @@ class Daemon:
             # Outside of what it stops: a second signal must be heard while the first is obeyed.
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
+            around.start_soon(TRACES.run, self._environment)
             async with trio.open_nursery() as nursery:
                 with self._scope:
                     await nursery.start(

@@ -44,6 +44,13 @@ class DecisionNote(msgspec.Struct, frozen=True, tag="ledger.decision"):
     """`tap/name` of the winner, where there is one."""
     top: list[tuple[str, float]]
     ms: float
+    suggested: list[str] = []
+    """`tap/name` of what was put to the model instead."""
+    left_out: dict[str, int] = {}
+    """Candidates that filters removed, counted by filter."""
+    threshold: float = 0.0
+    """Of the routing profile that decided; 0 where nothing was compared with it."""
+    margin: float = 0.0
 
 
 class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
@@ -52,10 +59,12 @@ class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
     at: float
     session: SessionKey
     name: str
+    """`tap/name`, or the wire name of a single tool."""
     action: str
     """`on`, `off`, `evicted` or `failed`."""
     why: str
-    """`turn`, `model`, `person`, or what failed."""
+    """Who wanted it (`turn`, `model`, `person`, `search`, `start`), what made it go, or in one
+    line what failed."""
 
 
 class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
@@ -129,6 +138,19 @@ class DecisionsListed(msgspec.Struct, frozen=True, tag="ledger.decisions"):
     decisions: list[DecisionNote]
 
 
+class ListActivations(msgspec.Struct, frozen=True, tag="ledger.list_activations"):
+    """The newest activations, of one session or of all."""
+
+    limit: int
+    session: SessionKey = SessionKey("")
+
+
+class ActivationsListed(msgspec.Struct, frozen=True, tag="ledger.activations"):
+    """Newest first."""
+
+    activations: list[ActivationNote]
+
+
 class DescribeLedger(msgspec.Struct, frozen=True, tag="ledger.describe"):
     """How the ledger is."""
 
@@ -145,6 +167,7 @@ class LedgerDescribed(msgspec.Struct, frozen=True, tag="ledger.described"):
     """Notes that were lost because they could not be written for long."""
     problem: str
     """Why nothing can be written at present; empty where all is well."""
+    is_enabled: bool = True
 
 
 class LedgerRefused(msgspec.Struct, frozen=True, tag="ledger.refused"):
@@ -153,5 +176,12 @@ class LedgerRefused(msgspec.Struct, frozen=True, tag="ledger.refused"):
     message: str
 
 
-Request = CountUses | SumCalls | ListDecisions | DescribeLedger
-Reply = UsesCounted | CallsSummed | DecisionsListed | LedgerDescribed | LedgerRefused
+Request = CountUses | SumCalls | ListDecisions | ListActivations | DescribeLedger
+Reply = (
+    UsesCounted
+    | CallsSummed
+    | DecisionsListed
+    | ActivationsListed
+    | LedgerDescribed
+    | LedgerRefused
+)

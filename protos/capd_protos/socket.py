@@ -5,7 +5,7 @@ environment, dispatched. Every other line is JSON-RPC 2.0: MCP on a connection o
 the control methods of `METHODS` on one of role `control`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -262,6 +262,13 @@ class GrantParams(msgspec.Struct, frozen=True):
     digests: list[str]
 
 
+class WhyParams(msgspec.Struct, frozen=True):
+    """Params of `why`: of one session, or of all."""
+
+    session: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -285,6 +292,8 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "login_wait": LoginWaitParams,
     "reload": NoParams,
     "secrets": NoParams,
+    "why": WhyParams,
+    "metrics": NoParams,
     "stop": NoParams,
     "config": ConfigParams,
     "trust": TrustParams,

@@ -36,7 +36,7 @@ from capd_protos.types import (
 R = TypeVar("R")
 Json = dict[str, Any]
 
-ACTORS = ("finder", "registry", "supervisor", "curator", "embedder", "settings")
+ACTORS = ("finder", "registry", "supervisor", "curator", "embedder", "ledger", "settings")
 
 
 def tool(name: str, description: str = "") -> Json:
@@ -267,11 +267,12 @@ class KeptSessions:
         await trio.lowlevel.checkpoint()
         return self.records.get(key)
 
-    async def save(self, record: SessionRecord) -> None:
+    async def save(self, record: SessionRecord) -> bool:
         await trio.lowlevel.checkpoint()
         self.records.pop(record.key, None)
         if record.activations:
             self.records[record.key] = record
+        return True
 
     async def sweep(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -15,6 +15,7 @@ import trio
 from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
+from capd.actors.ledger import Ledger
 from capd.actors.registry import Registry
 from capd.actors.settings_keeper import SettingsKeeper
 from capd.actors.starts import Starts, SupervisorSettings
@@ -23,6 +24,7 @@ from capd.actors.tool_finder import ToolFinder
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
+from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.servers.http.logins import Logins
@@ -235,7 +237,10 @@ class World:
             settings,
             Starts(settings, Logins(folder / "logins"), self.machine.spawn),
         )
-        self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
+        self.journal = Journal()
+        # No file: SQLite works in threads, which no virtual clock waits for. Notes stay here.
+        self.ledger = Ledger(bus, self.journal, None)
+        self.registry = Registry(bus, self.tap_list, folder / "vectors.bin", journal=self.journal)
         self.finder = ToolFinder(
             bus, self.tool_lists, self.environments, folder / "tool_vectors.bin"
         )
@@ -249,6 +254,7 @@ class World:
             rules=rules,
             version="0",
             live=self.live if is_live else None,
+            journal=self.journal,
         )
         self.socket = folder / "s"
         self.stops: list[str] = []
@@ -264,6 +270,7 @@ class World:
                 "degraded": [],
             },
             stop=lambda: self.stops.append("stop"),
+            tally=self.journal.tally,
         )
         self.scopes: dict[str, trio.CancelScope] = {}
         self.stopping = trio.Event()
@@ -288,6 +295,7 @@ class World:
         await self.nursery.start(self._kept, "embedder", self.embedder)
         await self.nursery.start(self._kept, "settings", self.settings)
         await self.nursery.start(self._kept, "registry", self.registry)
+        await self.nursery.start(self._kept, "ledger", self.ledger)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
         await self.nursery.start(self._kept, "curator", self.host)

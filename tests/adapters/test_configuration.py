@@ -8,6 +8,7 @@ from capd.adapters.configuration import (
     Configuration,
     EmbedderTable,
     HttpTable,
+    LedgerTable,
     ResultsTable,
     ServersTable,
     SessionsTable,
@@ -106,3 +107,18 @@ def test_a_variable_that_cannot_be_used_leaves_what_the_file_says(
 
     assert configuration == Configuration(ServersTable(7.0))
     assert [problem.split(":")[0] for problem in problems] == ["CAPD_LINGER is not used"]
+
+
+def test_the_bounds_of_the_ledger_are_set_and_checked(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text("[ledger]\ndays = 3\nsize_mib = 8\n")
+    bad.write_text("[ledger]\nsize_mib = 0\n")
+
+    configuration, problems = load_configuration(good, {})
+    default, said = load_configuration(bad, {})
+
+    assert configuration.ledger == LedgerTable(enabled=True, days=3, size_mib=8)
+    assert problems == []
+    assert default.ledger == LedgerTable()
+    assert len(said) == 1
+    assert "$.ledger.size_mib" in said[0]

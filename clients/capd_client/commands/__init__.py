@@ -33,6 +33,7 @@ _WHERE = {
     "catalog": ("check", "eval", "tap"),
     "doctor": ("doctor",),
     "installing": ("install", "uninstall"),
+    "records": ("logs", "metrics", "why"),
     "secrets": ("secret",),
     "settings": ("config",),
     "trusting": ("trust",),

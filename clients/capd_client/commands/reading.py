@@ -75,18 +75,19 @@ def search(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("topics", nargs=-1)
+@click.option("--topic", "more", metavar="T", multiple=True, help="The same as TOPICS.")
 @json_option
-def events(*, topics: tuple[str, ...], as_json: bool) -> None:
+def events(*, topics: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> None:
     """Follow what happens, all of it or the TOPICS (by prefix), until interrupted."""
-    with Control(this_places().socket) as control:
-        try:
-            for event in control.events(list(topics)):
+    try:
+        with Control(this_places().socket) as control:
+            for event in control.events([*topics, *more]):
                 if as_json:
                     print_json(event, indent=None)
                 else:
                     tables.print_event(event)
-        except KeyboardInterrupt:
-            return
+    except KeyboardInterrupt:
+        return
 
 
 @click.command()

@@ -57,19 +57,19 @@ def daemon_uninstall() -> None:
 @daemon.command("start")
 def daemon_start() -> None:
     """Start the daemon."""
-    _did(_manager().start, "capd is started")
+    _did(the_manager().start, "capd is started")
 
 
 @daemon.command("stop")
 def daemon_stop() -> None:
     """Stop the daemon; calls under way may end."""
-    _did(_manager().stop, "capd is stopped")
+    _did(the_manager().stop, "capd is stopped")
 
 
 @daemon.command("restart")
 def daemon_restart() -> None:
     """Stop the daemon and start it again; clients reconnect by themselves."""
-    _did(_manager().restart, "capd is restarted")
+    _did(the_manager().restart, "capd is restarted")
 
 
 @daemon.command("logs")
@@ -77,12 +77,12 @@ def daemon_restart() -> None:
 @click.option("--lines", "-n", default=50, show_default=True, type=click.IntRange(min=0))
 def daemon_logs(*, follow: bool, lines: int) -> None:
     """Show the daemon's log."""
-    command = _manager().logs(follow=follow, lines=lines)
+    command = the_manager().logs(follow=follow, lines=lines)
     sys.stdout.flush()
     os.execvp(command[0], command)  # noqa: S606 - journalctl or tail, no shell
 
 
-def _manager() -> Manager:
+def the_manager() -> Manager:
     """Return what keeps the daemon: a manager where the service is installed, else a process."""
     from capd_client.service.plain import Plain  # noqa: PLC0415 - most commands do without
 
@@ -119,7 +119,7 @@ def mcp(*, socket: str | None) -> None:
 @click.command()
 def restart() -> None:
     """Stop the daemon and start it again."""
-    _did(_manager().restart, "capd is restarted")
+    _did(the_manager().restart, "capd is restarted")
 
 
 COMMANDS = {"daemon": daemon, "mcp": mcp, "restart": restart, "stop": stop}

@@ -14,6 +14,8 @@ from pathlib import Path
 from capd_client.install import InstallError
 from capd_client.install.files import PRIVATE, read, replace
 
+_LONGEST_NAME = 255
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -50,8 +52,8 @@ class Ledger:
             return {}
         try:
             files = json.loads(data)["files"]
-            return {Path(path): Entry(**each) for path, each in files.items()}
-        except (ValueError, TypeError, KeyError, AttributeError):
+            return {Path(path): _checked(path, Entry(**each)) for path, each in files.items()}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InstallError(
                 f"{self._path} is damaged\nMove it away; what it knew is in {self._folder}."
             ) from None
@@ -94,3 +96,17 @@ class Ledger:
         }
         document = json.dumps({"schema": 1, "files": files}, indent=2) + "\n"
         replace(self._path, document.encode(), PRIVATE)
+
+
+def _checked(path: str, entry: Entry) -> Entry:
+    """Return an entry of the kind that `note` writes: its backup lies in our folder.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it is another kind.
+    """
+    # A null byte is a ValueError in every call of the system's, and ".." leads elsewhere.
+    is_bare = Path(entry.backup).name == entry.backup and entry.backup.endswith(".backup")
+    is_bare = is_bare and len(entry.backup) <= _LONGEST_NAME
+    if (entry.backup and not is_bare) or "\0" in path + entry.left + entry.backup:
+        raise ValueError(path)
+    return entry

@@ -76,6 +76,7 @@ class Launchd:
         """End the daemon and start it again."""
         run(["launchctl", "kickstart", "-k", f"{self._domain}/{LABEL}"])
 
-    def logs(self, *, follow: bool, lines: int) -> list[str]:
+    def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
+        del is_bare
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self._log)]

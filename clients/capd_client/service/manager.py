@@ -42,8 +42,8 @@ class Manager(Protocol):
         """Stop the daemon and start it again."""
         ...
 
-    def logs(self, *, follow: bool, lines: int) -> list[str]:
-        """Return the command that shows the daemon's log."""
+    def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
+        """Return the command that shows the daemon's log; `is_bare`: as the daemon wrote it."""
         ...
 
 

@@ -87,8 +87,9 @@ class Plain:
         self.stop()
         self.start()
 
-    def logs(self, *, follow: bool, lines: int) -> list[str]:
+    def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
+        del is_bare
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self._log)]
 
     def _answers(self) -> bool:

@@ -91,9 +91,10 @@ class Systemd:
         """Restart the service; connections wait at the socket meanwhile."""
         self._ctl("restart", SERVICE)
 
-    def logs(self, *, follow: bool, lines: int) -> list[str]:
+    def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the journal's command."""
         more = ["--follow"] if follow else ["--no-pager"]
+        more += ["--output", "cat"] if is_bare else []
         return ["journalctl", "--user", "--unit", SERVICE, "--lines", str(lines), *more]
 
     def units(self) -> dict[str, str]:

@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors.holds import ASK_TIMEOUT, Holds, NotActivatedError
 from capd.actors.installing import OnProgress, replied
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.outcomes import NotSentError
@@ -29,6 +30,7 @@ from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd_protos import registry, supervisor
+from capd_protos.ledger import ActivationNote
 from capd_protos.types import (
     CapabilityId,
     CapabilitySpec,
@@ -36,6 +38,9 @@ from capd_protos.types import (
     ServerIdentity,
     ServerSpec,
 )
+
+LONGEST_REASON = 300
+"""Characters of what is noted of a failure: its first line, so nothing of a server's stderr."""
 
 
 class Activation:
@@ -51,8 +56,10 @@ class Activation:
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
         peer: Peer,
+        journal: Journal | None = None,
     ) -> None:
         """`peer` is who servers of the session may speak to."""
+        self._journal = Journal() if journal is None else journal
         self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
         self._place = place
         self._state = state
@@ -68,19 +75,29 @@ class Activation:
         log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
         return log
 
-    async def enable(self, name: str, on_progress: OnProgress = lambda _: None) -> Outcome:
+    async def enable(
+        self, name: str, on_progress: OnProgress = lambda _: None, *, by: str = "model"
+    ) -> Outcome:
         """Switch a capability on, by `name` or `tap/name`; one that is on is touched.
 
-        `on_progress` hears of the scripts that it waits for.
+        `on_progress` hears of the scripts that it waits for; `by` is who wants it.
         """
         async with self._transaction:
             try:
-                return await self._enable(name, on_progress)
+                resolved = await self._resolved(name)
             except NotActivatedError as error:
-                self._log.info("not_activated", capability=name, reason=str(error))
+                # A name that is nobody's is a model's or a user's own words: not for the log.
+                self._log.info("capability_unknown", by=by)
+                return Outcome(str(error), is_ok=False)
+            id_ = resolved.capability.id
+            try:
+                return await self._enable(resolved, on_progress, by)
+            except NotActivatedError as error:
+                self._log.info("not_activated", capability=str(id_), reason=str(error))
+                self._note(str(id_), "failed", _first_line(str(error)))
                 return Outcome(str(error), is_ok=False)
 
-    async def disable(self, name: str) -> Outcome:
+    async def disable(self, name: str, *, by: str = "model") -> Outcome:
         """Switch a capability off; one that is not on is fine."""
         async with self._transaction:
             found = self._state.find_active(name)
@@ -88,6 +105,7 @@ class Activation:
                 return Outcome(own_tools.not_active(name))
             step = self._state.deactivate(found)
             self._on_step(step)
+            self._note(str(found), "off", by)
             stopped, kept = [], []
             for held in step.unheld:
                 others = await self.holds.release(held.instance)
@@ -99,11 +117,17 @@ class Activation:
             text = own_tools.disabled(found.name, stopped, kept)
             return Outcome(text, step.added, step.removed)
 
-    async def step(self, decide: Callable[[], Step]) -> Step:
-        """Have `decide` change the state between two transactions, and follow what it did."""
+    async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
+        """Have `decide` change the state between two transactions, and follow what it did.
+
+        `by` is who wants the single tools that it switches on.
+        """
         async with self._transaction:
             step = decide()
             if step != Step():
+                for name in step.added:
+                    self._note(name, "on", by)
+                self._note_evicted(step, "other tools")
                 await self._followed(step)
             return step
 
@@ -169,7 +193,7 @@ class Activation:
                 step = self._state.server_lists(held.identity, instance, reply.tools)
                 await self._followed(step)
 
-    async def _enable(self, name: str, on_progress: OnProgress) -> Outcome:
+    async def _resolved(self, name: str) -> registry.CapabilityResolved:
         resolved = await self.holds.ask_registry(
             registry.ResolveCapability(name, self._place.project)
         )
@@ -177,6 +201,11 @@ class Activation:
             why = Unknown(resolved.reason, tuple(resolved.near))
             raise NotActivatedError(own_tools.unknown(name, why))
         assert isinstance(resolved, registry.CapabilityResolved)
+        return resolved
+
+    async def _enable(
+        self, resolved: registry.CapabilityResolved, on_progress: OnProgress, by: str
+    ) -> Outcome:
         capability = resolved.capability
         if capability.id in self._state.active:
             self._state.active.touch(capability.id, time.time())
@@ -186,6 +215,10 @@ class Activation:
         installed = await self._install(capability, resolved.scripts, on_progress)
         servers = await self.holds.acquire_all(capability)
         step = self._state.activate(capability, servers, time.time())
+        denied = sum(self._state.denied(capability, held) for held in servers)
+        more = f"; {denied} of its tools are denied by policy" if denied else ""
+        self._note(str(capability.id), "on", by + more)
+        self._note_evicted(step, str(capability.id))
         await self._followed(step)
         self._log.info(
             "capability_enabled",
@@ -200,7 +233,7 @@ class Activation:
             offered=sum(len(held.tools) for held in servers),
             evicted=step.evicted,
             installed=installed,
-            denied=sum(self._state.denied(capability, held) for held in servers),
+            denied=denied,
         )
         return Outcome(text, step.added, step.removed)
 
@@ -255,8 +288,19 @@ class Activation:
                 await self._install(resolved.capability, resolved.scripts)
         return await self.holds.acquire(held.spec)
 
+    def _note(self, name: str, action: str, why: str) -> None:
+        self._journal.note(ActivationNote(time.time(), self._place.key, name, action, why))
+
+    def _note_evicted(self, step: Step, room_for: str) -> None:
+        for evicted in (*step.evicted, *step.evicted_tools):
+            self._note(str(evicted), "evicted", f"room for {room_for}")
+
     async def _followed(self, step: Step) -> None:
         self._on_step(step)
         left, self._left = self._left, []
         for held in (*left, *step.unheld):
             await self.holds.release(held.instance)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0][:LONGEST_REASON]

@@ -23,6 +23,7 @@ from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request, Way
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
+from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.eras import Members, is_stateless, joined, members_or_none, text_of
@@ -84,6 +85,7 @@ class Curator:
         on_change: Callable[[], None] = lambda: None,
         checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -116,6 +118,7 @@ class Curator:
             environments=environments,
             on_step=self._stepped,
             peer=self,
+            journal=journal,
         )
         self._checks = checks
         self._results: ResultDesk | None = None
@@ -341,7 +344,7 @@ class Curator:
         self._state.is_mid_turn = False
         try:
             if decision.id is not None and decision.outcome == "activate":
-                outcome = await self.activation.enable(str(decision.id))
+                outcome = await self.activation.enable(str(decision.id), by="turn")
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
             await self.activation.step(self._state.turn_border)

@@ -50,6 +50,7 @@ from capd.runtime.serving import serve
 from capd_protos import curator as messages
 from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.ledger import SessionNote
 from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
@@ -116,7 +117,7 @@ class CuratorHost:
         live: LiveSettings | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
-        self._journal = journal or Journal()
+        self._journal = Journal() if journal is None else journal
         self._results = results
         self._settings = FollowedSettings(
             rules or SessionRules(), domains or Domains(), live, results
@@ -180,9 +181,9 @@ class CuratorHost:
             case messages.TakeTurn(text=text):
                 return await curator.take_turn(text)
             case messages.EnableCapability(name=name):
-                outcome = await curator.activation.enable(name)
+                outcome = await curator.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
-                outcome = await curator.activation.disable(name)
+                outcome = await curator.activation.disable(name, by="person")
             case messages.CallTool():
                 with self._drain.call():
                     return await called_from_outside(curator, request)
@@ -277,6 +278,7 @@ class CuratorHost:
         if session is None:
             session = self._new_session(request, view)
             self._begin(session, hello, found, record)
+            self._note(session.curator.place, "started")
         elif session.curator.upstream is not None:
             session.curator.upstream.close("resumed elsewhere", reconnect=False)
         session.resume = secrets.token_urlsafe(16)
@@ -358,6 +360,7 @@ class CuratorHost:
             on_change=lambda: self._keeper.changed(key),
             checks=self._checks,
             results=self._results,
+            journal=self._journal,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))
@@ -425,8 +428,13 @@ class CuratorHost:
         del self._sessions[key]
         if self._results is not None:
             self._results.readers.ended(key)
+        self._note(session.curator.place, "ended")
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
+
+    def _note(self, place: SessionPlace, action: str) -> None:
+        note = SessionNote(time.time(), place.key, place.client, place.project, action)
+        self._journal.note(note)
 
     def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)

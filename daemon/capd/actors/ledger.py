@@ -4,12 +4,13 @@
     a batch that cannot be written goes back, and is tried again every two seconds
 
 Nobody waits for it, and nobody is refused because of it: with a full disk calls go on, and the
-status says since when nothing is recorded.
+status says why nothing is recorded. Switched off, it has no file, and says so.
 """
 
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -29,6 +30,9 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 PAUSE = 0.5
 TRY_AGAIN = 2.0
 PRUNE_EVERY = 3600.0
+PRUNE_AFTER = 50_000
+"""Notes, about 15 MB: many calls must not take the file far over its size within an hour."""
+OFF = "nothing is recorded: [ledger] enabled is false in config.toml"
 LAST_WORDS = 2.0
 
 log = structlog.get_logger(actor="ledger")
@@ -39,78 +43,89 @@ T = TypeVar("T")
 class Ledger:
     """Notes in, rows out."""
 
-    def __init__(self, bus: Bus, journal: Journal, database: Database) -> None:
+    def __init__(self, bus: Bus, journal: Journal, database: Database | None) -> None:
+        """Without a `database` nothing is kept."""
         self._bus = bus
         self._journal = journal
         self._database = database
         self._problem = ""
+        self._counts: tuple[int, dict[str, int]] = (0, {})
+        self._unpruned = 0
+        self._is_due = trio.Event()
         # SQLite's connection is one; whoever comes second waits outside.
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; what waits then is written."""
+        database = self._database
+        if database is None:
+            await serve(self._bus, NAME, REQUESTS, _refused, log=log, task_status=task_status)
+            return
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write)
-                nursery.start_soon(self._prune)
+                nursery.start_soon(self._write, database)
+                nursery.start_soon(self._prune, database)
                 await serve(
-                    self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status
+                    *(self._bus, NAME, REQUESTS, partial(self._replied, database)),
+                    log=log,
+                    task_status=task_status,
                 )
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(LAST_WORDS):
-                await self._write_batch()
-                await self._in_thread(self._database.close)
+                await self._write_batch(database)
+                await self._in_thread(database.close)
 
-    async def _replied(self, request: messages.Request) -> messages.Reply:
+    async def _replied(self, database: Database, request: messages.Request) -> messages.Reply:
+        if isinstance(request, messages.DescribeLedger):
+            return self._described(database)
         # What has been noted before the question counts in its answer.
-        await self._write_batch()
+        await self._write_batch(database)
         try:
             match request:
                 case messages.CountUses(since=since):
-                    return messages.UsesCounted(
-                        await self._in_thread(lambda: self._database.uses(since))
-                    )
+                    return messages.UsesCounted(await self._in_thread(lambda: database.uses(since)))
                 case messages.SumCalls(since=since):
-                    return messages.CallsSummed(
-                        await self._in_thread(lambda: self._database.sums(since))
-                    )
+                    return messages.CallsSummed(await self._in_thread(lambda: database.sums(since)))
                 case messages.ListDecisions(limit=limit, session=session):
                     return messages.DecisionsListed(
-                        await self._in_thread(lambda: self._database.decisions(limit, session))
+                        await self._in_thread(lambda: database.decisions(limit, session))
                     )
-                case messages.DescribeLedger():
-                    return await self._described()
+                case messages.ListActivations(limit=limit, session=session):
+                    return messages.ActivationsListed(
+                        await self._in_thread(lambda: database.activations(limit, session))
+                    )
         except (sqlite3.Error, OSError) as error:
-            return messages.LedgerRefused(f"{self._database.path} cannot be read: {error}")
+            return messages.LedgerRefused(f"{database.path} cannot be read: {error}")
 
-    async def _described(self) -> messages.LedgerDescribed:
-        size, rows = 0, dict[str, int]()
-        problem = self._problem
-        try:
-            size, rows = await self._in_thread(self._database.counts)
-        except (sqlite3.Error, OSError) as error:
-            problem = problem or str(error)
+    def _described(self, database: Database) -> messages.LedgerDescribed:
+        """Say how it is, by what the last writing found: the status waits for no disk."""
+        size, rows = self._counts
         return messages.LedgerDescribed(
-            str(self._database.path),
+            str(database.path),
             size,
             rows,
             len(self._journal),
             self._journal.dropped,
-            problem,
+            self._problem,
         )
 
-    async def _write(self) -> None:
+    async def _write(self, database: Database) -> None:
         while True:
             await self._journal.wait()
             await trio.sleep(TRY_AGAIN if self._problem else PAUSE)
-            await self._write_batch()
+            await self._write_batch(database)
 
-    async def _write_batch(self) -> None:
+    async def _write_batch(self, database: Database) -> None:
         notes = self._journal.take()
         if not notes:
             return
+
+        def written() -> tuple[int, dict[str, int]]:
+            database.add(notes)
+            return database.counts()
+
         try:
-            await self._in_thread(lambda: self._database.add(notes))
+            self._counts = await self._in_thread(written)
         except trio.Cancelled:
             # It came while another was being written; the last words take them up.
             self._journal.put_back(notes)
@@ -124,14 +139,31 @@ class Ledger:
         if self._problem:
             log.info("ledger_written_again", notes=len(notes))
         self._problem = ""
+        self._unpruned += len(notes)
+        if self._unpruned >= PRUNE_AFTER:
+            self._is_due.set()
 
-    async def _prune(self) -> None:
+    async def _prune(self, database: Database) -> None:
+        def pruned() -> tuple[int, dict[str, int]]:
+            database.prune(time.time())
+            return database.counts()
+
         while True:
+            self._is_due, self._unpruned = trio.Event(), 0
             try:
-                await self._in_thread(lambda: self._database.prune(time.time()))
+                self._counts = await self._in_thread(pruned)
             except (sqlite3.Error, OSError) as error:
                 log.warning("ledger_not_pruned", reason=str(error))
-            await trio.sleep(PRUNE_EVERY)
+            with trio.move_on_after(PRUNE_EVERY):
+                await self._is_due.wait()
 
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(act, limiter=self._limiter)
+
+
+async def _refused(request: messages.Request) -> messages.Reply:
+    """Answer where nothing is kept."""
+    await trio.lowlevel.checkpoint()
+    if isinstance(request, messages.DescribeLedger):
+        return messages.LedgerDescribed("", 0, {}, 0, 0, "", is_enabled=False)
+    return messages.LedgerRefused(OFF)

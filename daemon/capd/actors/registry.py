@@ -20,6 +20,7 @@ from capd.actors.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
 from capd.actors.project_catalogs import ProjectCatalogs
 from capd.actors.trust_desk import TrustDesk
+from capd.adapters.ledger.journal import Journal
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
@@ -33,6 +34,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.ledger import DecisionNote
 from capd_protos.types import ActorName, CapabilityId, CapabilitySpec, Decision, TapName
 
 NAME = ActorName("registry")
@@ -54,6 +56,7 @@ class Registry:
         *,
         is_watching: bool = False,
         trust: TrustFile | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """`switched_on` names the priors that may count at this moment, of those with a weight.
 
@@ -62,6 +65,7 @@ class Registry:
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded)
         self._is_watching = is_watching
+        self._journal = Journal() if journal is None else journal
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
         self._profile = read_profile()
@@ -177,6 +181,7 @@ class Registry:
             request.session, time.time(), decision, (trio.current_time() - started_at) * 1000
         )
         self._decisions.append(entry)
+        self._journal.note(self._noted(entry))
         name = str(decision.id.name) if decision.id else ""
         log.info(
             "message_routed",
@@ -190,6 +195,23 @@ class Registry:
             messages.MessageDecided(request.session, decision.outcome, decision.reason, name)
         )
         return decision
+
+    def _noted(self, entry: messages.DecisionEntry) -> DecisionNote:
+        decision, profile = entry.decision, self._profile
+        return DecisionNote(
+            entry.at,
+            entry.session,
+            decision.fingerprint,
+            decision.outcome,
+            decision.reason,
+            str(decision.id) if decision.id else "",
+            [(str(score.id), round(score.score, 4)) for score in decision.top],
+            round(entry.ms, 3),
+            [str(id_) for id_ in decision.suggested],
+            decision.left_out,
+            profile.threshold if decision.top else 0.0,
+            profile.margin if decision.top else 0.0,
+        )
 
     async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
         fingerprint = gates.fingerprint(request.text)

@@ -10,6 +10,7 @@ import msgspec
 
 from capd.adapters.clients.session_environment import Stored
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
+from capd_protos import ledger as messages
 from capd_protos.types import SessionKey
 
 SCHEMA = 1
@@ -85,6 +86,21 @@ def status(
         "sessions": [_session(entry) for entry in listed_sessions.sessions],
         "servers": [_server(entry) for entry in listed_servers.servers],
         "decisions": [_decision(entry) for entry in described.decisions[-20:]],
+    }
+
+
+def ledger(described: messages.LedgerDescribed | None) -> Document | None:
+    """Return the ledger's part of the status, None where it does not answer."""
+    if described is None:
+        return None
+    return {
+        "enabled": described.is_enabled,
+        "path": described.path,
+        "size_bytes": described.size_bytes,
+        "rows": described.rows,
+        "waiting": described.waiting,
+        "dropped": described.dropped,
+        "problem": described.problem,
     }
 
 

@@ -91,7 +91,9 @@ class Searching:
         reply = search_reply.laid_out(shown, detail)
         full = set(reply.full)
         tools = [single(hit) for name, hit in zip(names, found.hits, strict=True) if name in full]
-        step = await self._activation.step(lambda: self._state.activate_tools(tools, time.time()))
+        step = await self._activation.step(
+            lambda: self._state.activate_tools(tools, time.time()), by="search"
+        )
         on = [name for name in reply.full if self.granted(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         return search_reply.written(
@@ -121,7 +123,9 @@ class Searching:
             raise RefusedError(f"{name} cannot be called: {looked_up.bar.reason}.")
         tool = single(hit)
         wire = self._name(hit)
-        await self._activation.step(lambda: self._state.activate_tools([tool], time.time()))
+        await self._activation.step(
+            lambda: self._state.activate_tools([tool], time.time()), by="search"
+        )
         if self.granted(wire) is not None:
             # Only the running server says whether it still has the tool.
             await self._activation.instance(hit.identity)

@@ -11,6 +11,8 @@ from capd_protos.types import SessionKey
 SAVE_TIMEOUT = 2.0
 SAVE_PAUSE = 0.1
 """Seconds from a change to its writing down: what a turn changes is one record."""
+TRY_AGAIN = 2.0
+"""Seconds after which what could not be written, as on a full disk, is written again."""
 
 
 class SessionStore(Protocol):
@@ -20,8 +22,8 @@ class SessionStore(Protocol):
         """Return what is kept of `key`, if anything is."""
         ...
 
-    async def save(self, record: SessionRecord) -> None:
-        """Keep `record`."""
+    async def save(self, record: SessionRecord) -> bool:
+        """Keep `record`, and tell whether it is kept."""
         ...
 
     async def sweep(self) -> None:
@@ -53,16 +55,19 @@ class SessionKeeper:
             await self._has_unsaved.wait()
             await trio.sleep(SAVE_PAUSE)
             self._has_unsaved = trio.Event()
-            await self.save_all()
+            if not await self.save_all():
+                await trio.sleep(TRY_AGAIN)
+                self._has_unsaved.set()
 
-    async def save_all(self) -> None:
-        """Write down all that changed."""
-        for key in list(self._unsaved):
-            await self.save(key)
+    async def save_all(self) -> bool:
+        """Write down all that changed; tell whether all of it is kept."""
+        return all([await self.save(key) for key in list(self._unsaved)])
 
-    async def save(self, key: SessionKey) -> None:
-        """Write a session down at once."""
+    async def save(self, key: SessionKey) -> bool:
+        """Write a session down at once; one that is not kept is written again later."""
         self._unsaved.pop(key, None)
         record = self._record(key)
-        if record is not None:
-            await self._store.save(record)
+        if record is None or await self._store.save(record):
+            return True
+        self._unsaved[key] = None
+        return False

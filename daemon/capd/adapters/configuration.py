@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from capd.adapters.file_texts import expanded
 from capd.adapters.good_file import GoodFile
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.tree_limits import MOST_PROCESSES
@@ -135,6 +136,16 @@ class DaemonTable(msgspec.Struct, frozen=True):
     """Seconds that calls under way may take to end when the daemon is asked to stop."""
 
 
+class LedgerTable(msgspec.Struct, frozen=True):
+    """`[ledger]`: what is kept of what happened (docs/records.md)."""
+
+    enabled: bool = True
+    days: Annotated[float, msgspec.Meta(ge=0.01, le=3650)] = 90.0
+    """After how long a note goes."""
+    size_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 128
+    """Above which size of the file the oldest notes go."""
+
+
 Characters = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
@@ -175,12 +186,11 @@ class Configuration(msgspec.Struct, frozen=True):
     routing: RoutingTable = RoutingTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
+    ledger: LedgerTable = LedgerTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
-        projects = {
-            str(Path(folder).expanduser()): table.domain for folder, table in self.projects.items()
-        }
+        projects = {str(expanded(folder)): table.domain for folder, table in self.projects.items()}
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
 

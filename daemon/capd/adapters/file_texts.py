@@ -2,8 +2,22 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+PathText = Annotated[str, msgspec.Meta(min_length=1, pattern="^[^\x00]+$")]
+"""A path as a person writes it; with a null byte, every call of the system's is a ValueError."""
 
 _LARGEST_FILE_BYTES = 1 << 20
+
+
+def expanded(path: str) -> Path:
+    """Return a path with the `~` at its start replaced, where that names somebody."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def file_name(path: Path) -> str:

@@ -1,14 +1,21 @@
-"""Logs: one event a line on standard error, JSON unless a person watches (70-operation)."""
+"""Logs: one event a line on standard error, JSON unless a person watches (70-operation).
+
+Whoever logs takes secrets out himself, for he knows whose they are. Behind him stands a net:
+every value that is a secret of anybody, and what looks like a token, is taken out of every line.
+"""
 
 import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from capd.core.redaction import anywhere
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -28,6 +35,36 @@ class _Sink:
         """Do nothing: nothing is kept back."""
 
 
+class Net:
+    """The last processor before a line is written."""
+
+    def __init__(self) -> None:
+        self.secrets: Callable[[], Collection[str]] = tuple
+        """Returns every secret that is known at this moment."""
+        self._values: Collection[str] = ()
+        self._redacted = anywhere(())
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """Take secrets out of an event."""
+        values = frozenset(self.secrets())
+        if values != self._values:
+            self._values, self._redacted = values, anywhere(values)
+        return {key: self._clean(value) for key, value in event.items()}
+
+    def _clean(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._clean(each) for each in value]
+        if isinstance(value, dict):
+            return {self._redacted(str(key)): self._clean(each) for key, each in value.items()}
+        return self._redacted(value if isinstance(value, str) else str(value))
+
+
+NET = Net()
+"""Of the process, as structlog's configuration is."""
+
+
 def configure_logs(environment: Mapping[str, str]) -> None:
     """Set structlog up; call it before anything logs."""
     renderer: Any
@@ -43,6 +80,7 @@ def configure_logs(environment: Mapping[str, str]) -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            NET,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 import capd
-from capd.adapters.file_texts import file_name, file_text
+from capd.adapters.file_texts import PathText, expanded, file_name, file_text
 from capd.core.taps.overlays import OVERLAY_FILE, Overlay, read_overlay
 from capd_protos.types import Finding
 
 
 class _OverlayEntry(msgspec.Struct):
-    path: str
+    path: PathText
 
 
 class _OverlayList(msgspec.Struct):
@@ -62,7 +62,7 @@ def _listed(list_file: Path) -> tuple[_OverlayList, str]:
 
 def _own_folders(list_file: Path, listed: _OverlayList) -> list[Path]:
     # A path in a list is beside the list.
-    folders = [list_file.parent / Path(entry.path).expanduser() for entry in listed.overlays]
+    folders = [list_file.parent / expanded(entry.path) for entry in listed.overlays]
     return [*folders, *_folders_in(list_file.parent / "overlays")]
 
 

@@ -12,6 +12,7 @@ said to the caller, who has the result.
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ BLOCK_BYTES = 1 << 20
 """What is read is checked by the block, so that a page of 256 MiB is not 256 MiB to read."""
 _SECRET_BYTES = 32
 _PIECE_BYTES = 1 << 18
+_FARTHEST = 1 << 32
+"""No result begins farther into its line."""
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 T = TypeVar("T")
 
@@ -145,10 +149,10 @@ class ResultStore:
         handle = handle_of(self._secret, session, sha256)
         path = self._path(sha256)
         known = records.get(handle)
-        if known is not None and known.start == 0 and _is_whole(path, known):
-            return self._put(msgspec.structs.replace(known, kept_at=self._clock()))
-        self._make_room(len(result), sha256)
-        self._write(path, result)
+        if known is None or known.start or not _is_whole(path, sha256):
+            self._make_room(len(result), sha256)
+            self._write(path, result)
+        # Anew in any case: what was known of it may be damaged, though its bytes are not.
         blocks = [hashlib.sha256(block).digest() for block in _blocks(result)]
         return self._put(
             StoredResult(handle, session, tool, sha256, len(result), self._clock(), blocks)
@@ -257,9 +261,8 @@ class ResultStore:
         self._records = {}
         for path in self._folder.glob("*.handle"):
             with contextlib.suppress(OSError):
-                try:
-                    record = _RECORD.decode(path.read_bytes())
-                except MalformedError:
+                record = self._read_record(path)
+                if record is None:
                     log.warning("result_record_unreadable", file=path.name)
                     path.unlink(missing_ok=True)
                     continue
@@ -268,6 +271,22 @@ class ResultStore:
             with contextlib.suppress(OSError):
                 self._used_at[path.stem] = path.stat().st_mtime
         return self._records
+
+    def _read_record(self, path: Path) -> StoredResult | None:
+        """Return what a file says of a result, None where it cannot be what was written."""
+        try:
+            record = _RECORD.decode(path.read_bytes())
+        except MalformedError:
+            return None
+        if record.handle != path.stem or not _SHA256.fullmatch(record.sha256):
+            return None
+        if not 0 <= record.start < _FARTHEST or len(record.blocks) != -(
+            -record.size_bytes // BLOCK_BYTES
+        ):
+            return None
+        # A time to come, or none, would keep it for ever.
+        now = self._clock()
+        return record if record.kept_at <= now else msgspec.structs.replace(record, kept_at=now)
 
     def _kept_secret(self) -> bytes:
         path = self._folder / "secret"
@@ -329,12 +348,12 @@ class ResultStore:
                     path.unlink(missing_ok=True)
 
 
-def _is_whole(path: Path, record: StoredResult) -> bool:
+def _is_whole(path: Path, sha256: str) -> bool:
     try:
         data = path.read_bytes()
     except OSError:
         return False
-    return hashlib.sha256(data).hexdigest() == record.sha256
+    return hashlib.sha256(data).hexdigest() == sha256
 
 
 def _blocks(data: bytes) -> Iterator[memoryview]:

@@ -34,9 +34,9 @@ class SessionFiles:
         """Return what is kept of `key`, if anything is."""
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
-    async def save(self, record: SessionRecord) -> None:
-        """Keep `record`; one without an activation is not worth a file."""
-        await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
+    async def save(self, record: SessionRecord) -> bool:
+        """Keep `record`, and tell whether it is kept; one without an activation needs no file."""
+        return await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
 
     async def sweep(self) -> None:
         """Remove what is past its retention."""
@@ -61,12 +61,12 @@ class SessionFiles:
             log.warning("session_record_unreadable", file=path.name, reason=str(error))
             return None
 
-    def _save(self, record: SessionRecord) -> None:
+    def _save(self, record: SessionRecord) -> bool:
         path = self._path(record.key)
         try:
             if not record.activations:
                 path.unlink(missing_ok=True)
-                return
+                return True
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -75,6 +75,8 @@ class SessionFiles:
             partial.replace(path)
         except OSError as error:
             log.warning("session_not_saved", session=record.key, reason=str(error))
+            return False
+        return True
 
     def _sweep(self) -> None:
         with contextlib.suppress(OSError):

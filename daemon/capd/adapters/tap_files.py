@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import capd
-from capd.adapters.file_texts import file_name, file_text
+from capd.adapters.file_texts import PathText, file_name, file_text
 from capd.adapters.skill_files import SKILLS, read_skills
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
@@ -39,7 +39,7 @@ class TapPlace:
 
 class _TapEntry(msgspec.Struct):
     name: str
-    path: str
+    path: PathText
 
 
 class _TapList(msgspec.Struct):

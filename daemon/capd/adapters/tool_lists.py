@@ -15,6 +15,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.core.protocol.eras import members_or_none
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition
 
@@ -91,6 +92,9 @@ class ToolLists:
             return None
         if listed.identity != identity:
             self._say(path, "it is another server's")
+            return None
+        if not all(members_or_none(tool.json) for tool in listed.tools):
+            self._say(path, "it has a definition that is no JSON object")
             return None
         return listed
 

@@ -1,15 +1,30 @@
 """Taking secrets out of texts that leave the daemon: errors, logs, the status (80, D7).
 
-By value, for nothing else is known of them: the value as it is, quoted for a URL, and in base64.
-Values under four characters are left alone; they would tear every text apart and hide nothing.
+By value first: the value as it is, quoted for a URL, and in base64. Values under four characters
+are left alone; they would tear every text apart and hide nothing. What nobody declared is known
+by its look alone, where its maker gave it one.
 """
 
 import base64
+import re
 from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 SHORTEST = 4
 MARK = "[secret]"
+SHORTEST_ANYWHERE = 8
+"""Below that a value is taken out of its own server's texts, and not out of all."""
+
+_LOOKS = re.compile(
+    r"(?:"
+    r"gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_[A-Za-z0-9_]{20,255}|glpat-[A-Za-z0-9_-]{20,255}"
+    r"|sk-[A-Za-z0-9_-]{20,255}|xox[abprs]-[A-Za-z0-9-]{10,255}|AKIA[0-9A-Z]{16}"
+    r"|npm_[A-Za-z0-9]{30,255}|pypi-[A-Za-z0-9_-]{40,255}|AIza[A-Za-z0-9_-]{30,255}"
+    r"|eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{1,4000}"
+    r")"
+)
+"""Tokens whose makers gave them a prefix: GitHub, GitLab, OpenAI and others, Slack, AWS, npm,
+PyPI, Google, and JSON web tokens."""
 
 
 def redactor(values: Iterable[str]) -> Callable[[str], str]:
@@ -29,3 +44,12 @@ def redactor(values: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return redacted
+
+
+def anywhere(values: Iterable[str]) -> Callable[[str], str]:
+    """Return a function for texts of all kinds: it replaces `values`, and what looks like a token.
+
+    Left alone are short values and paths, which such texts are full of.
+    """
+    redacted = redactor(v for v in values if len(v) >= SHORTEST_ANYWHERE and v[0] not in "/~")
+    return lambda text: _LOOKS.sub(MARK, redacted(text))

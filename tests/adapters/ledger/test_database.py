@@ -103,6 +103,28 @@ def test_decisions_of_one_session_come_newest_first(tmp_path: Path) -> None:
     assert made.decisions(1, "") == [later]
 
 
+def test_activations_of_one_session_come_newest_first(tmp_path: Path) -> None:
+    made = database(tmp_path)
+    on = ActivationNote(NOW, ONE, "starter/git", "on", "turn")
+    others = ActivationNote(NOW, SessionKey("two"), "starter/git", "on", "model")
+    failed = ActivationNote(NOW + 1, ONE, "x/y", "failed", "Capability 'y' needs KEY")
+    made.add([on, others, failed])
+
+    assert made.activations(10, "one") == [failed, on]
+    assert made.activations(1, "") == [failed]
+
+
+def test_everything_that_a_decision_rests_on_is_kept(tmp_path: Path) -> None:
+    made = database(tmp_path)
+    suggested = DecisionNote(
+        *(NOW, ONE, "f1", "suggest", "below_margin", ""),
+        *([("a/b", 0.6), ("c/d", 0.58)], 4.5, ["a/b", "c/d"], {"missing_secrets": 2}, 0.45, 0.08),
+    )
+    made.add([suggested])
+
+    assert made.decisions(1, "") == [suggested]
+
+
 def test_what_is_older_than_the_bound_goes(tmp_path: Path) -> None:
     made = database(tmp_path, days=10)
     made.add([call("old", at=NOW - 11 * DAY), call("young", at=NOW - 9 * DAY)])

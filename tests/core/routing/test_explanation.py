@@ -57,6 +57,16 @@ def test_a_decision_is_told_with_the_numbers_that_decided(
     assert explained(decision, 0.45, 0.08) == text
 
 
+def test_a_note_with_its_own_numbers_is_told_by_them() -> None:
+    made = DecisionNote(
+        *(0.0, SessionKey("s"), "f", "abstain", "below_threshold", "", TOP, 1.0),
+        threshold=0.6,
+        margin=0.1,
+    )
+
+    assert explained(made, 0.45, 0.08).endswith("under the threshold 0.60")
+
+
 @pytest.mark.parametrize("reason", REASONS)
 def test_every_reason_has_words(reason: str) -> None:
     text = explained(note("abstain", reason), 0.45, 0.08)

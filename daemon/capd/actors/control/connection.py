@@ -13,6 +13,7 @@ from capd.actors import reports
 from capd.actors.control.acting import Acting
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
+from capd.actors.control.records import Records
 from capd.actors.control.trusting import Trusting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.frame_writer import FrameWriter
@@ -26,6 +27,7 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
+from capd.core.records.tally import Tally
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd_protos import socket as frames
@@ -60,14 +62,18 @@ class Control:
         *,
         daemon: Callable[[], dict[str, Any]],
         stop: Callable[[], None],
+        tally: Tally | None = None,
     ) -> None:
+        """`tally` has what has happened since the daemon began."""
         self._bus = bus
         self._stop = stop
         questions = Questions(bus)
         self._acting = Acting(questions)
         reading = Reading(questions, environments, daemon)
         self._trusting = Trusting(bus)
-        self._methods = {**reading.methods, **self._acting.methods}
+        status, caps = reading.methods["status"], reading.methods["caps"]
+        records = Records(questions, tally or Tally(), status=status, caps=caps)
+        self._methods = {**reading.methods, **records.methods, **self._acting.methods}
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
         """Answer one connection's requests, side by side, until it closes."""

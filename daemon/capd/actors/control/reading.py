@@ -21,7 +21,7 @@ from capd.actors.control.questions import (
 )
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.trust.project_tap import project_of
-from capd_protos import curator, embedder, finder, registry, settings
+from capd_protos import curator, embedder, finder, ledger, registry, settings
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
 
@@ -69,8 +69,13 @@ class Reading:
         daemon = self._daemon()
         daemon["degraded"] = [*daemon["degraded"], *_degraded(described)]
         daemon["degraded"] += self._environments.stored.problems()
+        kept = None
+        with suppress(*UNANSWERED, MethodError):
+            kept = await self._ask.ledger(ledger.DescribeLedger(), ledger.LedgerDescribed)
+        daemon["degraded"] += [kept.problem] if kept and kept.problem else []
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
-        return reports.status(daemon, described, model, sessions, servers)
+        document = reports.status(daemon, described, model, sessions, servers)
+        return {**document, "ledger": reports.ledger(kept)}
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
         request = registry.ListCapabilities(all_projects=True)

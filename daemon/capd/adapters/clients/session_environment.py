@@ -95,6 +95,12 @@ class SessionEnvironments:
         own = dict.fromkeys(self._values.get(session, {}), SESSION)
         return {**self.stored.sources(), **own}
 
+    def all_values(self) -> list[str]:
+        """Return every value of everybody, for whoever has to keep them out of a text."""
+        # A copy: whoever logs may be in another thread.
+        own = (value for values in list(self._values.values()) for value in values.values())
+        return [*self.stored.values().values(), *own]
+
     def drop(self, session: SessionKey) -> None:
         """Forget `session`."""
         self._values.pop(session, None)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -13,6 +14,10 @@ from capd.adapters.clients.direct_calls import DirectCall, DirectCalls
 from capd.adapters.clients.line_sinks import LargeSink, LineSink, PromptSink, RequestId
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
+from capd.adapters.tracing import TRACES, failure_in
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 MOST_REQUESTS = 96
 """Requests of one session under way at once, of which `AT_ONCE` run (80, E7)."""
@@ -43,6 +48,8 @@ class UnderWay:
         self._running = 0
         self._wants_dispatched = wants_dispatched
         self._direct: DirectCalls | None = None
+        # Of direct calls; empty unless somebody wants traces.
+        self._spans: dict[DirectCall, Span] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -74,14 +81,17 @@ class UnderWay:
                 wants_dispatched=self._wants_dispatched,
             )
         if is_call and self._direct is not None:
-            take_back = partial(self._start, message, caller.request_id)
+            take_back = partial(self._start, message, caller.request_id, caller.session)
             params = bytes(message.params)
             direct = self._direct.prepared(caller, params, self._conversation, take_back)
             if direct is not None:
                 self._running += 1
                 self._ends[caller.request_id] = direct
+                if TRACES.is_on:
+                    span = TRACES.begin(message.method, params, caller.session)
+                    self._spans |= {direct: span} if span is not None else {}
                 return
-        self._start(message, caller.request_id)
+        self._start(message, caller.request_id, caller.session)
 
     def begin(self) -> None:
         """Begin the direct calls that were added."""
@@ -105,18 +115,34 @@ class UnderWay:
         self._running -= 1
         if self._ends.get(call.request_id) is call:
             del self._ends[call.request_id]
+        span = self._spans.pop(call, None) if self._spans else None
+        # One that goes the long way has no outcome here, and another span there.
+        if span is not None and call.is_done:
+            is_over = call.result is not None or call.error is not None
+            failed = "error" if call.error is not None else ""
+            TRACES.end(span, failed=failed if is_over else "cancelled")
 
-    def _start(self, message: Line, request_id: RequestId) -> None:
+    def _start(self, message: Line, request_id: RequestId, session: str) -> None:
         self._running += message.method != _LISTEN
         # Here and not in the task: a cancellation may stand in the very next line.
         scope = self._ends[request_id] = trio.CancelScope()
-        self._nursery.start_soon(self._answer, message, request_id, scope)
+        span = TRACES.begin(message.method, bytes(message.params), session)
+        self._nursery.start_soon(self._answer, message, request_id, scope, span)
 
-    async def _answer(self, message: Line, request_id: RequestId, scope: trio.CancelScope) -> None:
+    async def _answer(
+        self,
+        message: Line,
+        request_id: RequestId,
+        scope: trio.CancelScope,
+        span: "Span | None",
+    ) -> None:
+        failed = "cancelled"
         try:
             with scope, suppress(WriterFullError, FrameCutError):
                 await trio.lowlevel.checkpoint_if_cancelled()
                 answer = await self._answered(message, request_id, self._conversation)
+                if span is not None:
+                    failed = failure_in(answer) if isinstance(answer, bytes) else ""
                 if isinstance(answer, bytes):
                     await self._sink.send(answer, request_id)
                 elif isinstance(self._sink, LargeSink):
@@ -125,3 +151,5 @@ class UnderWay:
             self._running -= message.method != _LISTEN
             if self._ends.get(request_id) is scope:
                 del self._ends[request_id]
+            if span is not None:
+                TRACES.end(span, failed=failed)

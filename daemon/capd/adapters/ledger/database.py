@@ -96,18 +96,25 @@ class Database:
 
     def decisions(self, limit: int, session: str) -> list[messages.DecisionNote]:
         """Return the newest decisions, of one session or, for an empty name, of all."""
-        rows = self._rows(
-            "SELECT * FROM decisions WHERE ? IN ('', session) ORDER BY at DESC, rowid DESC LIMIT ?",
-            (session, limit),
-        )
-        return schema.read(messages.DecisionNote, rows)
+        return schema.read(messages.DecisionNote, self._newest("decisions", limit, session))
+
+    def activations(self, limit: int, session: str) -> list[messages.ActivationNote]:
+        """Return the newest activations, of one session or, for an empty name, of all."""
+        return schema.read(messages.ActivationNote, self._newest("activations", limit, session))
 
     def counts(self) -> tuple[int, dict[str, int]]:
         """Return the file's size in bytes, and the number of rows of each table."""
 
         def look(connection: sqlite3.Connection) -> tuple[int, dict[str, int]]:
+            # Not count(*): it reads every page, and this is asked after each writing. Rows come
+            # at one end and go at the other.
             rows = {
-                table: int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
+                table: int(
+                    connection.execute(
+                        f"SELECT coalesce((SELECT max(rowid) FROM {table}) "  # noqa: S608
+                        f"- (SELECT min(rowid) FROM {table}) + 1, 0)"
+                    ).fetchone()[0]
+                )
                 for table in schema.TABLES.values()
             }
             return self._size(), rows
@@ -120,6 +127,12 @@ class Database:
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+
+    def _newest(self, table: str, limit: int, session: str) -> list[tuple[Any, ...]]:
+        return self._rows(
+            f"SELECT * FROM {table} WHERE ? IN ('', session) ORDER BY at DESC, rowid DESC LIMIT ?",  # noqa: S608 - the table's name is ours
+            (session, limit),
+        )
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return self._tried(lambda connection: connection.execute(query, values).fetchall())

@@ -4,6 +4,7 @@ from collections import deque
 
 import trio
 
+from capd.core.records.tally import Tally
 from capd_protos.ledger import Note
 
 MOST_WAITING = 20_000
@@ -13,12 +14,20 @@ MOST_WAITING = 20_000
 class Journal:
     """A bounded queue with one reader. `note` is called on every tool call: it only appends."""
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
+    def __init__(self, most: int = MOST_WAITING, *, is_kept: bool = True) -> None:
+        """Without `is_kept` notes are counted, and wait for nobody."""
         self._notes: deque[Note] = deque(maxlen=most)
         self._most = most
+        self._is_kept = is_kept
         self._has_some = trio.Event()
+        self.tally = Tally()
+        """What has been noted since the daemon began, as numbers."""
         self.dropped = 0
         """Notes that made way for newer ones."""
+
+    def __bool__(self) -> bool:
+        """Be true also where nothing waits: `journal or ...` must not make another one."""
+        return True
 
     def __len__(self) -> int:
         """Return how many notes wait."""
@@ -26,6 +35,9 @@ class Journal:
 
     def note(self, note: Note) -> None:
         """Leave a note."""
+        self.tally.note(note)
+        if not self._is_kept:
+            return
         if len(self._notes) == self._most:
             self.dropped += 1
         self._notes.append(note)

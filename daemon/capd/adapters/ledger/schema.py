@@ -1,7 +1,7 @@
 """The ledger's tables: one for each kind of note, and how a note becomes a row."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
@@ -46,7 +46,7 @@ def insertion(kind: type[Note]) -> str:
 def row(note: Note) -> tuple[Any, ...]:
     """Return a note's values in the order of its table's columns."""
     return tuple(
-        msgspec.json.encode(value).decode() if isinstance(value, list) else value
+        msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
         for value in msgspec.structs.astuple(note)
     )
 
@@ -54,12 +54,13 @@ def row(note: Note) -> tuple[Any, ...]:
 def read(kind: type[T], rows: Iterable[tuple[Any, ...]]) -> list[T]:
     """Return rows as structs; one that a damaged page has spoiled is left out."""
     fields = msgspec.structs.fields(kind)
+    encoded = {f.name for f in fields if get_origin(f.type) in {list, dict}}
     found = []
     for values in rows:
         members = {field.name: value for field, value in zip(fields, values, strict=True)}
         try:
-            if "top" in members:
-                members["top"] = msgspec.json.decode(members["top"])
+            for name in encoded:
+                members[name] = msgspec.json.decode(members[name])
             found.append(msgspec.convert(members, kind))
         except (msgspec.MsgspecError, RecursionError, TypeError):
             continue

@@ -15,8 +15,9 @@ _PLAIN = {
 def explained(note: DecisionNote, threshold: float, margin: float) -> str:
     """Return the reason of a decision in a sentence, with the numbers that decided.
 
-    `threshold` and `margin` are those of the routing profile.
+    `threshold` and `margin` are those of the routing profile, for a note without its own.
     """
+    threshold, margin = note.threshold or threshold, note.margin or margin
     best = note.top[0] if note.top else None
     second = note.top[1][1] if len(note.top) > 1 else 0.0
     if note.outcome == "activate" and best is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from capd.core.protocol.eras import members_or_none
 from capd.core.sessions.active_set import Activation, Grant
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
 from capd_protos.types import (
@@ -142,7 +143,15 @@ def recorded(
 
 def restore(record: SessionRecord, state: SessionState) -> None:
     """Bring an empty session to where `record` left off; what does not fit together stays out."""
-    servers = [Held(s.spec, s.identity, NO_INSTANCE, tuple(s.tools), s.via) for s in record.servers]
+    servers = [
+        # A definition that is no JSON object can be neither listed nor renamed.
+        Held(
+            *(s.spec, s.identity, NO_INSTANCE),
+            tuple(tool for tool in s.tools if members_or_none(tool.json)),
+            s.via,
+        )
+        for s in record.servers
+    ]
     activations = [
         Activation(
             saved.spec.id,

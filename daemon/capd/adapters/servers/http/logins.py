@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import structlog
 import trio
 
 from capd.adapters.servers.http.challenges import Challenge, scopes_of
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from capd.adapters.servers.http.token_store import TokenStore
 
     Answered = Callable[[httpx2.AsyncClient, Ask, Dispatch], AbstractAsyncContextManager[Answer]]
+
+log = structlog.get_logger()
 
 REFRESH_TIMEOUT = 60.0
 LOGIN_TIMEOUT = 600.0
@@ -213,11 +216,14 @@ class Login:
 
     async def _load(self) -> None:
         store = await self._store()
-        text = await trio.to_thread.run_sync(store.load, self._kept.key)
+        self._kept.record = None
         try:
+            text = await trio.to_thread.run_sync(store.load, self._kept.key)
             self._kept.record = None if text is None else _RECORD.decode(text)
-        except MalformedError:
-            self._kept.record = None  # a login is asked for, which replaces it
+        except (OSError, MalformedError) as error:
+            # A login is asked for, which replaces it. What the decoder says may quote a token.
+            why = error.strerror if isinstance(error, OSError) else "it is damaged"
+            log.warning("login_unreadable", server=self._spec.name, reason=why)
         self._kept.is_loaded = True
 
     async def _save(self, record: Record) -> None:

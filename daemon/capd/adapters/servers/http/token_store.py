@@ -39,8 +39,9 @@ class FileStore:
     def load(self, key: str) -> str | None:
         """Return what was saved."""
         try:
-            return self._path(key).read_text(encoding="utf-8")
-        except (FileNotFoundError, UnicodeDecodeError):
+            # What is not UTF-8 is none of our JSON either: whoever decodes it says so.
+            return self._path(key).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
             return None
 
     def save(self, key: str, text: str) -> None:

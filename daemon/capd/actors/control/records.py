@@ -1,0 +1,140 @@
+"""Methods that tell what has happened: why something was decided, and the daemon's numbers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from capd.actors import reports
+from capd.actors.control.questions import UNANSWERED, MethodError, Questions
+from capd.core.records.tally import Tally
+from capd.core.routing.explanation import explained
+from capd.core.routing.remedies import Known, consequence, followed, remedies
+from capd_protos import registry
+from capd_protos import socket as frames
+from capd_protos.ledger import (
+    ActivationNote,
+    ActivationsListed,
+    DecisionNote,
+    DecisionsListed,
+    ListActivations,
+    ListDecisions,
+)
+from capd_protos.types import SessionKey
+
+ACTIVATIONS_FOR_EACH = 10
+"""How many activations are looked through for each decision that is told."""
+
+Method = Callable[[Any], Awaitable[dict[str, Any]]]
+
+
+class Records:
+    """What reads the ledger, or what actors remember without it."""
+
+    def __init__(self, questions: Questions, tally: Tally, *, status: Method, caps: Method) -> None:
+        """`tally` has what happened since the daemon began; the others are methods beside."""
+        self._ask = questions
+        self._tally = tally
+        self._status = status
+        self._caps = caps
+        self.methods: dict[str, Method] = {"why": self._why, "metrics": self._metrics}
+
+    async def _why(self, params: frames.WhyParams) -> dict[str, Any]:
+        session = SessionKey(params.session)
+        described = await self._ask.registry(
+            registry.DescribeRegistry(), registry.RegistryDescribed
+        )
+        problem, activations = "", list[ActivationNote]()
+        try:
+            listed = await self._ask.ledger(ListDecisions(params.limit, session), DecisionsListed)
+            more = ListActivations(params.limit * ACTIVATIONS_FOR_EACH, session)
+            activations = (await self._ask.ledger(more, ActivationsListed)).activations
+            decisions = listed.decisions
+        except (*UNANSWERED, MethodError) as error:
+            problem = str(error)
+            decisions = _remembered(described, session)[: params.limit]
+        caps = await self._caps(frames.NoParams())
+        known = {f"{each['tap']}/{each['name']}": _known(each) for each in caps["capabilities"]}
+        live = {entry.key for entry in (await self._ask.sessions()).sessions}
+        profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
+        told = [
+            _told(note, followed(note, activations), known, profile, is_live=note.session in live)
+            for note in decisions
+        ]
+        return {
+            "schema": reports.SCHEMA,
+            "source": "memory" if problem else "ledger",
+            "problem": problem,
+            "decisions": told,
+            "activations": [
+                {
+                    "at": note.at,
+                    "session": note.session,
+                    "name": note.name,
+                    "action": note.action,
+                    "why": note.why,
+                }
+                for note in activations[: params.limit]
+            ],
+        }
+
+    async def _metrics(self, _: frames.NoParams) -> dict[str, Any]:
+        # It imports what most daemons never need.
+        await trio.to_thread.run_sync(_metrics_text)
+        status = await self._status(frames.NoParams())
+        return {"schema": reports.SCHEMA, "text": _metrics_text()(self._tally, status)}
+
+
+def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:
+    from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+
+    return metrics_text
+
+
+def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> list[DecisionNote]:
+    """Return the decisions that the registry has in memory, newest first."""
+    return [
+        DecisionNote(
+            entry.at,
+            entry.session,
+            entry.decision.fingerprint,
+            entry.decision.outcome,
+            entry.decision.reason,
+            str(entry.decision.id) if entry.decision.id else "",
+            [(str(score.id), round(score.score, 4)) for score in entry.decision.top],
+            round(entry.ms, 3),
+            [str(id_) for id_ in entry.decision.suggested],
+            entry.decision.left_out,
+        )
+        for entry in reversed(described.decisions)
+        if session in {"", entry.session}
+    ]
+
+
+def _known(cap: dict[str, Any]) -> Known:
+    return Known(cap["triggers"], cap["missing"], cap["reason"])
+
+
+def _told(
+    note: DecisionNote,
+    came: tuple[ActivationNote, ...],
+    known: dict[str, Known],
+    profile: tuple[float, float],
+    *,
+    is_live: bool,
+) -> dict[str, Any]:
+    return {
+        "at": note.at,
+        "session": note.session,
+        "fingerprint": note.fingerprint,
+        "outcome": note.outcome,
+        "name": note.name,
+        "reason": note.reason,
+        "top": [{"name": name, "score": score} for name, score in note.top],
+        "suggested": note.suggested,
+        "left_out": note.left_out,
+        "ms": note.ms,
+        "why": explained(note, *profile),
+        "came": consequence(came),
+        "next": remedies(note, came, known, is_live=is_live),
+    }

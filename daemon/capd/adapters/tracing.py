@@ -1,0 +1,201 @@
+"""OpenTelemetry spans of requests, where the standard OTEL_ variables ask for them.
+
+The libraries are an extra, `capd[otel]`, and are imported when the variables are set. A span is
+the child of what the client names in its `_meta`; `_meta` itself is passed on as it was written,
+so a server's own span is a child of the client's as well. No argument, result or text of a user
+is in a span.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+import trio
+
+from capd import __version__
+from capd_protos.codec import JsonCodec, MalformedError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span
+
+TRACED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+FLUSH_TIMEOUT = 5.0
+LARGEST_LOOKED_INTO = 1 << 20
+"""Of an answer, to see whether it is an error."""
+
+MISSING = (
+    "OTEL_ variables are set, and what sends traces is not installed: "
+    "pip install 'capd[otel]', where capd is installed"
+)
+ONLY_HTTP = "OTEL_EXPORTER_OTLP_PROTOCOL is {!r}, and capd sends traces as http/protobuf alone"
+
+log = structlog.get_logger(actor="tracing")
+
+
+class _Context(msgspec.Struct):
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+class _Params(msgspec.Struct):
+    name: str = ""
+    context: _Context | None = msgspec.field(default=None, name="_meta")
+
+
+class _Outcome(msgspec.Struct, rename="camel"):
+    is_error: bool = False
+
+
+class _Answer(msgspec.Struct):
+    result: _Outcome | None = None
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+
+_PARAMS: JsonCodec[_Params] = JsonCodec(_Params)
+_ANSWER: JsonCodec[_Answer] = JsonCodec(_Answer)
+
+
+class Traces:
+    """The spans of one process."""
+
+    def __init__(self) -> None:
+        self._start: Callable[..., Span] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody wants spans."""
+        return self._start is not None
+
+    def begin(self, method: str, params: bytes, session: str) -> "Span | None":
+        """Return the span of a request that begins, None where it is to have none."""
+        if self._start is None or method not in TRACED:
+            return None
+        try:
+            said = _PARAMS.decode(params)
+        except MalformedError:
+            said = _Params()
+        context = said.context or _Context()
+        attributes = {"mcp.method.name": method, "session.id": session}
+        if method == "tools/call" and said.name:
+            attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": said.name}
+        name = f"{method} {said.name}" if method != "resources/read" and said.name else method
+        return self._start(name, attributes, context.traceparent, context.tracestate)
+
+    def end(self, span: "Span", *, failed: str = "") -> None:
+        """End a span; `failed` says in a word how its request did."""
+        if failed:
+            span.set_attribute("error.type", failed)
+            span.set_status(_error_status())
+        span.end()
+
+    async def run(self, environment: Mapping[str, str]) -> None:
+        """Send spans until cancelled, where the variables ask for it."""
+        if not is_wanted(environment):
+            return
+        protocol = environment.get(
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+            environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        )
+        if protocol != "http/protobuf":
+            log.warning("not_traced", reason=ONLY_HTTP.format(protocol))
+            return
+        try:
+            provider = await trio.to_thread.run_sync(_provider, environment)
+        except ImportError:
+            log.warning("not_traced", reason=MISSING)
+            return
+        self._start = _starter(provider)
+        log.info("tracing")
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._start = None
+            with trio.CancelScope(shield=True), trio.move_on_after(FLUSH_TIMEOUT):
+                await trio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+
+
+TRACES = Traces()
+"""Of the process, as the variables are."""
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Tell whether the variables ask for traces."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "")
+    if exporter:
+        return exporter == "otlp"
+    keys = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return any(environment.get(key) for key in keys)
+
+
+def failure_in(line: bytes) -> str:
+    """Return in a word what is wrong with an answer; empty where it is a result."""
+    if len(line) > LARGEST_LOOKED_INTO:
+        return ""
+    try:
+        answer = _ANSWER.decode(line)
+    except MalformedError:
+        return ""
+    if len(answer.error):
+        return "error"
+    return "tool_error" if answer.result is not None and answer.result.is_error else ""
+
+
+class _ToOurLog(logging.Handler):
+    """What the libraries say, as our own log has it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log it."""
+        log.warning("otel", reason=record.getMessage()[:500])
+
+
+def _provider(environment: Mapping[str, str]) -> "TracerProvider":
+    """Import and set up what sends spans. Blocks, so it is for a thread.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - an extra
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    theirs = logging.getLogger("opentelemetry")
+    theirs.addHandler(_ToOurLog())
+    theirs.propagate = False
+    attributes = {"service.version": __version__}
+    named = "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if not named and not environment.get("OTEL_SERVICE_NAME"):
+        attributes["service.name"] = "capd"
+    provider = TracerProvider(resource=Resource.create(attributes))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+def _starter(provider: "TracerProvider") -> "Callable[..., Span]":
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+        TraceContextTextMapPropagator,
+    )
+
+    tracer = provider.get_tracer("capd", __version__)
+    propagator = TraceContextTextMapPropagator()
+
+    def start(name: str, attributes: dict[str, Any], parent: str, state: str) -> "Span":
+        carrier = {"traceparent": parent, "tracestate": state}
+        context = propagator.extract({key: value for key, value in carrier.items() if value})
+        return tracer.start_span(name, context, SpanKind.SERVER, attributes)
+
+    return start
+
+
+def _error_status() -> Any:
+    from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - an extra
+
+    return Status(StatusCode.ERROR)

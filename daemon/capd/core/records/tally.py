@@ -1,0 +1,106 @@
+"""What has happened since the daemon began, as numbers: counters and histograms of notes.
+
+Every name that comes from outside is a label, so how many there are is bounded: whatever comes
+after the first `MOST_NAMES` of a kind is counted as `other` (70-operation, "Metrics").
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, Note, SessionNote
+
+MOST_NAMES = 100
+OTHER = "other"
+LONGEST_NAME = 64
+CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0)
+"""In seconds: a relayed call adds half a millisecond, and a long one may take minutes."""
+DECISION_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How many values were at most each bound, with their sum."""
+
+    bounds: Sequence[float]
+    counts: list[int] = field(default_factory=list)
+    """By bound, and one more for what is over the last; not cumulative."""
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Names:
+    """The names that have a label of their own."""
+
+    def __init__(self, most: int = MOST_NAMES) -> None:
+        self._labels: dict[str, str] = {}
+        self._most = most
+
+    def label(self, name: str) -> str:
+        """Return the label of a name."""
+        label = self._labels.get(name)
+        if label is None:
+            if len(self._labels) >= self._most:
+                return OTHER
+            label = self._labels[name] = _printable(name)
+        return label
+
+
+class Tally:
+    """The sums of one daemon's life."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+        """By server and outcome."""
+        self.call_seconds: dict[str, Histogram] = {}
+        """By server."""
+        self.call_bytes: Counter[tuple[str, str]] = Counter()
+        """By server and direction: `in` for arguments, `out` for results."""
+        self.decisions: Counter[tuple[str, str]] = Counter()
+        """By outcome and reason."""
+        self.decision_seconds = Histogram(DECISION_BOUNDS)
+        self.activations: Counter[str] = Counter()
+        """By what became of them."""
+        self.sessions: Counter[tuple[str, str]] = Counter()
+        """By client and whether they started or ended."""
+        self._servers, self._clients = Names(), Names()
+        # Outcomes are capd's own; a bound all the same, for notes come from several hands.
+        self._words = Names()
+
+    def note(self, note: Note) -> None:
+        """Count what happened."""
+        match note:
+            case CallNote():
+                self._called(note)
+            case DecisionNote():
+                word = self._words.label
+                self.decisions[word(note.outcome), word(note.reason)] += 1
+                self.decision_seconds.add(note.ms / 1000)
+            case ActivationNote():
+                self.activations[self._words.label(note.action)] += 1
+            case SessionNote():
+                client = self._clients.label(note.client)
+                self.sessions[client, self._words.label(note.action)] += 1
+
+    def _called(self, note: CallNote) -> None:
+        server = self._servers.label(note.server)
+        self.calls[server, self._words.label(note.outcome)] += 1
+        self.call_bytes[server, "in"] += note.bytes_in
+        self.call_bytes[server, "out"] += note.bytes_out
+        seconds = self.call_seconds.get(server)
+        if seconds is None:
+            seconds = self.call_seconds[server] = Histogram(CALL_BOUNDS)
+        seconds.add(note.ms / 1000)
+
+
+def _printable(name: str) -> str:
+    """Return a name that steers no terminal, and is short."""
+    return "".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME])

@@ -1,0 +1,121 @@
+"""What came of a decision, and what would have to change for another one (`capd why`)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from capd_protos.ledger import ActivationNote, DecisionNote
+
+MOST_NAMED = 3
+CLOSE = 2
+"""How many of the best a message may have meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a capability at this moment."""
+
+    triggers: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    """Keys that it asks for, and nobody has a value for."""
+    reason: str = ""
+    """Why it is not used; empty where it may be."""
+
+
+def followed(
+    note: DecisionNote, activations: Iterable[ActivationNote]
+) -> tuple[ActivationNote, ...]:
+    """Return what became of the capability that a decision named, oldest first.
+
+    Up to where it was switched on again: what comes then follows from something else.
+    """
+    if note.outcome != "activate":
+        return ()
+    later = sorted(
+        (
+            each
+            for each in activations
+            if each.session == note.session and each.name == note.name and each.at >= note.at
+        ),
+        key=lambda each: each.at,
+    )
+    again = (at for at, each in enumerate(later) if at and each.action in {"on", "failed"})
+    return tuple(later[: next(again, len(later))])
+
+
+def consequence(came: Sequence[ActivationNote]) -> str:
+    """Return in words what came of a decision; empty where nothing was noted."""
+    if not came:
+        return ""
+    if came[0].action == "failed":
+        return f"it could not be switched on: {came[0].why}"
+    if came[-1].action in {"off", "evicted"}:
+        return f"it was switched on, and is off again: {came[-1].why}"
+    return "it was switched on"
+
+
+def remedies(
+    note: DecisionNote,
+    came: Sequence[ActivationNote],
+    known: Mapping[str, Known],
+    *,
+    is_live: bool,
+) -> list[str]:
+    """Return what a person may do for another outcome, a line each.
+
+    `known` has every capability by `tap/name`; `is_live` says whether the session is open.
+    """
+    at = f" --session {note.session}" if is_live else ""
+    if note.outcome == "activate":
+        return _after_activation(note, came, known, at)
+    lines: list[str] = []
+    match note.reason:
+        case "already_active":
+            return []
+        case "below_threshold" | "below_margin" if note.top:
+            count = CLOSE if note.reason == "below_margin" else 1
+            for name, _ in note.top[:count]:
+                lines += _if_meant(name, known, at)
+        case "model_not_ready":
+            lines.append("capd status says how the model is; once it is ready, say it again")
+        case "no_candidates":
+            lines.append("capd caps says of each capability why it is not used")
+        case _:
+            lines.append(f"capd enable NAME{at} switches one on by hand; capd caps has the names")
+    return lines + _left_out(note, known)
+
+
+def _after_activation(
+    note: DecisionNote, came: Sequence[ActivationNote], known: Mapping[str, Known], at: str
+) -> list[str]:
+    if not came or came[-1].action == "on":
+        return []
+    keys = known[note.name].missing if note.name in known else ()
+    lines = [f"it needs {key}: capd secret set {key}" for key in keys]
+    return [*lines, f"{'then' if lines else 'to try again'}: capd enable {note.name}{at}"]
+
+
+def _if_meant(name: str, known: Mapping[str, Known], at: str) -> list[str]:
+    lines = [f"if {name} was meant: capd enable {name}{at}"]
+    triggers = known[name].triggers if name in known else ()
+    if triggers:
+        lines.append(f"or say one of its triggers, such as {triggers[0]!r}")
+    return lines
+
+
+def _left_out(note: DecisionNote, known: Mapping[str, Known]) -> list[str]:
+    lines: list[str] = []
+    if note.left_out.get("missing_secrets"):
+        waiting = [(name, each) for name, each in known.items() if each.missing]
+        for name, each in waiting[:MOST_NAMED]:
+            keys = ", ".join(each.missing)
+            lines.append(
+                f"{name} was left out for want of {keys}: capd secret set {each.missing[0]}"
+            )
+        more = len(waiting) - MOST_NAMED
+        if more > 0:
+            lines.append(f"and {more} more for want of secrets: capd secret list")
+    if count := note.left_out.get("domain"):
+        lines.append(
+            f"{count} are for other domains than this session's: see `domain` in config.toml"
+        )
+    return lines

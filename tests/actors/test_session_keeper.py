@@ -1,0 +1,43 @@
+"""Sessions are written down soon after a change, and again where that failed."""
+
+import trio
+from trio.testing import MockClock
+
+from capd.actors.session_keeper import TRY_AGAIN, SessionKeeper
+from capd.core.sessions.session_record import SessionRecord
+from capd_protos.types import SessionKey
+
+from .fakes import KeptSessions
+
+ONE = SessionKey("one")
+
+
+class FullDisk(KeptSessions):
+    """A disk that has no room until a moment."""
+
+    def __init__(self, room_at: float) -> None:
+        super().__init__()
+        self.tried_at: list[float] = []
+        self._room_at = room_at
+
+    async def save(self, record: SessionRecord) -> bool:
+        self.tried_at.append(round(trio.current_time(), 3))
+        if trio.current_time() < self._room_at:
+            return False
+        return await super().save(record)
+
+
+async def test_what_could_not_be_written_is_written_when_there_is_room(
+    autojump_clock: MockClock,
+) -> None:
+    began_at = trio.current_time()
+    store = FullDisk(began_at + 2 * TRY_AGAIN)
+    keeper = SessionKeeper(store, lambda key: SessionRecord(key, "", 0.0, [], [], [], []))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        keeper.changed(ONE)
+
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+
+    assert [round(at - began_at, 3) for at in store.tried_at] == [0.1, 2.2, 4.3]
