@@ -28,6 +28,8 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     """False where auto-activation is switched off for the session."""
     project: str = ""
     """The session's project, whose files may speak for a capability; empty where there is none."""
+    denied: list[CapabilityId] = []
+    """Capabilities of which the session's policy leaves nothing."""
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
@@ -93,6 +95,8 @@ class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover")
     limit: int = 5
     domain: str = ""
     """Capabilities of other domains are left out; empty leaves none out."""
+    denied: list[CapabilityId] = []
+    """Left out as well."""
 
 
 class CapabilityHit(msgspec.Struct, frozen=True):

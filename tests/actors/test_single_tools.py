@@ -369,7 +369,7 @@ async def test_a_server_that_is_not_lazy_is_started_and_listed_for_every_session
     async with running_world(tmp_path) as world:
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while not world.finder._known.eager:
+        while not world.finder._known._eager:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)
@@ -389,7 +389,7 @@ async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
         world.capability("aaa", "aaa", keys=secret)
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while len(world.finder._known.eager) < 3:
+        while len(world.finder._known._eager) < 3:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)

@@ -119,11 +119,11 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.EmbedderStuck(),
     embedder.EmbedderExited(-9, expected=True),
     registry.RouteMessage(
-        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app"
+        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app", denied=[ID]
     ),
     registry.ResolveCapability("me/mine/git"),
     registry.ListCapabilities(),
-    registry.DiscoverCapabilities("history", 3, "developer"),
+    registry.DiscoverCapabilities("history", 3, "developer", [ID]),
     registry.ReloadCatalog(),
     registry.DescribeRegistry(),
     registry.MessageRouted(DECISION),
@@ -214,13 +214,13 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
     supervisor.ServerToolsChanged(GIT, INSTANCE),
     supervisor.ToolListKept(GIT, IDENTITY),
-    finder.FindTools(
-        "show it", 3, 9, {WireName("git__log"): finder.ToolBar("denied", "no")}, [RULES], ["TOKEN"]
-    ),
-    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"]),
+    finder.FindTools("show it", 3, 9, [RULES], ["TOKEN"], "developer"),
+    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"], "developer"),
     finder.ToolLookedUp(TOOL_HIT, finder.ToolBar("denied", "no"), [WireName("git__diff")], 7, 2),
-    finder.DescribeTools(["git:*"], [RULES], waits=True),
+    finder.DescribeTools(["git:*"], [RULES], waits=True, domain="developer"),
     finder.ToolsDescribed(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
+    finder.ListDenied([RULES]),
+    finder.DeniedListed(True, [finder.DeniedCapability(ID, "denied")]),
     finder.IndexServers(ONE, "/src/app"),
     finder.ToolsFound(
         [TOOL_HIT],

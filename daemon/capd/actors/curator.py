@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
+from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
 from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
@@ -31,6 +32,7 @@ from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.instructions import instructions
+from capd.core.sessions.reach import denied_among
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
@@ -107,6 +109,7 @@ class Curator:
         view.settle(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         self._state = SessionState(active, surface, view.policy)
+        self._denials = Denials(bus, view)
         self.activation = Activation(
             place,
             self._state,
@@ -115,6 +118,7 @@ class Curator:
             environments=environments,
             on_step=self._stepped,
             peer=self,
+            denials=self._denials,
         )
         self._checks = checks
         self._results: ResultDesk | None = None
@@ -146,6 +150,7 @@ class Curator:
             environments=environments,
             skills=self._skills,
             results=self._results,
+            denials=self._denials,
         )
 
     @property
@@ -166,6 +171,7 @@ class Curator:
         if is_same_client:
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
+            self._forget_denied()
         self._log.info("session_restored", active=len(self._state.active.activations))
 
     def _settle(self, client: ClientFacts) -> None:
@@ -174,6 +180,14 @@ class Curator:
         self.view.settle(self._state.surface, name, is_stateless=is_stateless(client))
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
+            self._forget_denied()
+
+    def _forget_denied(self) -> None:
+        """Hear no more of resources that policy denies by now."""
+        subscribed = self.activation.holds.subscribed
+        for uri in denied_among(self._state, subscribed.among(self.subscriptions)):
+            self.subscriptions.discard(uri)
+            subscribed.discard(uri)
 
     # What a connection asks
 
@@ -379,15 +393,16 @@ class Curator:
         )
 
     async def _routed(self, text: str) -> Decision:
-        request = registry.RouteMessage(
-            session=self.place.key,
-            text=text,
-            active=[activation.id for activation in self._state.active.activations],
-            keys=self._environments.keys(self.place.key),
-            domain=self.place.domain,
-            project=self.place.project,
-        )
         try:
+            request = registry.RouteMessage(
+                session=self.place.key,
+                text=text,
+                active=[activation.id for activation in self._state.active.activations],
+                keys=self._environments.keys(self.place.key),
+                domain=self.place.domain,
+                project=self.place.project,
+                denied=await self._denials.all(),
+            )
             reply = await self.activation.holds.ask_registry(request)
         except NotActivatedError as error:
             self._log.warning("not_routed", reason=str(error))

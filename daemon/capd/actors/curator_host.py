@@ -243,6 +243,7 @@ class CuratorHost:
             habits=self._habits,
             is_bare=request.is_bare,
             has_results=self._results is not None,
+            domain=self._domains.of(hello.client.name, hello.project or hello.cwd),
         )
         # Before anything is created: another request for this key may come while we wait.
         found = None
@@ -337,8 +338,9 @@ class CuratorHost:
         while not key or key in self._sessions:
             key = fresh_key(hello.client.name, secrets.token_hex(2))
         project = hello.project or hello.cwd
-        domain = self._domains.of(hello.client.name, project)
-        place = SessionPlace(key, hello.client.name, project, domain=domain, parent=hello.parent)
+        place = SessionPlace(
+            key, hello.client.name, project, domain=view.domain, parent=hello.parent
+        )
         curator = Curator(
             place,
             bus=self._bus,

@@ -9,6 +9,7 @@ import time
 import structlog
 
 from capd.actors.activation import Activation
+from capd.actors.denials import rules_of
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import NotSentError, RefusedError
@@ -71,6 +72,7 @@ class Searching:
             self._state.active.tool_cap,
             rules=rules_of(self._view),
             keys=self._environments.keys(self._place.key),
+            domain=self._place.domain,
         )
         try:
             found = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
@@ -144,6 +146,7 @@ class Searching:
             known.server if known else ServerIdentity(""),
             rules_of(self._view),
             self._environments.keys(self._place.key),
+            self._place.domain,
         )
         try:
             reply = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
@@ -176,14 +179,6 @@ def single(hit: finder.ToolHit) -> SingleTool:
     return SingleTool(hit.spec, hit.identity, definition, hit.via)
 
 
-def rules_of(view: SessionView) -> list[finder.PolicyTable]:
-    """Return a session's policy as it is told to the finder."""
-    return [
-        finder.PolicyTable(table.place, list(table.allow), list(table.deny))
-        for table in view.policy.tables
-    ]
-
-
 async def described(
     bus: Bus, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
@@ -192,7 +187,9 @@ async def described(
     With `waits`, or where it has pins, not before the catalog was read, or a few seconds.
     """
     patterns = list(view.patterns)
-    request = finder.DescribeTools(patterns, rules_of(view), waits=waits or bool(patterns))
+    request = finder.DescribeTools(
+        patterns, rules_of(view), waits=waits or bool(patterns), domain=view.domain
+    )
     try:
         reply = await bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
     except _UNANSWERED:

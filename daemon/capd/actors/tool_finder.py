@@ -104,9 +104,10 @@ class ToolFinder:
                 return self._looked_up(request)
             case messages.DescribeTools():
                 if request.waits:
-                    with trio.move_on_after(DESCRIBE_TIMEOUT):
-                        await self._was_read.wait()
+                    await self._read_once()
                 return self._described(request)
+            case messages.ListDenied():
+                return await self._denied(request)
 
     # Search
 
@@ -115,12 +116,12 @@ class ToolFinder:
             asked = question(request.query, request.max_results)
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
-        given = {name: Bar(bar.code, bar.reason) for name, bar in request.barred.items()}
-        barred = {**self._bars(request.rules, request.keys), **given}
+        policy = _policy(request.rules)
+        barred = self._bars(policy, request.keys, request.domain)
         if isinstance(asked, Selection):
             selected = self._index.selected(asked.names, request.cap, barred)
             hits = [self._hit(each) for each in selected.tools]
-            text = search_answers.unresolved(selected, self._searched())
+            text = search_answers.unresolved(selected, self._searched(policy))
             return messages.ToolsFound(hits, text, len(self._index.tools), "selected")
         vector: Vectors | None = None
         if self._index.tools or self._skills.has_any:
@@ -129,7 +130,7 @@ class ToolFinder:
         found = index.ranked(asked.words, asked.limit, vector, barred)
         text = search_answers.withheld(found.withheld)
         if not found.hits:
-            text = search_answers.missed(asked.words, found, self._searched())
+            text = search_answers.missed(asked.words, found, self._searched(policy))
         elif found.is_lexical:
             text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
         return messages.ToolsFound(
@@ -140,21 +141,23 @@ class ToolFinder:
             self._skills.found(asked.words, MOST_BESIDE_TOOLS, vector),
         )
 
-    def _searched(self) -> search_answers.Searched:
-        return search_answers.searched(self._index, self._unlisted)
+    def _searched(self, policy: Policy) -> search_answers.Searched:
+        return search_answers.searched(self._index, self._unlisted_for(policy))
 
-    def _bars(
-        self, rules: Sequence[messages.PolicyTable], keys: Sequence[str] | None
-    ) -> dict[WireName, Bar]:
-        tables = (PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules)
-        return self._known.bars(Policy(tuple(tables)), None if keys is None else frozenset(keys))
+    def _unlisted_for(self, policy: Policy) -> list[ServerName]:
+        """Return the servers that were never asked, of those that a policy permits."""
+        return [name for name in self._unlisted if policy.bar_server(name) is None]
+
+    def _bars(self, policy: Policy, keys: Sequence[str] | None, domain: str) -> dict[WireName, Bar]:
+        return self._known.bars(policy, None if keys is None else frozenset(keys), domain)
 
     def _hit(self, found: Tool, score: float = 0.0) -> messages.ToolHit:
         return hit_of(self._known.sources[found.wire_name], score)
 
     def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
-        searched, unlisted = len(self._index.tools), len(self._unlisted)
-        barred = self._bars(request.rules, request.keys)
+        policy = _policy(request.rules)
+        searched, unlisted = len(self._index.tools), len(self._unlisted_for(policy))
+        barred = self._bars(policy, request.keys, request.domain)
         source = self._known.source(request.name, request.identity)
         if source is None:
             near = list(self._index.near(request.name, barred))
@@ -164,17 +167,30 @@ class ToolFinder:
         return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
 
     def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
-        known = self._known
-        barred = self._bars(request.rules, None)
+        known, policy = self._known, _policy(request.rules)
+        barred = self._bars(policy, None, request.domain)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
+        eager = known.eager(policy, request.domain).values()
         return messages.ToolsDescribed(
             self._was_read.is_set(),
             len(permitted),
             sum(len(source.definition.json) for source in permitted),
-            len(self._unlisted),
+            len(self._unlisted_for(policy)),
             [hit_of(source) for source in known.matching(request.patterns, barred)],
-            [messages.EagerServer(spec, via) for spec, via in known.eager.values()],
+            [messages.EagerServer(each.spec, each.capability.id) for each in eager],
         )
+
+    async def _denied(self, request: messages.ListDenied) -> messages.DeniedListed:
+        await self._read_once()
+        denied = self._known.denied_capabilities(_policy(request.rules))
+        return messages.DeniedListed(
+            self._was_read.is_set(),
+            [messages.DeniedCapability(id_, bar.reason) for id_, bar in denied.items()],
+        )
+
+    async def _read_once(self) -> None:
+        with trio.move_on_after(DESCRIBE_TIMEOUT):
+            await self._was_read.wait()
 
     # What there is
 
@@ -249,6 +265,10 @@ class ToolFinder:
         finally:
             self._environments.drop(session)
         return messages.ServersIndexed(indexed)
+
+
+def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
+    return Policy(tuple(PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules))
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:

@@ -50,7 +50,7 @@ class Policy:
         return next((bar for bar in bars if bar is not None), None)
 
     def bar_server(self, server: ServerName | str) -> Bar | None:
-        """Return why a server is denied with whatever it offers, None where something may not be."""
+        """Return why a server is denied with all that it may offer, None where not all is."""
         for table in self.tables:
             for pattern in table.deny:
                 if _matches_all(pattern.casefold(), server.casefold()):

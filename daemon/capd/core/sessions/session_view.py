@@ -46,12 +46,15 @@ class SessionView:
         habits: Habits | None = None,
         is_bare: bool = False,
         has_results: bool = True,
+        domain: str = "",
     ) -> None:
         """`is_bare` is a plain pass-through: nothing of capd's own, everything that is on.
 
         `has_results` says whether long results are kept, to be read by handle.
         """
         self._has_results = has_results
+        self.domain = domain
+        """Which domain's capabilities the session is for; empty for all."""
         self.rules = rules
         self.is_bare = is_bare
         self.traits = ClientTraits()
