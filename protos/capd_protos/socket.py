@@ -218,10 +218,11 @@ class IndexParams(msgspec.Struct, frozen=True):
 
 
 class SearchParams(msgspec.Struct, frozen=True):
-    """Params of `search`."""
+    """Params of `search`: as `session` would find it, where it is given."""
 
     query: str
     limit: int = 5
+    session: str = ""
 
 
 class EventParams(msgspec.Struct, frozen=True):
@@ -242,6 +243,13 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     ticket: int
 
 
+class RoutingParams(msgspec.Struct, frozen=True):
+    """Params of `routing`: whether a session's messages switch capabilities on by themselves."""
+
+    enabled: bool
+    session: str = ""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -257,6 +265,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "search": SearchParams,
     "enable": CapabilityParams,
     "disable": CapabilityParams,
+    "routing": RoutingParams,
     "turn": TurnParams,
     "hook": HookParams,
     "call": CallParams,

@@ -21,7 +21,7 @@ from capd.adapters.servers.processes import (
     ProcessSpec,
     SpawnFailedError,
 )
-from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.session_record import SessionRecord, has_anything
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
@@ -270,7 +270,7 @@ class KeptSessions:
     async def save(self, record: SessionRecord) -> None:
         await trio.lowlevel.checkpoint()
         self.records.pop(record.key, None)
-        if record.activations:
+        if has_anything(record):
             self.records[record.key] = record
 
     async def sweep(self) -> None:

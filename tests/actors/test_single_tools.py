@@ -245,6 +245,23 @@ async def test_what_a_turn_evicts_stays_listed_until_the_next_one_and_works_mean
         assert await client.call("alpha__echo", a=1) == ('{"a": 1}', False)
 
 
+async def test_a_session_of_single_tools_alone_finds_them_by_its_key(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        await selected(client, "alpha__echo")
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await trio.sleep(LINGER * 3)
+
+        again = await world.session("s")
+
+        assert (again.welcome["resumed"], await again.tools()) == (True, [*OWN, "alpha__echo"])
+        assert await again.call("alpha__echo", a=1) == ('{"a": 1}', False)
+
+
 async def test_a_tool_that_its_server_has_no_longer_is_told_and_leaves_the_list(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

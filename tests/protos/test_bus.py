@@ -284,6 +284,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.DaemonStopping(),
     curator.DrainSessions(8.0),
     curator.SessionsDrained(1),
+    curator.DescribeReach(ONE),
+    curator.ReachDescribed(ONE, [RULES], ["TOKEN"], "developer"),
+    curator.SwitchRouting(ONE, is_on=False),
 )
 
 

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
-from capd.actors.denials import Denials
+from capd.actors.denials import Denials, rules_of
 from capd.actors.holds import NotActivatedError
 from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
@@ -33,6 +33,7 @@ from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.reach import denied_among
+from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
@@ -163,11 +164,13 @@ class Curator:
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
         told = self.activation.holds.subscribed.among(self.subscriptions)
-        return recorded(self.place.key, self._state, resume, time.time(), told)
+        record = recorded(self.place.key, self._state, resume, time.time(), told)
+        return msgspec.structs.replace(record, is_routed=self.view.own_routing)
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
         """Be the session that was written down; what its client subscribed to is that client's."""
         restore(record, self._state)
+        self.view.own_routing = record.is_routed
         if is_same_client:
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
@@ -220,6 +223,17 @@ class Curator:
                 return await self._relaying.prompts()
             case _:
                 return await self._relaying.resources(kind)
+
+    def reach(self) -> messages.ReachDescribed:
+        """Return what the session may use."""
+        keys = self._environments.keys(self.place.key)
+        return messages.ReachDescribed(self.place.key, rules_of(self.view), keys, self.place.domain)
+
+    def switch_routing(self, *, is_on: bool) -> Outcome:
+        """Have messages switch capabilities on by themselves, or not."""
+        self.view.own_routing = is_on
+        self._on_change()
+        return Outcome(switched(is_on=is_on))
 
     def definitions(self) -> list[bytes]:
         """Return the surface, tool by tool."""
@@ -400,6 +414,7 @@ class Curator:
                 active=[activation.id for activation in self._state.active.activations],
                 keys=self._environments.keys(self.place.key),
                 domain=self.place.domain,
+                is_enabled=self.view.is_routed,
                 project=self.place.project,
                 denied=await self._denials.all(),
             )

@@ -167,6 +167,11 @@ class CuratorHost:
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
+        return await self._session_reply(curator, request)
+
+    async def _session_reply(
+        self, curator: Curator, request: messages.SessionRequest
+    ) -> messages.Reply:
         key = curator.place.key
         match request:
             case messages.TakeTurn(text=text):
@@ -175,6 +180,10 @@ class CuratorHost:
                 outcome = await curator.activation.enable(name)
             case messages.DisableCapability(name=name):
                 outcome = await curator.activation.disable(name)
+            case messages.SwitchRouting(is_on=is_on):
+                outcome = curator.switch_routing(is_on=is_on)
+            case messages.DescribeReach():
+                return curator.reach()
             case messages.CallTool():
                 with self._drain.call():
                     return await called_from_outside(curator, request)

@@ -62,6 +62,8 @@ class SessionView:
         self.own: Mapping[WireName, OwnTool] = {}
         """capd's own tools by the names that this client may call them."""
         self.policy = Policy()
+        self.own_routing: bool | None = None
+        """Whether its messages switch capabilities on; None leaves it to what is configured."""
         self.is_settled = False
         """Whether the client has listed: from then on nothing changes."""
         self.refused_pins = 0
@@ -72,6 +74,7 @@ class SessionView:
         self._watch = RelistWatch()
         self._key = client
         self._known: tuple[int, int, bool] | None = None
+        self._is_routed = True
         self._has_deferred = True
         self._has_everything = False
         """Whether all that there is was asked for, and pinned, when the session began."""
@@ -86,6 +89,7 @@ class SessionView:
     def settle(self, surface: Surface, own_name: str = "", *, is_stateless: bool = False) -> None:
         """Decide how the client sees the session, by what it is called so far."""
         names = [own_name, self._client]
+        self._is_routed = self.rules.routing.of(names, self._project)
         self.policy = self.rules.policy([name for name in names if name], self._project)
         key, self.traits = traits_of(self.rules.table, names)
         self._key = key or own_name or self._client
@@ -115,6 +119,11 @@ class SessionView:
         surface.is_fixed = self.plan.mode == "stable"
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether its messages switch capabilities on by themselves."""
+        return self._is_routed if self.own_routing is None else self.own_routing
 
     @property
     def patterns(self) -> tuple[str, ...]:
