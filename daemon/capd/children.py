@@ -29,6 +29,7 @@ from capd.adapters.client_table import client_table
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
+from capd.adapters.habit_file import HabitFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.result_store import ResultStore
@@ -190,6 +191,7 @@ class Children:
                     version=__version__,
                     results=results,
                     journal=journal,
+                    habits=HabitFile(Path(where.state, "habits.json")),
                 ).run(task_status=task_status),
             ),
             Child(

@@ -1,6 +1,7 @@
 """What is not switched on is found and called all the same, and nothing more starts for it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,9 +11,17 @@ from trio.testing import MockClock
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.habits import Habit
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
-from capd_protos.types import ServerName, ServerSpec, TapName, ToolDefinition, ToolName
+from capd_protos.types import (
+    ServerName,
+    ServerSpec,
+    SessionKey,
+    TapName,
+    ToolDefinition,
+    ToolName,
+)
 
 from .fakes import Script, tool
 from .world import LINGER, OWN, Client, World, running_world
@@ -315,6 +324,60 @@ async def test_a_client_that_was_seen_not_to_list_again_has_a_fixed_list_the_nex
 
         await second.capability("enable", "alpha")
         assert (await second.tools(), second.list_changes) == (OWN, 0)
+
+
+class KeptHabits:
+    """Habits in memory, with the journal of what was saved."""
+
+    def __init__(self, *written: Habit) -> None:
+        self.saved = [list(written)]
+
+    async def load(self) -> list[Habit]:
+        await trio.lowlevel.checkpoint()
+        return self.saved[-1]
+
+    async def save(self, habits: Sequence[Habit]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.saved.append(list(habits))
+
+
+async def test_what_a_client_was_seen_to_do_is_known_to_the_next_daemon(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    kept = KeptHabits(Habit("editor", "2", relists=True))
+    info = {"name": "editor", "version": "1"}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with running_world(tmp_path / "a", habits=kept) as world:
+        client = await world.session("one", client=info)
+        await client.tools()
+        await client.capability("enable", "alpha")
+        for text in ("hello there, you", "hello there again"):
+            await client.result("capd/turn", text=text)
+        await trio.sleep(1)
+
+    async with running_world(tmp_path / "b", habits=kept) as world:
+        for name, version in (("two", "1"), ("three", "2")):
+            await world.session(name, client={**info, "version": version})
+
+        modes = {entry.key: entry.mode for entry in await world.sessions()}
+
+    assert kept.saved[1:] == [[Habit("editor", "2", True), Habit("editor", "1", False)]]
+    assert modes == {"two": "stable", "three": "dynamic"}
+
+
+async def test_a_list_for_capds_own_use_is_no_habit_of_the_client(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+
+        seen = (await client.result("capd/tools"))["tools"]
+
+        assert [each["name"] for each in seen] == [*OWN, "alpha__echo", "alpha__die"]
+        assert world.host._habit_keeper.habits.written == []
+        assert not world.host._sessions[SessionKey("s")].curator.view.is_settled
 
 
 async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_refused(

@@ -15,6 +15,7 @@ import trio
 from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
+from capd.actors.habit_keeper import HabitStore
 from capd.actors.registry import Registry
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
@@ -204,6 +205,8 @@ class World:
         nursery: trio.Nursery,
         stack: ExitStack,
         rules: SessionRules,
+        *,
+        habits: HabitStore | None = None,
     ) -> None:
         self.folder = folder
         self.bus = bus
@@ -241,6 +244,7 @@ class World:
             self.kept,
             rules=rules,
             version="0",
+            habits=habits,
         )
         self.socket = folder / "s"
         self.stops: list[str] = []
@@ -347,12 +351,16 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path,
+    *,
+    cap: int = 4,
+    rules: SessionRules | None = None,
+    habits: HabitStore | None = None,
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started."""
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap))
+            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), habits=habits)
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -363,10 +371,14 @@ async def world(
 
 @asynccontextmanager
 async def running_world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path,
+    *,
+    cap: int = 4,
+    rules: SessionRules | None = None,
+    habits: HabitStore | None = None,
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules) as made:
+    async with world(folder, cap=cap, rules=rules, habits=habits) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

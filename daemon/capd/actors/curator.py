@@ -179,8 +179,14 @@ class Curator:
 
     def _settle(self, client: ClientFacts) -> None:
         """Decide again how the client sees the session, by what it says of itself."""
-        name = text_of(members_or_none(client.info).get("name"))
-        self.view.settle(self._state.surface, name, is_stateless=is_stateless(client))
+        # What stands there for a client that says nothing of itself is no client's name.
+        info = members_or_none(client.info) if client.info != ClientFacts().info else {}
+        self.view.settle(
+            self._state.surface,
+            text_of(info.get("name")),
+            text_of(info.get("version")),
+            is_stateless=is_stateless(client),
+        )
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
             self._forget_denied()
@@ -218,6 +224,8 @@ class Curator:
             case "tools":
                 self._relisted.set()
                 self.view.listed()
+                return self.definitions()
+            case "seen tools":
                 return self.definitions()
             case "prompts":
                 return await self._relaying.prompts()

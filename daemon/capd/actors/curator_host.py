@@ -18,6 +18,7 @@ import trio
 
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
+from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.result_desk import ResultRoom
@@ -37,7 +38,7 @@ from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
-from capd.core.sessions.session_view import Habits, SessionView
+from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
 from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
@@ -108,6 +109,7 @@ class CuratorHost:
         results: ResultRoom | None = None,
         domains: Domains | None = None,
         journal: Journal | None = None,
+        habits: HabitStore | None = None,
     ) -> None:
         self._journal = journal or Journal()
         self._results = results
@@ -118,7 +120,7 @@ class CuratorHost:
         self._instances = instances
         self._environments = environments
         self._rules = rules
-        self._habits = Habits()
+        self._habit_keeper = HabitKeeper(habits)
         self._checks = ArgumentChecks()
         self._version = version
         self._sessions: dict[SessionKey, _Session] = {}
@@ -132,6 +134,8 @@ class CuratorHost:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
+                await self._habit_keeper.load()
+                nursery.start_soon(self._habit_keeper.run)
                 nursery.start_soon(self._checks.run)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
@@ -249,7 +253,8 @@ class CuratorHost:
             self._rules,
             client=hello.client.name,
             project=hello.project or hello.cwd,
-            habits=self._habits,
+            habits=self._habit_keeper.habits,
+            version=hello.client.version,
             is_bare=request.is_bare,
             has_results=self._results is not None,
             domain=self._domains.of(hello.client.name, hello.project or hello.cwd),
