@@ -8,6 +8,7 @@ import msgspec
 import trio
 from trio.testing import MockClock
 
+from capd.adapters.clients.session_environment import NothingStored
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.domains import Domains
@@ -475,6 +476,36 @@ async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
         await trio.sleep(1)
 
         assert await client.tools() == [*OWN, "gamma__echo", "gamma__die"]
+
+
+class Vault(NothingStored):
+    """What is stored, which grows."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def values(self) -> dict[str, str]:
+        return self.known
+
+
+async def test_a_secret_that_is_stored_later_wakes_the_server_that_waits_for_it(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.environments.stored = vault = Vault()
+        world.capability("gamma", "gamma", keys='lazy = false\nenv = { KEY = "{{ENV:KEY}}" }')
+        await world.reload()
+        while not world.finder._known._eager:
+            await trio.sleep(0.05)
+        client = await world.session("s")
+        await trio.sleep(100)
+        before = await client.tools()
+
+        vault.known = {"KEY": "x"}
+        await trio.sleep(10)
+
+        assert (before, await client.tools()) == (OWN, [*OWN, "gamma__echo", "gamma__die"])
+        assert client.list_changes == 1
 
 
 async def test_a_message_is_not_for_a_capability_of_another_domain(

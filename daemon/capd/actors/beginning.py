@@ -23,6 +23,10 @@ from capd_protos import finder
 from capd_protos.types import ServerSpec
 
 
+LOOK_AGAIN = 2.0
+"""Seconds after which a server that waits for its secrets is looked at again."""
+
+
 class Beginning:
     """What one session has before anybody asks for anything."""
 
@@ -65,7 +69,9 @@ class Beginning:
 
     async def _hold_one(self, server: finder.EagerServer) -> None:
         while not self._has_values(server.spec):
-            await self._heard_values.wait()
+            # Keyring, credentials and file tell nobody; a look at what is known of them is a `stat`.
+            with trio.move_on_after(LOOK_AGAIN):
+                await self._heard_values.wait()
         # The client may have said since then who it is.
         if self._view.policy.bar_server(server.spec.name) is not None:
             return
