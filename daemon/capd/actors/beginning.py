@@ -22,7 +22,6 @@ from capd.core.sessions.session_view import SessionView
 from capd_protos import finder
 from capd_protos.types import ServerSpec
 
-
 LOOK_AGAIN = 2.0
 """Seconds after which a server that waits for its secrets is looked at again."""
 
