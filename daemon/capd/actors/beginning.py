@@ -68,7 +68,7 @@ class Beginning:
 
     async def _hold_one(self, server: finder.EagerServer) -> None:
         while not self._has_values(server.spec):
-            # Keyring, credentials and file tell nobody; a look at what is known of them is a `stat`.
+            # Keyring, credentials and file tell nobody; a look at what is known is a `stat`.
             with trio.move_on_after(LOOK_AGAIN):
                 await self._heard_values.wait()
         # The client may have said since then who it is.

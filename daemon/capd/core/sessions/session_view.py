@@ -111,6 +111,7 @@ class SessionView:
         if self.plan.mode == "pass-through":
             self.own = {}
         surface.own = definitions(self.own.items())
+        surface.cuts_results = self.reader is not None
         surface.is_fixed = self.plan.mode == "stable"
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
