@@ -262,9 +262,15 @@ class KeptSessions:
 
     def __init__(self) -> None:
         self.records: dict[SessionKey, SessionRecord] = {}
+        self.hold: trio.Event | None = None
+        """Who asks is answered when it is set."""
+        self.is_asked = trio.Event()
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
+        self.is_asked.set()
         await trio.lowlevel.checkpoint()
+        if self.hold is not None:
+            await self.hold.wait()
         return self.records.get(key)
 
     async def save(self, record: SessionRecord) -> None:

@@ -109,6 +109,22 @@ def test_names_leave_room_for_the_clients_prefix(client: str, limit: int) -> Non
     assert settled(client).traits.wire_limit == limit
 
 
+def test_a_client_that_says_late_that_it_wants_everything_has_what_was_prepared() -> None:
+    table = {"mine": ClientTraits(names=("my-editor",), mode="pass-through")}
+    made = SessionView(SessionRules(table=table), client="somebody", project="/")
+    made.described(4, 400, is_all=True)
+    surface = Surface(())
+    made.settle(surface)
+
+    made.settle(surface, "my-editor")
+
+    assert (made.plan.mode, made.plan.reason) == (
+        "dynamic",
+        "its client said who it is after the session began",
+    )
+    assert list(made.own) == ["capability", "tool_search", "tool_call", "result_read"]
+
+
 def test_where_nothing_is_deferred_no_search_is_offered() -> None:
     made = view("somebody")
     made.described(0, 0, is_all=True)
