@@ -76,7 +76,10 @@ class Wire:
         client = {"name": "agent", "pid": os.getpid()}
         self._send({"capd": "hello", "protocol": 1, "role": "mcp", "client": client, **hello})
         assert json.loads(self._lines.readline())["capd"] == "welcome"
+        self.heard: list[str] = []
+        """The methods of notifications, in their order."""
         self._ask("initialize", {"protocolVersion": "2025-11-25"})
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self._ask("tools/call", {"name": name, "arguments": arguments})
@@ -86,12 +89,18 @@ class Wire:
         self._socket.close()
 
     def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self._send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        result: dict[str, Any] = json.loads(self.line(method, params))["result"]
+        return result
+
+    def line(self, method: str, params: dict[str, Any] | None = None) -> bytes:
+        """Return the response as it is on the wire."""
+        self._send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}})
         while True:
-            message: dict[str, Any] = json.loads(self._lines.readline())
+            line = self._lines.readline()
+            message: dict[str, Any] = json.loads(line)
             if message.get("id") == 1:
-                result: dict[str, Any] = message["result"]
-                return result
+                return line
+            self.heard.append(message.get("method", ""))
 
     def _send(self, message: dict[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
