@@ -21,6 +21,9 @@ ASK_TIMEOUT = 10.0
 class Denials:
     """What one session is never to hear of."""
 
+    # Every idle session has one.
+    __slots__ = ("_bus", "_view")
+
     def __init__(self, bus: Bus, view: SessionView) -> None:
         self._bus = bus
         self._view = view
