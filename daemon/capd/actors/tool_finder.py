@@ -117,7 +117,7 @@ class ToolFinder:
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
         policy = _policy(request.rules)
-        barred = self._bars(policy, request.keys, request.domain)
+        barred = self._bars(request.rules, request.keys, request.domain)
         if isinstance(asked, Selection):
             selected = self._index.selected(asked.names, request.cap, barred)
             hits = [self._hit(each) for each in selected.tools]
@@ -148,8 +148,11 @@ class ToolFinder:
         """Return the servers that were never asked, of those that a policy permits."""
         return [name for name in self._unlisted if policy.bar_server(name) is None]
 
-    def _bars(self, policy: Policy, keys: Sequence[str] | None, domain: str) -> dict[WireName, Bar]:
-        return self._known.bars(policy, None if keys is None else frozenset(keys), domain)
+    def _bars(
+        self, rules: Sequence[messages.PolicyTable], keys: Sequence[str] | None, domain: str = ""
+    ) -> dict[WireName, Bar]:
+        held = None if keys is None else frozenset(keys)
+        return self._known.bars(_policy(rules), held, domain)
 
     def _hit(self, found: Tool, score: float = 0.0) -> messages.ToolHit:
         return hit_of(self._known.sources[found.wire_name], score)
@@ -157,7 +160,7 @@ class ToolFinder:
     def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         policy = _policy(request.rules)
         searched, unlisted = len(self._index.tools), len(self._unlisted_for(policy))
-        barred = self._bars(policy, request.keys, request.domain)
+        barred = self._bars(request.rules, request.keys, request.domain)
         source = self._known.source(request.name, request.identity)
         if source is None:
             near = list(self._index.near(request.name, barred))
@@ -168,7 +171,7 @@ class ToolFinder:
 
     def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
         known, policy = self._known, _policy(request.rules)
-        barred = self._bars(policy, None, request.domain)
+        barred = self._bars(request.rules, None, request.domain)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
         eager = known.eager(policy, request.domain).values()
         return messages.ToolsDescribed(
