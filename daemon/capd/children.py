@@ -30,6 +30,7 @@ from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
+from capd.adapters.habit_file import HabitFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
@@ -212,6 +213,7 @@ class Children:
                     version=__version__,
                     results=results,
                     journal=journal,
+                    habits=HabitFile(Path(where.state, "habits.json")),
                 ).run(task_status=task_status),
             ),
             Child(

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd_protos.finder import PolicyTable
 from capd_protos.socket import Hello
 from capd_protos.types import CapabilityId, Decision, SessionKey
 
@@ -229,17 +230,40 @@ class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
     """Connections with requests that did not end in time."""
 
 
-Request = (
-    OpenSession
-    | TakeTurn
-    | TakeHookTurn
+class DescribeReach(msgspec.Struct, frozen=True, tag="curator.reach"):
+    """Say what a session may use, for a question that is asked in its place."""
+
+    session: SessionKey
+
+
+class ReachDescribed(msgspec.Struct, frozen=True, tag="curator.reaches"):
+    """What it may use."""
+
+    session: SessionKey
+    rules: list[PolicyTable]
+    keys: list[str]
+    """Environment keys that it has values for."""
+    domain: str = ""
+
+
+class SwitchRouting(msgspec.Struct, frozen=True, tag="curator.routing"):
+    """Have the session's messages switch capabilities on by themselves, or not."""
+
+    session: SessionKey
+    is_on: bool
+
+
+SessionRequest = (
+    TakeTurn
     | EnableCapability
     | DisableCapability
     | CallTool
     | ListTools
-    | ListSessions
-    | DrainSessions
+    | DescribeReach
+    | SwitchRouting
 )
+"""What is asked of one session, which may be left out while there is one."""
+Request = OpenSession | TakeHookTurn | ListSessions | DrainSessions | SessionRequest
 Reply = (
     SessionOpened
     | TurnTaken
@@ -248,6 +272,7 @@ Reply = (
     | ToolsListed
     | SessionsListed
     | SessionsDrained
+    | ReachDescribed
     | CuratorRefused
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

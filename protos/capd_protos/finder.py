@@ -37,13 +37,14 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     max_results: int = 5
     cap: int = 24
     """Most tools that a selection may take."""
-    barred: dict[WireName, ToolBar] = {}
     rules: list[PolicyTable] = []
     """The policy of the session that asks."""
     keys: list[str] | None = None
     """Environment keys that it has values for; None where that does not matter."""
     project: str = ""
     """The project of the session, whose own tools count as well."""
+    domain: str = ""
+    """Its domain; empty where it has none."""
 
 
 class ToolHit(msgspec.Struct, frozen=True):
@@ -142,6 +143,7 @@ class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
     project: str = ""
+    domain: str = ""
 
 
 class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
@@ -164,6 +166,7 @@ class DescribeTools(msgspec.Struct, frozen=True, tag="finder.describe"):
     waits: bool = False
     """Whether to wait, a few seconds at most, until the catalog was read once."""
     project: str = ""
+    domain: str = ""
 
 
 class EagerServer(msgspec.Struct, frozen=True):
@@ -187,6 +190,36 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     eager: list[EagerServer] = []
 
 
-Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools
-Reply = ToolsFound | FinderRefused | ServersIndexed | SkillsFound | ToolLookedUp | ToolsDescribed
+class ListDenied(msgspec.Struct, frozen=True, tag="finder.list_denied"):
+    """Say of which capabilities a policy leaves nothing, once the catalog was read."""
+
+    rules: list[PolicyTable]
+    project: str = ""
+
+
+class DeniedCapability(msgspec.Struct, frozen=True):
+    """A capability of which nothing is left."""
+
+    id: CapabilityId
+    reason: str
+
+
+class DeniedListed(msgspec.Struct, frozen=True, tag="finder.denied"):
+    """All of them."""
+
+    is_known: bool
+    """False where the catalog was not read in time."""
+    capabilities: list[DeniedCapability] = []
+
+
+Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools | ListDenied
+Reply = (
+    ToolsFound
+    | FinderRefused
+    | ServersIndexed
+    | SkillsFound
+    | ToolLookedUp
+    | ToolsDescribed
+    | DeniedListed
+)
 Event = ServerIndexed | ToolsIndexed

@@ -29,6 +29,8 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     """False where auto-activation is switched off for the session."""
     project: str = ""
     """The session's project, whose files may speak for a capability; empty where there is none."""
+    denied: list[CapabilityId] = []
+    """Capabilities of which the session's policy leaves nothing."""
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):
@@ -103,6 +105,8 @@ class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover")
     """Capabilities of other domains are left out; empty leaves none out."""
     project: str = ""
     """The session's project, whose own capabilities count as well; empty where it has none."""
+    denied: list[CapabilityId] = []
+    """Left out as well."""
 
 
 class CapabilityHit(msgspec.Struct, frozen=True):

@@ -219,10 +219,11 @@ class IndexParams(msgspec.Struct, frozen=True):
 
 
 class SearchParams(msgspec.Struct, frozen=True):
-    """Params of `search`."""
+    """Params of `search`: as `session` would find it, where it is given."""
 
     query: str
     limit: int = 5
+    session: str = ""
 
 
 class EventParams(msgspec.Struct, frozen=True):
@@ -269,6 +270,13 @@ class WhyParams(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
 
 
+class RoutingParams(msgspec.Struct, frozen=True):
+    """Params of `routing`: whether a session's messages switch capabilities on by themselves."""
+
+    enabled: bool
+    session: str = ""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -284,6 +292,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "search": SearchParams,
     "enable": CapabilityParams,
     "disable": CapabilityParams,
+    "routing": RoutingParams,
     "turn": TurnParams,
     "hook": HookParams,
     "call": CallParams,

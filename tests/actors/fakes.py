@@ -21,7 +21,7 @@ from capd.adapters.servers.processes import (
     ProcessSpec,
     SpawnFailedError,
 )
-from capd.core.sessions.session_record import SessionRecord
+from capd.core.sessions.session_record import SessionRecord, has_anything
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
@@ -262,15 +262,21 @@ class KeptSessions:
 
     def __init__(self) -> None:
         self.records: dict[SessionKey, SessionRecord] = {}
+        self.hold: trio.Event | None = None
+        """Who asks is answered when it is set."""
+        self.is_asked = trio.Event()
 
     async def load(self, key: SessionKey) -> SessionRecord | None:
+        self.is_asked.set()
         await trio.lowlevel.checkpoint()
+        if self.hold is not None:
+            await self.hold.wait()
         return self.records.get(key)
 
     async def save(self, record: SessionRecord) -> bool:
         await trio.lowlevel.checkpoint()
         self.records.pop(record.key, None)
-        if record.activations:
+        if has_anything(record):
             self.records[record.key] = record
         return True
 

@@ -1,18 +1,28 @@
 """What is not switched on is found and called all the same, and nothing more starts for it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import trio
 from trio.testing import MockClock
 
+from capd.adapters.clients.session_environment import NothingStored
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.habits import Habit
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
-from capd_protos.types import ServerName, ServerSpec, TapName, ToolDefinition, ToolName
+from capd_protos.types import (
+    ServerName,
+    ServerSpec,
+    SessionKey,
+    TapName,
+    ToolDefinition,
+    ToolName,
+)
 
 from .fakes import Script, tool
 from .world import LINGER, OWN, Client, World, running_world
@@ -246,6 +256,23 @@ async def test_what_a_turn_evicts_stays_listed_until_the_next_one_and_works_mean
         assert await client.call("alpha__echo", a=1) == ('{"a": 1}', False)
 
 
+async def test_a_session_of_single_tools_alone_finds_them_by_its_key(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        await selected(client, "alpha__echo")
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await trio.sleep(LINGER * 3)
+
+        again = await world.session("s")
+
+        assert (again.welcome["resumed"], await again.tools()) == (True, [*OWN, "alpha__echo"])
+        assert await again.call("alpha__echo", a=1) == ('{"a": 1}', False)
+
+
 async def test_a_tool_that_its_server_has_no_longer_is_told_and_leaves_the_list(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
@@ -299,6 +326,60 @@ async def test_a_client_that_was_seen_not_to_list_again_has_a_fixed_list_the_nex
 
         await second.capability("enable", "alpha")
         assert (await second.tools(), second.list_changes) == (OWN, 0)
+
+
+class KeptHabits:
+    """Habits in memory, with the journal of what was saved."""
+
+    def __init__(self, *written: Habit) -> None:
+        self.saved = [list(written)]
+
+    async def load(self) -> list[Habit]:
+        await trio.lowlevel.checkpoint()
+        return self.saved[-1]
+
+    async def save(self, habits: Sequence[Habit]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.saved.append(list(habits))
+
+
+async def test_what_a_client_was_seen_to_do_is_known_to_the_next_daemon(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    kept = KeptHabits(Habit("editor", "2", relists=True))
+    info = {"name": "editor", "version": "1"}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with running_world(tmp_path / "a", habits=kept) as world:
+        client = await world.session("one", client=info)
+        await client.tools()
+        await client.capability("enable", "alpha")
+        for text in ("hello there, you", "hello there again"):
+            await client.result("capd/turn", text=text)
+        await trio.sleep(1)
+
+    async with running_world(tmp_path / "b", habits=kept) as world:
+        for name, version in (("two", "1"), ("three", "2")):
+            await world.session(name, client={**info, "version": version})
+
+        modes = {entry.key: entry.mode for entry in await world.sessions()}
+
+    assert kept.saved[1:] == [[Habit("editor", "2", True), Habit("editor", "1", False)]]
+    assert modes == {"two": "stable", "three": "dynamic"}
+
+
+async def test_a_list_for_capds_own_use_is_no_habit_of_the_client(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+
+        seen = (await client.result("capd/tools"))["tools"]
+
+        assert [each["name"] for each in seen] == [*OWN, "alpha__echo", "alpha__die"]
+        assert world.host._habit_keeper.habits.written == []
+        assert not world.host._sessions[SessionKey("s")].curator.view.is_settled
 
 
 async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_refused(
@@ -370,7 +451,7 @@ async def test_a_server_that_is_not_lazy_is_started_and_listed_for_every_session
     async with running_world(tmp_path) as world:
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while not world.finder._sets.users.known.eager:
+        while not world.finder._sets.users.known._eager:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)
@@ -390,12 +471,42 @@ async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
         world.capability("aaa", "aaa", keys=secret)
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while len(world.finder._sets.users.known.eager) < 3:
+        while len(world.finder._sets.users.known._eager) < 3:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)
 
         assert await client.tools() == [*OWN, "gamma__echo", "gamma__die"]
+
+
+class Vault(NothingStored):
+    """What is stored, which grows."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def values(self) -> dict[str, str]:
+        return self.known
+
+
+async def test_a_secret_that_is_stored_later_wakes_the_server_that_waits_for_it(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.environments.stored = vault = Vault()
+        world.capability("gamma", "gamma", keys='lazy = false\nenv = { KEY = "{{ENV:KEY}}" }')
+        await world.reload()
+        while not world.finder._sets.users.known._eager:
+            await trio.sleep(0.05)
+        client = await world.session("s")
+        await trio.sleep(100)
+        before = await client.tools()
+
+        vault.known = {"KEY": "x"}
+        await trio.sleep(10)
+
+        assert (before, await client.tools()) == (OWN, [*OWN, "gamma__echo", "gamma__die"])
+        assert client.list_changes == 1
 
 
 async def test_a_message_is_not_for_a_capability_of_another_domain(

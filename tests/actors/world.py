@@ -15,6 +15,7 @@ import trio
 from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
+from capd.actors.habit_keeper import HabitStore
 from capd.actors.ledger import Ledger
 from capd.actors.registry import Registry
 from capd.actors.settings_keeper import SettingsKeeper
@@ -210,6 +211,7 @@ class World:
         rules: SessionRules,
         *,
         is_live: bool = False,
+        habits: HabitStore | None = None,
     ) -> None:
         self.folder = folder
         self.live = LiveSettings(folder / "config", {}, None)
@@ -255,6 +257,7 @@ class World:
             version="0",
             live=self.live if is_live else None,
             journal=self.journal,
+            habits=habits,
         )
         self.socket = folder / "s"
         self.stops: list[str] = []
@@ -302,7 +305,14 @@ class World:
         server = self.stack.enter_context(listening(self.socket, {}))
         self.stack.callback(server.socket.close)
         gateway = Gateway(
-            self.bus, server, self.connections, self.control, "0", stopping=self.stopping
+            self.bus,
+            server,
+            self.connections,
+            self.control,
+            "0",
+            stopping=self.stopping,
+            # The daemon is in the process that starts a test's clients.
+            may_connect=("*",),
         )
         await self.nursery.start(self._kept, "gateway", gateway)
 
@@ -364,12 +374,25 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None, is_live: bool = False
+    folder: Path,
+    *,
+    cap: int = 4,
+    rules: SessionRules | None = None,
+    habits: HabitStore | None = None,
+    is_live: bool = False,
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started."""
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), is_live=is_live)
+            made = World(
+                folder,
+                bus,
+                nursery,
+                stack,
+                rules or SessionRules(cap),
+                habits=habits,
+                is_live=is_live,
+            )
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -380,10 +403,15 @@ async def world(
 
 @asynccontextmanager
 async def running_world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None, is_live: bool = False
+    folder: Path,
+    *,
+    cap: int = 4,
+    rules: SessionRules | None = None,
+    habits: HabitStore | None = None,
+    is_live: bool = False,
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules, is_live=is_live) as made:
+    async with world(folder, cap=cap, rules=rules, habits=habits, is_live=is_live) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

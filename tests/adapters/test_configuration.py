@@ -15,6 +15,7 @@ from capd.adapters.configuration import (
     load_configuration,
 )
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.routing_switch import RoutingSwitch
 
 
 def test_domains_are_of_clients_and_of_folders_below_the_home(
@@ -28,6 +29,22 @@ def test_domains_are_of_clients_and_of_folders_below_the_home(
 
     assert problems == []
     assert configuration.domains() == Domains({"zed": "developer"}, {"/home/me/src": "devops"})
+
+
+def test_whose_messages_are_routed_is_said_for_all_for_clients_and_for_folders(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[routing]\nsession = true\n[clients.zed]\nrouting = true\ndomain = "x"\n'
+        '[clients.vim]\ndomain = "x"\n[projects."/src"]\nrouting = false\n'
+    )
+
+    configuration, problems = load_configuration(file, {"CAPD_ROUTING": "false"})
+
+    assert problems == []
+    assert configuration.routing_switch() == RoutingSwitch(False, {"zed": True}, {"/src": False})
+    assert configuration.routing.priors == ("files", "session")
 
 
 @pytest.mark.parametrize(

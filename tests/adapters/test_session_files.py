@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,10 +11,19 @@ from capd.adapters.session_files import SessionFiles
 from capd.core.sessions.session_record import (
     RETENTION,
     SavedActivation,
+    SavedTool,
     SessionRecord,
     token_digest,
 )
-from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, SessionKey, TapName
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    ServerIdentity,
+    SessionKey,
+    TapName,
+    ToolName,
+)
 
 KEY = SessionKey("claude:1/../../x")
 
@@ -50,6 +60,23 @@ async def test_a_session_with_nothing_on_leaves_no_file(
     await files.save(record(is_empty=True))
 
     assert list((tmp_path / "sessions").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"tools": [SavedTool(ServerIdentity("i"), ToolName("t"), 1.0)]},
+        {"is_routed": False},
+    ],
+)
+async def test_a_session_that_has_no_capability_on_is_kept_for_what_else_it_has(
+    files: SessionFiles, own: dict[str, Any]
+) -> None:
+    saved = msgspec.structs.replace(record(is_empty=True), **own)
+
+    await files.save(saved)
+
+    assert await files.load(KEY) == saved
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 40, b"\x81\xa1a\x01", b"[" * 1000])

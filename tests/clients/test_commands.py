@@ -131,6 +131,7 @@ ANSWERS: dict[str, Any] = {
     "turn": TURN,
     "enable": SWITCHED,
     "disable": SWITCHED,
+    "routing": {"schema": 1, "session": "zed-1", "ok": True, "text": "Off."},
     "call": CALLED,
     "reload": {"schema": 1, "taps": [TAP]},
     "stop": {"schema": 1, "stopping": True},
@@ -177,6 +178,14 @@ def test_json_is_the_daemons_result_and_nothing_else(
         (
             ("search", "the", "log", "--limit", "2"),
             {"method": "search", "params": {"query": "the log", "limit": 2}},
+        ),
+        (
+            ("search", "log", "--session", "s"),
+            {"method": "search", "params": {"query": "log", "limit": 5, "session": "s"}},
+        ),
+        (
+            ("routing", "off", "--session", "s"),
+            {"method": "routing", "params": {"enabled": False, "session": "s"}},
         ),
         (
             ("enable", "git", "--session", "s"),

@@ -136,11 +136,11 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.EmbedderStuck(),
     embedder.EmbedderExited(-9, expected=True),
     registry.RouteMessage(
-        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app"
+        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app", denied=[ID]
     ),
     registry.ResolveCapability("me/mine/git", "/src/app"),
     registry.ListCapabilities("/src/app", all_projects=True),
-    registry.DiscoverCapabilities("history", 3, "developer", "/src/app"),
+    registry.DiscoverCapabilities("history", 3, "developer", "/src/app", [ID]),
     registry.ReloadCatalog(),
     registry.DescribeRegistry("/src/app", all_projects=True),
     registry.MessageRouted(DECISION),
@@ -232,19 +232,13 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
     supervisor.ServerToolsChanged(GIT, INSTANCE),
     supervisor.ToolListKept(GIT, IDENTITY),
-    finder.FindTools(
-        "show it",
-        3,
-        9,
-        {WireName("git__log"): finder.ToolBar("denied", "no")},
-        [RULES],
-        ["TOKEN"],
-        "/src/app",
-    ),
-    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"], "/src/app"),
+    finder.FindTools("show it", 3, 9, [RULES], ["TOKEN"], "/src/app", "developer"),
+    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.ToolLookedUp(TOOL_HIT, finder.ToolBar("denied", "no"), [WireName("git__diff")], 7, 2),
-    finder.DescribeTools(["git:*"], [RULES], waits=True, project="/src/app"),
+    finder.DescribeTools(["git:*"], [RULES], waits=True, project="/src/app", domain="developer"),
     finder.ToolsDescribed(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
+    finder.ListDenied([RULES], "/src/app"),
+    finder.DeniedListed(True, [finder.DeniedCapability(ID, "denied")]),
     finder.IndexServers(ONE, "/src/app"),
     finder.ToolsFound(
         [TOOL_HIT],
@@ -341,6 +335,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         [settings.SettingValue("servers.linger", b"30.0", "CAPD_LINGER")],
     ),
     settings.SettingsChanged(),
+    curator.DescribeReach(ONE),
+    curator.ReachDescribed(ONE, [RULES], ["TOKEN"], "developer"),
+    curator.SwitchRouting(ONE, is_on=False),
 )
 
 

@@ -76,7 +76,10 @@ class Wire:
         client = {"name": "agent", "pid": os.getpid()}
         self._send({"capd": "hello", "protocol": 1, "role": "mcp", "client": client, **hello})
         assert json.loads(self._lines.readline())["capd"] == "welcome"
+        self.heard: list[str] = []
+        """The methods of notifications, in their order."""
         self._ask("initialize", {"protocolVersion": "2025-11-25"})
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self._ask("tools/call", {"name": name, "arguments": arguments})
@@ -86,12 +89,18 @@ class Wire:
         self._socket.close()
 
     def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self._send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        result: dict[str, Any] = json.loads(self.line(method, params))["result"]
+        return result
+
+    def line(self, method: str, params: dict[str, Any] | None = None) -> bytes:
+        """Return the response as it is on the wire."""
+        self._send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}})
         while True:
-            message: dict[str, Any] = json.loads(self._lines.readline())
+            line = self._lines.readline()
+            message: dict[str, Any] = json.loads(line)
             if message.get("id") == 1:
-                result: dict[str, Any] = message["result"]
-                return result
+                return line
+            self.heard.append(message.get("method", ""))
 
     def _send(self, message: dict[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
@@ -203,6 +212,7 @@ def test_a_schema_that_allows_no_cut_leads_to_a_preview_that_says_so(shop: Shop)
     items = {"minItems": 500, "items": {"required": ["body"], **body}}
     exact = {"type": "object", "required": ["issues"], "properties": {"issues": items}}
     shop.offers("exact", text_result(json.dumps(found), structuredContent=found), schema=exact)
+    shop.offers("plain", text_result("0", structuredContent={}), schema={"type": "object"})
     shop.home.start()
     editor = shop.session("one")
 
@@ -212,7 +222,12 @@ def test_a_schema_that_allows_no_cut_leads_to_a_preview_that_says_so(shop: Shop)
     # Every item is still there: each of them is shorter.
     assert len(result["structuredContent"]["issues"]) == 500
     assert "structuredContent" not in forbidden
-    assert forbidden["isError"] is True
+    assert not forbidden.get("isError")
+    assert {t["name"]: "outputSchema" in t for t in editor.tools() if "shop" in t["name"]} == {
+        "shop__exact": False,
+        "shop__list": False,
+        "shop__plain": True,
+    }
     assert "output schema allows no shorter" in forbidden["content"][0]["text"]
     assert len(json.dumps(forbidden)) <= 24_000
     assert json.loads(read_all(editor, handle_in(forbidden))) == found
@@ -379,6 +394,10 @@ async def test_the_sdk_client_takes_short_results_for_valid_ones_in_both_eras(
 ) -> None:
     found = issues(400)
     shop.offers("list", text_result(json.dumps(found), structuredContent=found), schema=SCHEMA)
+    items = {"required": ["body"], "properties": {"body": {"minLength": 300}}}
+    strict: dict[str, Any] = {"type": "object", "required": ["issues"]}
+    strict |= {"properties": {"issues": {"minItems": 400, "items": items}}}
+    shop.offers("strict", text_result("400", structuredContent=found), schema=strict)
     image = {"type": "image", "data": "QUJD" * 9_000, "mimeType": "image/png"}
     shop.offers("shot", {"content": [image]})
     shop.port = switched_on(shop.home, "[results]", "media = 9000")
@@ -389,6 +408,9 @@ async def test_the_sdk_client_takes_short_results_for_valid_ones_in_both_eras(
         result = await client.call_tool("shop__list", {})
         handle = (result.meta or {})["capd/compacted"]["handle"]
         page = await client.call_tool("result_read", {"handle": handle, "json_path": "$.total"})
+        preview = await client.call_tool("shop__strict", {})
+        through = await client.call_tool("tool_call", {"name": "shop__strict"})
+        listed = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
         shot = await client.call_tool("shop__shot", {})
         link = shot.content[1]
         assert isinstance(link, ResourceLink)
@@ -396,6 +418,14 @@ async def test_the_sdk_client_takes_short_results_for_valid_ones_in_both_eras(
 
     assert result.structured_content is not None
     assert 0 < len(result.structured_content["issues"]) < 400
+    # A client of the SDK refuses a result without the structured content that it was promised.
+    if "shop__strict" in listed:
+        assert listed["shop__strict"] is None
+    for cut in (preview, through):
+        assert (cut.is_error or False, cut.structured_content) == (False, None)
+        assert isinstance(cut.content[0], TextContent)
+        assert "The call succeeded." in cut.content[0].text
+        assert (cut.meta or {})["capd/compacted"]["handle"] in cut.content[0].text
     assert isinstance(page.content[1], TextContent)
     assert page.content[1].text == "400"
     assert isinstance(blob, BlobResourceContents)

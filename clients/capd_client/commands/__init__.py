@@ -29,7 +29,7 @@ _WHERE = {
         "tools",
         "version",
     ),
-    "acting": ("call", "disable", "enable", "index", "login", "reload", "turn"),
+    "acting": ("call", "disable", "enable", "index", "login", "reload", "routing", "turn"),
     "catalog": ("check", "eval", "tap"),
     "doctor": ("doctor",),
     "installing": ("install", "uninstall"),

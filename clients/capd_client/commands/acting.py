@@ -58,6 +58,19 @@ def disable(*, name: str, session: str, as_json: bool) -> None:
     _switched("disable", name, ask("disable", name=name, session=session), as_json=as_json)
 
 
+@click.command()
+@click.argument("switch", type=click.Choice(["on", "off"]))
+@session_option
+@json_option
+def routing(*, switch: str, session: str, as_json: bool) -> None:
+    """Have a session's messages switch capabilities on by themselves, or not."""
+    result = ask("routing", enabled=switch == "on", session=session)
+    if as_json:
+        print_json(result)
+    else:
+        tables.say(result.get("text", ""))
+
+
 def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) -> None:
     is_ok = bool(result.get("ok"))
     if as_json:
@@ -149,5 +162,6 @@ COMMANDS = {
     "index": index,
     "login": login,
     "reload": reload,
+    "routing": routing,
     "turn": turn,
 }

@@ -63,10 +63,11 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.command()
 @click.argument("text", nargs=-1, required=True)
 @click.option("--limit", default=5, show_default=True, type=click.IntRange(1, 25))
+@click.option("--session", metavar="KEY", default="", help="Find what this session may use.")
 @json_option
-def search(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
+def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) -> None:
     """Find tools for TEXT among all that are known, whether their servers run or not."""
-    result = ask("search", query=text_of(text), limit=limit)
+    result = ask("search", query=text_of(text), limit=limit, session=session)
     if as_json:
         print_json(result)
     else:

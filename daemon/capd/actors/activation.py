@@ -7,12 +7,13 @@ of one session come one after the other; those of different sessions run side by
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.actors.denials import Denials
 from capd.actors.holds import ASK_TIMEOUT, Holds, NotActivatedError
 from capd.actors.installing import OnProgress, replied
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -24,6 +25,7 @@ from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
+from capd.core.sessions.reach import capability_bar, without_denied_servers
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.taps.catalog import Unknown
@@ -56,10 +58,12 @@ class Activation:
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
         peer: Peer,
+        denials: Denials,
         journal: Journal | None = None,
     ) -> None:
         """`peer` is who servers of the session may speak to."""
         self._journal = Journal() if journal is None else journal
+        self._denials = denials
         self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
         self._place = place
         self._state = state
@@ -198,7 +202,7 @@ class Activation:
             registry.ResolveCapability(name, self._place.project)
         )
         if isinstance(resolved, registry.CapabilityUnknown):
-            why = Unknown(resolved.reason, tuple(resolved.near))
+            why = Unknown(resolved.reason, await self._denials.permitted(resolved.near))
             raise NotActivatedError(own_tools.unknown(name, why))
         assert isinstance(resolved, registry.CapabilityResolved)
         return resolved
@@ -213,7 +217,12 @@ class Activation:
             return Outcome(own_tools.already_active(capability.id.name, tools))
         await self._check(capability)
         installed = await self._install(capability, resolved.scripts, on_progress)
-        servers = await self.holds.acquire_all(capability)
+        permitted = without_denied_servers(capability, self._state.policy)
+        servers = await self.holds.acquire_all(permitted)
+        bar = capability_bar(capability, servers, self._state.policy)
+        if bar is not None:
+            await self._release_unheld(servers)
+            raise NotActivatedError(own_tools.denied_by_policy(capability.id.name, bar.reason))
         step = self._state.activate(capability, servers, time.time())
         denied = sum(self._state.denied(capability, held) for held in servers)
         more = f"; {denied} of its tools are denied by policy" if denied else ""
@@ -234,6 +243,7 @@ class Activation:
             evicted=step.evicted,
             installed=installed,
             denied=denied,
+            denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
         return Outcome(text, step.added, step.removed)
 
@@ -243,13 +253,17 @@ class Activation:
             raise NotActivatedError(own_tools.builtin_unsupported(name))
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
+        permitted = without_denied_servers(capability, self._state.policy)
+        bar = capability_bar(capability, (), self._state.policy)
+        if bar is not None and not permitted.servers:
+            raise NotActivatedError(own_tools.denied_by_policy(name, bar.reason))
         if not is_inside(self._place.domain, capability.domains):
             text = own_tools.outside_domain(name, capability.domains, self._place.domain)
             raise NotActivatedError(text)
-        if missing := self._missing(capability):
+        if missing := self._missing(permitted):
             # It may have been stored, or the keyring unlocked, a moment ago.
             await self._environments.stored.ask_again(missing)
-            missing = self._missing(capability)
+            missing = self._missing(permitted)
         if missing:
             raise NotActivatedError(own_tools.missing_keys(name, missing))
 
@@ -278,6 +292,11 @@ class Activation:
             raise NotActivatedError(text)
         assert isinstance(reply, supervisor.DependenciesReady)
         return reply.installed
+
+    async def _release_unheld(self, servers: Sequence[Held]) -> None:
+        for held in servers:
+            if self._state.held(held.identity) is None:
+                await self.holds.release(held.instance)
 
     async def _start(self, held: Held) -> supervisor.ServerReady:
         """Hold a server that was switched on unstarted, with what it depends on installed."""

@@ -22,6 +22,9 @@ from capd.core.sessions.session_view import SessionView
 from capd_protos import finder
 from capd_protos.types import ServerSpec
 
+LOOK_AGAIN = 2.0
+"""Seconds after which a server that waits for its secrets is looked at again."""
+
 
 class Beginning:
     """What one session has before anybody asks for anything."""
@@ -65,7 +68,12 @@ class Beginning:
 
     async def _hold_one(self, server: finder.EagerServer) -> None:
         while not self._has_values(server.spec):
-            await self._heard_values.wait()
+            # Keyring, credentials and file tell nobody; a look at what is known is a `stat`.
+            with trio.move_on_after(LOOK_AGAIN):
+                await self._heard_values.wait()
+        # The client may have said since then who it is.
+        if self._view.policy.bar_server(server.spec.name) is not None:
+            return
         try:
             await self._activation.pin(server.spec, server.via)
         except NotActivatedError as error:
@@ -74,7 +82,8 @@ class Beginning:
     async def hold_inherited(self) -> None:
         """Hold what the session was given by its parent, while the instances still run."""
         for held in self._state.servers:
-            if self._has_values(held.spec):
+            is_denied = self._view.policy.bar_server(held.spec.name) is not None
+            if self._has_values(held.spec) and not is_denied:
                 with suppress(NotSentError):
                     await self._activation.instance(held.identity)
 

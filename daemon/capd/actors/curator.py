@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
+from capd.actors.denials import Denials, rules_of
 from capd.actors.holds import NotActivatedError
 from capd.actors.own_calls import OwnCalls
 from capd.actors.relaying import Relaying
@@ -32,6 +33,8 @@ from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.instructions import instructions
+from capd.core.sessions.reach import denied_among
+from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
@@ -110,6 +113,7 @@ class Curator:
         view.settle(surface)
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         self._state = SessionState(active, surface, view.policy)
+        self._denials = Denials(bus, view)
         self.activation = Activation(
             place,
             self._state,
@@ -119,6 +123,7 @@ class Curator:
             on_step=self._stepped,
             peer=self,
             journal=journal,
+            denials=self._denials,
         )
         self._checks = checks
         self._results: ResultDesk | None = None
@@ -150,6 +155,7 @@ class Curator:
             environments=environments,
             skills=self._skills,
             results=self._results,
+            denials=self._denials,
         )
 
     @property
@@ -162,22 +168,39 @@ class Curator:
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
         told = self.activation.holds.subscribed.among(self.subscriptions)
-        return recorded(self.place.key, self._state, resume, time.time(), told)
+        record = recorded(self.place.key, self._state, resume, time.time(), told)
+        return msgspec.structs.replace(record, is_routed=self.view.own_routing)
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
         """Be the session that was written down; what its client subscribed to is that client's."""
         restore(record, self._state)
+        self.view.own_routing = record.is_routed
         if is_same_client:
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
+            self._forget_denied()
         self._log.info("session_restored", active=len(self._state.active.activations))
 
     def _settle(self, client: ClientFacts) -> None:
         """Decide again how the client sees the session, by what it says of itself."""
-        name = text_of(members_or_none(client.info).get("name"))
-        self.view.settle(self._state.surface, name, is_stateless=is_stateless(client))
+        # What stands there for a client that says nothing of itself is no client's name.
+        info = members_or_none(client.info) if client.info != ClientFacts().info else {}
+        self.view.settle(
+            self._state.surface,
+            text_of(info.get("name")),
+            text_of(info.get("version")),
+            is_stateless=is_stateless(client),
+        )
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
+            self._forget_denied()
+
+    def _forget_denied(self) -> None:
+        """Hear no more of resources that policy denies by now."""
+        subscribed = self.activation.holds.subscribed
+        for uri in denied_among(self._state, subscribed.among(self.subscriptions)):
+            self.subscriptions.discard(uri)
+            subscribed.discard(uri)
 
     def follow(self, rules: SessionRules) -> None:
         """Go by other rules, as far as they may change for a client that has listed."""
@@ -213,10 +236,23 @@ class Curator:
                 self._relisted.set()
                 self.view.listed()
                 return self.definitions()
+            case "seen tools":
+                return self.definitions()
             case "prompts":
                 return await self._relaying.prompts()
             case _:
                 return await self._relaying.resources(kind)
+
+    def reach(self) -> messages.ReachDescribed:
+        """Return what the session may use."""
+        keys = self._environments.keys(self.place.key)
+        return messages.ReachDescribed(self.place.key, rules_of(self.view), keys, self.place.domain)
+
+    def switch_routing(self, *, is_on: bool) -> Outcome:
+        """Have messages switch capabilities on by themselves, or not."""
+        self.view.own_routing = is_on
+        self._on_change()
+        return Outcome(switched(is_on=is_on))
 
     def definitions(self) -> list[bytes]:
         """Return the surface, tool by tool."""
@@ -390,15 +426,17 @@ class Curator:
         )
 
     async def _routed(self, text: str) -> Decision:
-        request = registry.RouteMessage(
-            session=self.place.key,
-            text=text,
-            active=[activation.id for activation in self._state.active.activations],
-            keys=self._environments.keys(self.place.key),
-            domain=self.place.domain,
-            project=self.place.project,
-        )
         try:
+            request = registry.RouteMessage(
+                session=self.place.key,
+                text=text,
+                active=[activation.id for activation in self._state.active.activations],
+                keys=self._environments.keys(self.place.key),
+                domain=self.place.domain,
+                is_enabled=self.view.is_routed,
+                project=self.place.project,
+                denied=await self._denials.all(),
+            )
             reply = await self.activation.holds.ask_registry(request)
         except NotActivatedError as error:
             self._log.warning("not_routed", reason=str(error))

@@ -19,6 +19,7 @@ import trio
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
+from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.result_desk import ResultRoom
@@ -40,7 +41,7 @@ from capd.core.sessions.session_keys import fresh_key, is_key
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
-from capd.core.sessions.session_view import Habits, SessionView
+from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
 from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
@@ -115,6 +116,7 @@ class CuratorHost:
         domains: Domains | None = None,
         journal: Journal | None = None,
         live: LiveSettings | None = None,
+        habits: HabitStore | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         self._journal = Journal() if journal is None else journal
@@ -127,7 +129,7 @@ class CuratorHost:
         self._connections = connections
         self._instances = instances
         self._environments = environments
-        self._habits = Habits()
+        self._habit_keeper = HabitKeeper(habits)
         self._checks = ArgumentChecks()
         self._version = version
         self._sessions: dict[SessionKey, _Session] = {}
@@ -141,6 +143,8 @@ class CuratorHost:
                 self._nursery = nursery
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
+                await self._habit_keeper.load()
+                nursery.start_soon(self._habit_keeper.run)
                 nursery.start_soon(self._checks.run)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
@@ -176,6 +180,11 @@ class CuratorHost:
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
+        return await self._session_reply(curator, request)
+
+    async def _session_reply(
+        self, curator: Curator, request: messages.SessionRequest
+    ) -> messages.Reply:
         key = curator.place.key
         match request:
             case messages.TakeTurn(text=text):
@@ -184,6 +193,10 @@ class CuratorHost:
                 outcome = await curator.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
                 outcome = await curator.activation.disable(name, by="person")
+            case messages.SwitchRouting(is_on=is_on):
+                outcome = curator.switch_routing(is_on=is_on)
+            case messages.DescribeReach():
+                return curator.reach()
             case messages.CallTool():
                 with self._drain.call():
                     return await called_from_outside(curator, request)
@@ -251,9 +264,11 @@ class CuratorHost:
             self._settings.rules(project),
             client=hello.client.name,
             project=project,
-            habits=self._habits,
+            habits=self._habit_keeper.habits,
+            version=hello.client.version,
             is_bare=request.is_bare,
             has_results=self._results is not None,
+            domain=self._settings.domain(hello.client.name, project),
         )
         # Before anything is created: another request for this key may come while we wait.
         found = None
@@ -349,8 +364,9 @@ class CuratorHost:
         while not key or key in self._sessions:
             key = fresh_key(hello.client.name, secrets.token_hex(2))
         project = hello.project or hello.cwd
-        domain = self._settings.domain(hello.client.name, project)
-        place = SessionPlace(key, hello.client.name, project, domain=domain, parent=hello.parent)
+        place = SessionPlace(
+            key, hello.client.name, project, domain=view.domain, parent=hello.parent
+        )
         curator = Curator(
             place,
             bus=self._bus,

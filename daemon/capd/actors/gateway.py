@@ -142,7 +142,8 @@ class Gateway:
                 for entry in listed.servers
                 if entry.pid and chain & {entry.pid, platform.parent_pid(entry.pid)}
             ]
-        if any(fnmatchcase(name, each) for name in names for each in self._may_connect):
+        # Whoever is nobody's is let in by `*` alone.
+        if any(fnmatchcase(name, each) for name in names or [""] for each in self._may_connect):
             return None
         name = names[0] if names else "unknown"
         log.warning("descendant_refused", pid=peer_pid, server=name)

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from capd.actors.activation import Activation
+from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
 from capd.actors.installing import reported
 from capd.actors.relaying import Relaying
@@ -54,7 +55,9 @@ class OwnCalls:
         environments: SessionEnvironments,
         skills: Skills | None,
         results: ResultDesk | None,
+        denials: Denials,
     ) -> None:
+        self._denials = denials
         self._place = place
         self._state = state
         self._view = view
@@ -145,18 +148,21 @@ class OwnCalls:
         assert isinstance(reply, registry.CapabilitiesListed)
         # Reversed: where two taps have one name, the first tap's entry stays.
         winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
-        domain = self._place.domain
+        domain, denied = self._place.domain, await self._denials.all()
+        inside = [e for _, e in sorted(winners.items()) if is_inside(domain, e.domains)]
         shown = [
-            self._entry_of(CapabilityId(e.tap, e.name), e.triggers, e.wanted_keys)
-            for _, e in sorted(winners.items())
-            if is_inside(domain, e.domains)
+            self._entry_of(id_, e.triggers, e.wanted_keys)
+            for e in inside
+            if (id_ := CapabilityId(e.tap, e.name)) not in denied
         ]
-        return Outcome(own_tools.listing(shown, len(winners) - len(shown), domain))
+        outside = len(winners) - len(inside)
+        return Outcome(own_tools.listing(shown, outside, domain, len(inside) - len(shown)))
 
     async def _discovered(self, intent: str) -> Outcome:
+        denied = await self._denials.all()
         reply = await self._activation.holds.ask_registry(
             registry.DiscoverCapabilities(
-                intent, domain=self._place.domain, project=self._place.project
+                intent, domain=self._place.domain, project=self._place.project, denied=denied
             )
         )
         if not isinstance(reply, registry.CapabilitiesFound):
@@ -164,8 +170,8 @@ class OwnCalls:
         hits = [
             self._entry_of(hit.id, hit.triggers, hit.wanted_keys, hit.score) for hit in reply.hits
         ]
-        skills = await self._skills.found(intent) if self._skills else ""
-        return Outcome(own_tools.discovered(intent, hits) + skills)
+        skills = await self._skills.found(intent, denied) if self._skills else ""
+        return Outcome(own_tools.discovered(intent, hits, len(denied)) + skills)
 
     def _entry_of(
         self,

@@ -224,7 +224,9 @@ class Registry:
             message, scorer = await vectors.compared(text)
         except NotReadyError:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
-        kept = gates.eligible(catalog.winners, request.domain, request.keys)
+        kept = gates.eligible(
+            catalog.winners, request.domain, request.keys, frozenset(request.denied)
+        )
         ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
         favoured = await self._favoured(request, kept.capabilities)
         ranked = priors.shifted(ranked, favoured, self._profile.priors)
@@ -261,7 +263,11 @@ class Registry:
             message, scorer = await vectors.compared(text)
         except NotReadyError:
             return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
-        specs = {c.id: c for c in catalog.winners if is_inside(request.domain, c.domains)}
+        specs = {
+            c.id: c
+            for c in catalog.winners
+            if is_inside(request.domain, c.domains) and c.id not in request.denied
+        }
         ranked = scorer.ranked(text, message, frozenset(specs))
         hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(

@@ -23,10 +23,16 @@ from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.calls import is_success
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
-from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
+from capd.core.protocol.outcomes import (
+    CallFailedError,
+    NotSentError,
+    RefusedError,
+    ServerError,
+)
 from capd.core.protocol.resource_uris import owners
 from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import Grant
+from capd.core.sessions.reach import prompt_bar, resource_bar
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
@@ -121,8 +127,9 @@ class Relaying:
         for identity, entries in found.items():
             for entry in entries:
                 with suppress(MalformedError):
-                    name = self._prompt(identity, _NAMED.decode(entry).name)
-                    if name is not None:
+                    own_name = _NAMED.decode(entry).name
+                    name = self._prompt(identity, own_name)
+                    if name and prompt_bar(self._state, identity, own_name) is None:
                         prompts.append(renamed(entry, name))
         if len(self._state.surface.names) != known:
             self._on_use()
@@ -131,11 +138,13 @@ class Relaying:
     async def resources(self, kind: str) -> list[bytes]:
         """Return `resources` or `resources/templates`; of one URI the first server's counts."""
         found: dict[str, bytes] = {}
-        for entries in (await self._entries(kind)).values():
+        for identity, entries in (await self._entries(kind)).items():
             for entry in entries:
                 with suppress(MalformedError):
                     located = _LOCATED.decode(entry)
-                    found.setdefault(located.uri or located.uri_template, entry)
+                    uri = located.uri or located.uri_template
+                    if resource_bar(self._state, identity, uri) is None:
+                        found.setdefault(uri, entry)
         return list(found.values())
 
     async def _entries(self, kind: str) -> dict[ServerIdentity, Sequence[bytes]]:
@@ -314,14 +323,22 @@ class Relaying:
         for grant, given in self._state.surface.names.items():
             is_meant = given == wanted and grant.tool.startswith(PROMPT)
             if is_meant and self._state.held(grant.server) is not None:
-                return grant.server, grant.tool.removeprefix(PROMPT)
+                return self._permitted(grant.server, grant.tool.removeprefix(PROMPT), wanted)
         for identity, entries in (await self._entries("prompts")).items():
             for entry in entries:
                 with suppress(MalformedError):
                     name = _NAMED.decode(entry).name
                     if self._prompt(identity, name) == wanted:
-                        return identity, name
+                        return self._permitted(identity, name, wanted)
         raise UnknownNameError(f"no prompt {wanted[:100]!r} is on in this session")
+
+    def _permitted(
+        self, identity: ServerIdentity, name: str, wanted: str
+    ) -> tuple[ServerIdentity, str]:
+        bar = prompt_bar(self._state, identity, name)
+        if bar is not None:
+            raise RefusedError(f"Prompt {wanted} cannot be used: {bar.reason}.")
+        return identity, name
 
     async def _owners(self, uri: str) -> list[ServerIdentity]:
         listed = await self._entries("resources")
@@ -334,7 +351,12 @@ class Relaying:
         found = owners(uri, candidates, {i: _uris(entries) for i, entries in templates.items()})
         if not found:
             raise UnknownNameError(f"no server that is on in this session has {uri[:200]!r}")
-        return found
+        bars = {identity: resource_bar(self._state, identity, uri) for identity in found}
+        permitted = [identity for identity in found if bars[identity] is None]
+        denied = next((bar for bar in bars.values() if bar is not None), None)
+        if denied is not None and not permitted:
+            raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
+        return permitted
 
     def _may_have_resources(self, identity: ServerIdentity) -> bool:
         instance = self._holds.running(identity)

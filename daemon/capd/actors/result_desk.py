@@ -99,17 +99,18 @@ class ResultDesk:
         if reader is None or self.is_left(result, shown, server):
             return result
         limits = self._room.limits
-        limit = limits.of(server, shown.grant.tool, shown.json)
+        limit = limits.of(server, shown.grant.tool, shown.definition)
         wanted = Wanted(
             tool=shown.name,
             limit=limit,
             handle="",
             reader=reader,
             media_limit=limits.media,
+            is_promised=not shown.whole,
             knows_links=not client.version or client.version >= _LINKS_SINCE,
         )
         try:
-            short = await self._short(result, wanted, shown.json)
+            short = await self._short(result, wanted, shown.definition)
         except (OSError, NotKeptError) as error:
             self.counts.not_kept += 1
             self._log.warning("result_not_kept", tool=shown.name, reason=str(error))
@@ -127,7 +128,7 @@ class ResultDesk:
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
         limits = self._room.limits
-        limit = limits.of(server, shown.grant.tool, shown.json)
+        limit = limits.of(server, shown.grant.tool, shown.definition)
         return not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media))
 
     async def _short(self, result: Result, wanted: Wanted, definition: bytes) -> Compacted | None:

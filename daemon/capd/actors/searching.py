@@ -9,6 +9,7 @@ import time
 import structlog
 
 from capd.actors.activation import Activation
+from capd.actors.denials import rules_of
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import NotSentError, RefusedError
@@ -72,6 +73,7 @@ class Searching:
             rules=rules_of(self._view),
             keys=self._environments.keys(self._place.key),
             project=self._place.project,
+            domain=self._place.domain,
         )
         try:
             found = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
@@ -150,6 +152,7 @@ class Searching:
             rules_of(self._view),
             self._environments.keys(self._place.key),
             self._place.project,
+            self._place.domain,
         )
         try:
             reply = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
@@ -182,14 +185,6 @@ def single(hit: finder.ToolHit) -> SingleTool:
     return SingleTool(hit.spec, hit.identity, definition, hit.via)
 
 
-def rules_of(view: SessionView) -> list[finder.PolicyTable]:
-    """Return a session's policy as it is told to the finder."""
-    return [
-        finder.PolicyTable(table.place, list(table.allow), list(table.deny))
-        for table in view.policy.tables
-    ]
-
-
 async def described(
     bus: Bus, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
@@ -199,7 +194,11 @@ async def described(
     """
     patterns = list(view.patterns)
     request = finder.DescribeTools(
-        patterns, rules_of(view), waits=waits or bool(patterns), project=view.project
+        patterns,
+        rules_of(view),
+        waits=waits or bool(patterns),
+        project=view.project,
+        domain=view.domain,
     )
     try:
         reply = await bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)

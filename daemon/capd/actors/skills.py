@@ -4,6 +4,8 @@ Using a skill switches its capabilities on, one transaction each, as a person wo
 is told in the skill's text, which comes all the same.
 """
 
+from collections.abc import Collection
+
 import trio
 
 from capd.actors.activation import Activation
@@ -82,16 +84,27 @@ class Skills:
             return Outcome(unknown_skill(name, why), is_ok=False)
         return Outcome(used.text)
 
-    async def found(self, intent: str) -> str:
-        """Return the words on skills that fit; none where nobody can say."""
+    async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
+        """Return the words on skills that fit; none where nobody can say.
+
+        What is `denied` is not named, also where a skill uses it.
+        """
         request = finder.FindSkills(intent)
         try:
             reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, FIND_TIMEOUT)
         except (AskTimeoutError, PeerUnreachableError, AskFailedError):
             return ""
         hits = reply.hits if isinstance(reply, finder.SkillsFound) else []
+        unnamed = {form for id_ in denied for form in (str(id_.name), str(id_))}
         return found_skills(
-            [FoundSkill(hit.prompt, hit.skill.description, hit.skill.capabilities) for hit in hits]
+            [
+                FoundSkill(
+                    hit.prompt,
+                    hit.skill.description,
+                    [name for name in hit.skill.capabilities if name not in unnamed],
+                )
+                for hit in hits
+            ]
         )
 
     async def _used(self, name: str) -> registry.SkillText | registry.SkillUnknown:

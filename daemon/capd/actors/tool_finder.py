@@ -7,6 +7,7 @@ It reads the tool lists that the supervisor keeps, for the servers that the cata
 embeds what it has not embedded before. A query's text is embedded and forgotten.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,10 @@ from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.startable_files import real_path
+from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools import search_answers
 from capd.core.tools.known_tools import Source
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
-from capd.core.tools.tool_search import Bar
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -104,9 +105,10 @@ class ToolFinder:
                 return self._looked_up(request)
             case messages.DescribeTools():
                 if request.waits:
-                    with trio.move_on_after(DESCRIBE_TIMEOUT):
-                        await self._was_read.wait()
+                    await self._read_once()
                 return self._described(request)
+            case messages.ListDenied():
+                return await self._denied(request)
 
     # Search
 
@@ -115,13 +117,13 @@ class ToolFinder:
             asked = question(request.query, request.max_results)
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
-        given = {name: Bar(bar.code, bar.reason) for name, bar in request.barred.items()}
+        policy = _policy(request.rules)
         tools = self._sets.of(request.project)
-        barred = {**tools.bars(request.rules, request.keys), **given}
+        barred = tools.bars(policy, request.keys, request.domain)
         if isinstance(asked, Selection):
             selected = tools.index.selected(asked.names, request.cap, barred)
             hits = [hit_of(tools.known.sources[each.wire_name]) for each in selected.tools]
-            text = search_answers.unresolved(selected, tools.searched())
+            text = search_answers.unresolved(selected, tools.searched(policy))
             return messages.ToolsFound(hits, text, len(tools.index.tools), "selected")
         vector: Vectors | None = None
         if tools.index.tools or self._skills.has_any:
@@ -130,7 +132,7 @@ class ToolFinder:
         found = index.ranked(asked.words, asked.limit, vector, barred)
         text = search_answers.withheld(found.withheld)
         if not found.hits:
-            text = search_answers.missed(asked.words, found, tools.searched())
+            text = search_answers.missed(asked.words, found, tools.searched(policy))
         elif found.is_lexical:
             text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
         return messages.ToolsFound(
@@ -142,9 +144,10 @@ class ToolFinder:
         )
 
     def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
+        policy = _policy(request.rules)
         tools = self._sets.of(request.project)
-        searched, unlisted = len(tools.index.tools), len(tools.unlisted)
-        barred = tools.bars(request.rules, request.keys)
+        searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
+        barred = tools.bars(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
         if source is None:
             near = list(tools.index.near(request.name, barred))
@@ -154,17 +157,31 @@ class ToolFinder:
         return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
 
     def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
-        tools = self._sets.of(request.project)
-        known, barred = tools.known, tools.bars(request.rules, None)
+        tools, policy = self._sets.of(request.project), _policy(request.rules)
+        known, barred = tools.known, tools.bars(policy, None, request.domain)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
+        eager = known.eager(policy, request.domain).values()
         return messages.ToolsDescribed(
             self._was_read.is_set(),
             len(permitted),
             sum(len(source.definition.json) for source in permitted),
-            len(tools.unlisted),
+            len(tools.unlisted_for(policy)),
             [hit_of(source) for source in known.matching(request.patterns, barred)],
-            [messages.EagerServer(spec, via) for spec, via in known.eager.values()],
+            [messages.EagerServer(each.spec, each.capability.id) for each in eager],
         )
+
+    async def _denied(self, request: messages.ListDenied) -> messages.DeniedListed:
+        await self._read_once()
+        known = self._sets.of(request.project).known
+        denied = known.denied_capabilities(_policy(request.rules))
+        return messages.DeniedListed(
+            self._was_read.is_set(),
+            [messages.DeniedCapability(id_, bar.reason) for id_, bar in denied.items()],
+        )
+
+    async def _read_once(self) -> None:
+        with trio.move_on_after(DESCRIBE_TIMEOUT):
+            await self._was_read.wait()
 
     # What there is
 
@@ -238,6 +255,10 @@ class ToolFinder:
         finally:
             self._environments.drop(session)
         return messages.ServersIndexed(indexed)
+
+
+def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
+    return Policy(tuple(PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules))
 
 
 def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:

@@ -12,12 +12,11 @@ import trio
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters.trust.startable_files import real_path
 from capd.core.servers.identity import server_identity
-from capd.core.sessions.policy import Policy, PolicyRules
+from capd.core.sessions.policy import Policy
 from capd.core.tools import search_answers
 from capd.core.tools.known_tools import KnownTools
 from capd.core.tools.tool_search import Bar, ToolIndex
 from capd.core.trust.project_tap import project_of
-from capd_protos import finder as messages
 from capd_protos.types import (
     CapabilitySpec,
     ServerIdentity,
@@ -48,16 +47,19 @@ class ToolSet:
         self.index, self.known = index, known
         self.vectors.wanted(index)
 
-    def searched(self) -> search_answers.Searched:
+    def searched(self, policy: Policy) -> search_answers.Searched:
         """Return how much there is to search, for an answer."""
-        return search_answers.searched(self.index, self.unlisted)
+        return search_answers.searched(self.index, self.unlisted_for(policy))
+
+    def unlisted_for(self, policy: Policy) -> list[ServerName]:
+        """Return the servers that were never asked, of those that a policy permits."""
+        return [name for name in self.unlisted if policy.bar_server(name) is None]
 
     def bars(
-        self, rules: Sequence[messages.PolicyTable], keys: Sequence[str] | None
+        self, policy: Policy, keys: Sequence[str] | None, domain: str = ""
     ) -> dict[WireName, Bar]:
         """Return every tool that a session may not use."""
-        tables = (PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules)
-        return self.known.bars(Policy(tuple(tables)), None if keys is None else frozenset(keys))
+        return self.known.bars(policy, None if keys is None else frozenset(keys), domain)
 
 
 class ToolSets:

@@ -32,6 +32,7 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
     """Return the table, and a line for each part of the user's own that could not be used."""
     lines: dict[str, Any] = tomllib.loads(files("capd").joinpath(NAME).read_text(encoding="utf-8"))
     problems: list[str] = []
+    set_by_user: set[str] = set()
     for name, line in _read(own_file, problems).items():
         merged = {**lines.get(name, {}), **line} if isinstance(line, dict) else line
         try:
@@ -40,11 +41,15 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
             problems.append(f"{own_file}: [{name}] is not used: {error}")
         else:
             lines[name] = merged
-    return {name: _traits(msgspec.convert(line, _Line)) for name, line in lines.items()}, problems
-
-
-def _traits(line: _Line) -> ClientTraits:
-    return ClientTraits(**msgspec.structs.asdict(line))
+            if "relists" in line:
+                set_by_user.add(name)
+    return {
+        name: ClientTraits(
+            **msgspec.structs.asdict(msgspec.convert(line, _Line)),
+            is_relists_set=name in set_by_user,
+        )
+        for name, line in lines.items()
+    }, problems
 
 
 def _read(own_file: Path | None, problems: list[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from capd.adapters.good_file import GoodFile
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.domains import Domains
+from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -96,8 +97,10 @@ class TapsTable(msgspec.Struct, frozen=True):
 
 
 class RoutingTable(msgspec.Struct, frozen=True):
-    """`[routing]`: what may count beside the message (docs/routing.md, "Priors")."""
+    """`[routing]`: whether messages are routed, and what counts beside them (docs/routing.md)."""
 
+    enabled: bool = True
+    """Whether a user's message switches capabilities on by itself."""
     files: bool = True
     """Names in the project's root, and key names of its `.env`."""
     session: bool = False
@@ -108,7 +111,8 @@ class RoutingTable(msgspec.Struct, frozen=True):
     @property
     def priors(self) -> tuple[str, ...]:
         """Return the names of those that are on."""
-        return tuple(name for name in self.__struct_fields__ if getattr(self, name))
+        names = ("files", "session", "project")
+        return tuple(name for name in names if getattr(self, name))
 
 
 class HttpTable(msgspec.Struct, frozen=True):
@@ -169,6 +173,8 @@ class PlaceTable(msgspec.Struct, frozen=True):
 
     domain: str = ""
     """Capabilities of other domains are left out (docs/routing.md)."""
+    routing: bool | None = None
+    """Whether messages switch capabilities on by themselves; as `[routing]` says where unset."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -193,6 +199,16 @@ class Configuration(msgspec.Struct, frozen=True):
         projects = {str(expanded(folder)): table.domain for folder, table in self.projects.items()}
         return Domains({name: table.domain for name, table in self.clients.items()}, projects)
 
+    def routing_switch(self) -> RoutingSwitch:
+        """Return whose messages are routed."""
+        clients = {name: t.routing for name, t in self.clients.items() if t.routing is not None}
+        projects = {
+            str(expanded(folder)): t.routing
+            for folder, t in self.projects.items()
+            if t.routing is not None
+        }
+        return RoutingSwitch(self.routing.enabled, clients, projects)
+
 
 # Each variable with the key that it sets.
 VARIABLES = {
@@ -206,6 +222,7 @@ VARIABLES = {
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
     "CAPD_WATCH": ("taps", "watch"),
     "CAPD_RESULT_LIMIT": ("results", "limit"),
+    "CAPD_ROUTING": ("routing", "enabled"),
     "CAPD_PRIOR_FILES": ("routing", "files"),
     "CAPD_PRIOR_SESSION": ("routing", "session"),
     "CAPD_PRIOR_PROJECT": ("routing", "project"),

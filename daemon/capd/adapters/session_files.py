@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from capd.core.sessions.session_record import SessionRecord, is_kept
+from capd.core.sessions.session_record import SessionRecord, has_anything, is_kept
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
@@ -35,7 +35,7 @@ class SessionFiles:
         return await trio.to_thread.run_sync(self._load, key, limiter=self._limiter)
 
     async def save(self, record: SessionRecord) -> bool:
-        """Keep `record`, and tell whether it is kept; one without an activation needs no file."""
+        """Keep `record`, and tell whether it is kept; one that has nothing needs no file."""
         return await trio.to_thread.run_sync(self._save, record, limiter=self._limiter)
 
     async def sweep(self) -> None:
@@ -64,7 +64,7 @@ class SessionFiles:
     def _save(self, record: SessionRecord) -> bool:
         path = self._path(record.key)
         try:
-            if not record.activations:
+            if not has_anything(record):
                 path.unlink(missing_ok=True)
                 return True
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -28,6 +28,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         clients=_named("clients", policy.clients),
         projects=_named("projects", policy.projects),
         table=table,
+        routing=configuration.routing_switch(),
     )
 
 

@@ -43,6 +43,66 @@ def test_the_first_rule_that_denies_is_named(
     assert bar == (Bar("denied", f"denied by policy: {rule}") if rule else None)
 
 
+PUBLIC = Policy(
+    (
+        PolicyRules("[a]", deny=("fs:file:///secret/*", "shell:*")),
+        PolicyRules("[b]", allow=("fs:file:///public/*", "fs:read_*", "fs:file:///secret/*")),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("file:///public/a", ""),
+        ("file:///public/b/", ""),
+        ("file:///public/", ""),
+        ("file:///public/%61", ""),
+        ("file:///secret/a", "rule 'fs:file:///secret/*' in [a]"),
+        ("file:///SECRET/a", "rule 'fs:file:///secret/*' in [a]"),
+        ("file:///%73ecret/a", "no allow rule in [b] matches it"),
+        ("file:///%70ublic/a", "no allow rule in [b] matches it"),
+        ("file:///public/../secret/a", "rule 'fs:file:///secret/*' in [a]"),
+        ("file:///public/%2e%2e/secret/a", "rule 'fs:file:///secret/*' in [a]"),
+        ("file:///public/./..//secret/a", "rule 'fs:file:///secret/*' in [a]"),
+        ("file:///public/../other", "no allow rule in [b] matches it"),
+        ("file:///{path}", "no allow rule in [b] matches it"),
+        ("note:1", "no allow rule in [b] matches it"),
+    ],
+)
+def test_a_resource_is_denied_by_its_uri_however_it_is_spelled(uri: str, place: str) -> None:
+    bar = PUBLIC.bar_resource("fs", uri)
+
+    assert bar == (Bar("denied", f"denied by policy: {place}") if place else None)
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ("fs", ""),
+        ("shell", "rule 'shell:*' in [a]"),
+        ("Shell", "rule 'shell:*' in [a]"),
+        ("git", "no allow rule in [b] matches it"),
+    ],
+)
+def test_a_server_is_denied_where_nothing_that_it_may_offer_is_permitted(
+    server: str, place: str
+) -> None:
+    bar = PUBLIC.bar_server(server)
+
+    assert bar == (Bar("denied", f"denied by policy: {place}") if place else None)
+
+
+@pytest.mark.parametrize(
+    ("deny", "is_denied"),
+    [("*", True), ("*:*", True), ("g*:**", True), ("git:", False), ("git:[a-z]*", False)],
+)
+def test_a_rule_on_some_names_denies_no_whole_server(deny: str, *, is_denied: bool) -> None:
+    policy = Policy((PolicyRules("[policy]", deny=(deny,)),))
+
+    assert (policy.bar_server("git") is not None) == is_denied
+
+
 def test_without_rules_nothing_is_denied() -> None:
     empty = policy_for(PolicyRules("[policy]"), [], [], ["x"], "/")
 

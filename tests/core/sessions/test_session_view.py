@@ -8,11 +8,12 @@ from tokenizers import BertWordPieceTokenizer
 import capd.adapters.model
 from capd.adapters.client_table import client_table
 from capd.core.sessions.client_traits import ClientTraits, RelistWatch, traits_of
+from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import context
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.own_tool_list import definitions, offered
 from capd.core.sessions.session_rules import SessionRules
-from capd.core.sessions.session_view import Habits, SessionView
+from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
 from capd_protos.types import CapabilityName, WireName
 
@@ -108,6 +109,22 @@ def test_names_leave_room_for_the_clients_prefix(client: str, limit: int) -> Non
     assert settled(client).traits.wire_limit == limit
 
 
+def test_a_client_that_says_late_that_it_wants_everything_has_what_was_prepared() -> None:
+    table = {"mine": ClientTraits(names=("my-editor",), mode="pass-through")}
+    made = SessionView(SessionRules(table=table), client="somebody", project="/")
+    made.described(4, 400, is_all=True)
+    surface = Surface(())
+    made.settle(surface)
+
+    made.settle(surface, "my-editor")
+
+    assert (made.plan.mode, made.plan.reason) == (
+        "dynamic",
+        "its client said who it is after the session began",
+    )
+    assert list(made.own) == ["capability", "tool_search", "tool_call", "result_read"]
+
+
 def test_where_nothing_is_deferred_no_search_is_offered() -> None:
     made = view("somebody")
     made.described(0, 0, is_all=True)
@@ -198,3 +215,35 @@ def test_a_users_own_table_changes_single_facts(tmp_path: Path) -> None:
     assert table["mine"].names == ("my-editor",)
     assert [problem.partition(" is not used")[0] for problem in problems] == [f"{file}: [bad]"]
     assert "bad" not in table
+    assert {name for name, traits in table.items() if traits.is_relists_set} == {"codex"}
+
+
+@pytest.mark.parametrize(
+    ("own_word", "was_seen", "mode"),
+    [("never", True, "stable"), ("mid_turn", False, "dynamic"), ("lag", False, "dynamic")],
+)
+def test_a_users_own_word_on_listing_again_outweighs_what_was_seen(
+    tmp_path: Path, own_word: str, *, was_seen: bool, mode: str
+) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text(f'[mine]\nnames = ["somebody"]\nrelists = "{own_word}"\n')
+    table, _ = client_table(file)
+    habits = Habits()
+    habits.note("mine", "", was_seen)
+    made = SessionView(SessionRules(table=table), client="somebody", project="/", habits=habits)
+
+    made.settle(Surface(()))
+
+    assert made.plan.mode == mode
+
+
+def test_a_users_own_word_also_outweighs_what_this_session_was_seen_to_do() -> None:
+    table = {"mine": ClientTraits(names=("somebody",), is_relists_set=True)}
+    made = SessionView(SessionRules(table=table), client="somebody", project="/")
+    made.settle(Surface(()))
+    made.changed()
+
+    for _ in range(RelistWatch.TURNS):
+        made.turned()
+
+    assert made.lists_at_once(at_border=True)

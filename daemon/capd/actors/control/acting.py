@@ -41,6 +41,7 @@ class Acting:
             "turn": self._turn,
             "enable": partial(self._change, curator.EnableCapability),
             "disable": partial(self._change, curator.DisableCapability),
+            "routing": self._routing,
             "call": self._call,
             "index": self._index,
             "reload": self._reload,
@@ -66,11 +67,15 @@ class Acting:
         change: type[curator.EnableCapability | curator.DisableCapability],
         params: frames.CapabilityParams,
     ) -> dict[str, Any]:
-        answered = await self._ask.curator(
-            change(SessionKey(params.session), params.name),
-            curator.CapabilityAnswered,
-            INSTALL_TIMEOUT,
-        )
+        request = change(SessionKey(params.session), params.name)
+        return await self._answered(request, INSTALL_TIMEOUT)
+
+    async def _routing(self, params: frames.RoutingParams) -> dict[str, Any]:
+        request = curator.SwitchRouting(SessionKey(params.session), params.enabled)
+        return await self._answered(request, ASK_TIMEOUT)
+
+    async def _answered(self, request: msgspec.Struct, timeout: float) -> dict[str, Any]:
+        answered = await self._ask.curator(request, curator.CapabilityAnswered, timeout)
         return {
             "schema": reports.SCHEMA,
             "session": answered.session,

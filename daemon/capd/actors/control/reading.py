@@ -124,6 +124,16 @@ class Reading:
 
     async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
         request = finder.FindTools(params.query, params.limit)
+        if params.session:
+            asked = curator.DescribeReach(SessionKey(params.session))
+            reach = await self._ask.curator(asked, curator.ReachDescribed)
+            request = finder.FindTools(
+                params.query,
+                params.limit,
+                rules=reach.rules,
+                keys=reach.keys,
+                domain=reach.domain,
+            )
         reply = await self._ask.bus.ask(FINDER, request, FINDER_REPLIES, ASK_TIMEOUT)
         if isinstance(reply, finder.FinderRefused):
             raise MethodError(frames.INVALID_PARAMS, reply.message)

@@ -19,6 +19,7 @@ HANDSHAKE_ONLY = frozenset(
 
 LISTS = {
     "tools/list": "tools",
+    "capd/tools": "seen tools",
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/templates/list": "resources/templates",
@@ -27,6 +28,7 @@ LISTS = {
 
 _MEMBER = {
     "tools/list": b"tools",
+    "capd/tools": b"tools",
     "prompts/list": b"prompts",
     "resources/list": b"resources",
     "resources/templates/list": b"resourceTemplates",

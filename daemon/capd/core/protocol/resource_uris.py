@@ -6,6 +6,8 @@ templates can make (RFC 6570, as far as MCP servers use it).
 
 import re
 from collections.abc import Mapping, Sequence
+from posixpath import normpath
+from urllib.parse import unquote
 
 from capd_protos.types import ServerIdentity
 
@@ -60,3 +62,25 @@ def owners(
     ]
     found = list(dict.fromkeys([*listing, *fitting]))
     return found or list(listed)
+
+
+def spellings(uri: str) -> tuple[str, ...]:
+    """Return a URI as it is written, and as a server may read it where that is another text.
+
+    Percent signs are decoded, `.` and `..` resolved: who asks whether a URI is within a folder
+    has to ask of both.
+    """
+    plain = unquote(uri)
+    scheme, colon, rest = plain.partition(":")
+    host, path = _split_host(rest) if colon else ("", plain)
+    is_plain = not {".", "..", ""} & set(path.strip("/").split("/")) or path in {"", "/"}
+    resolved = path if is_plain else normpath(path) + "/" * path.endswith("/")
+    read = f"{scheme}{colon}{host}{resolved}" if colon else resolved
+    return (uri,) if read == uri else (uri, read)
+
+
+def _split_host(rest: str) -> tuple[str, str]:
+    if not rest.startswith("//"):
+        return "", rest
+    host, slash, path = rest[2:].partition("/")
+    return f"//{host}", slash + path

@@ -58,6 +58,8 @@ class Wanted:
     media_limit: int = MEDIA_LIMIT
     objections: Objections | None = None
     """Of the tool's output schema, where it has one."""
+    is_promised: bool = True
+    """Whether the client was told of that schema."""
     knows_links: bool = True
     """Whether the client knows blocks that are links."""
     beyond_bytes: int = 0
@@ -266,7 +268,7 @@ class _Attempt:
             members["structuredContent"] = msgspec.Raw(structured.data)
         else:
             members.pop("structuredContent", None)
-        if self._forbids:
+        if self._forbids and wanted.is_promised:
             # Without it clients refuse a result that has no structured content.
             members["isError"] = raw(True)
         meta = members_or_none(members.get("_meta", b""))
@@ -292,10 +294,11 @@ class _Attempt:
         remark = ""
         if self._forbids:
             remark = (
-                "The call itself succeeded. The tool's output schema allows no shorter structured "
-                "content, so this preview stands in its place, and is marked as an error for that "
-                "reason alone."
+                "The call succeeded. The tool's output schema allows no shorter structured "
+                "content, so this preview stands in its place"
             )
+            marked = ", and is marked as an error for that reason alone."
+            remark += marked if wanted.is_promised else "."
         elif (
             parts.structured
             and told

@@ -153,9 +153,15 @@ def compared_part(cleaned: str) -> str:
 
 
 def eligible(
-    capabilities: Iterable[CapabilitySpec], domain: str, keys: Collection[str]
+    capabilities: Iterable[CapabilitySpec],
+    domain: str,
+    keys: Collection[str],
+    denied: Collection[CapabilityId] = (),
 ) -> Eligible:
-    """Return the capabilities that a session of `domain` with values for `keys` may activate."""
+    """Return the capabilities that a session of `domain` with values for `keys` may activate.
+
+    Of `denied` ones its policy leaves nothing.
+    """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
     for capability in capabilities:
@@ -165,6 +171,8 @@ def eligible(
             left_out["nothing_to_activate"] += 1
         elif not is_inside(domain, capability.domains):
             left_out["domain"] += 1
+        elif capability.id in denied:
+            left_out["policy"] += 1
         elif any(key not in keys for key in capability.wanted_keys):
             left_out["missing_secrets"] += 1
         else:

@@ -43,6 +43,8 @@ class ClientTraits:
     """How capd gets to see the user's words."""
     mode: str = "auto"
     """What the user has set for it."""
+    is_relists_set: bool = False
+    """Whether `relists` is the user's own word, which outweighs what was seen."""
 
     @property
     def wire_limit(self) -> int:
@@ -82,6 +84,7 @@ def plan(
     `was_seen` says whether the client was seen to list again, None where nobody knows yet.
     `size_bytes` is all that it could be shown, None where that is not known.
     """
+    was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode
     if chosen == "pass-through":
         limit = traits.context * share

@@ -117,15 +117,25 @@ class Listed:
         return f"- {active}{self.id.name}{score}: {preview}{missing}"
 
 
-def listing(shown: Sequence[Listed], hidden_by_domain: int, domain: str) -> str:
+def listing(
+    shown: Sequence[Listed], hidden_by_domain: int, domain: str, hidden_by_policy: int = 0
+) -> str:
     """Answer `list`."""
     if shown:
         lines = "\n".join(entry.line() for entry in shown)
         hidden = (
             f"\n{hidden_by_domain} more are outside domain '{domain}'." if hidden_by_domain else ""
         )
+        if hidden_by_policy:
+            hidden += f"\n{hidden_by_policy} more are denied by policy."
         head = f"{len(shown)} capabilities are installed:"
         return f"{head}\n{lines}{hidden}\nSwitch one on with action enable."
+    if hidden_by_policy:
+        others = f", the others are outside domain '{domain}'" if hidden_by_domain else ""
+        return (
+            f"{hidden_by_domain + hidden_by_policy} capabilities are installed, and this session "
+            f"may use none: {hidden_by_policy} are denied by policy{others}."
+        )
     if hidden_by_domain:
         return (
             f"{hidden_by_domain} capabilities are installed, and none is in this session's domain "
@@ -134,12 +144,13 @@ def listing(shown: Sequence[Listed], hidden_by_domain: int, domain: str) -> str:
     return "No capability is installed. Add a tap with: capd tap add PATH"
 
 
-def discovered(intent: str, hits: Sequence[Listed]) -> str:
+def discovered(intent: str, hits: Sequence[Listed], hidden_by_policy: int = 0) -> str:
     """Answer `discover`."""
     if not hits:
+        denied = f" {hidden_by_policy} that are denied by policy were not compared."
         return (
             f"No installed capability fits {echo(intent)}. Use other words, or action list to see "
-            "all."
+            f"all.{denied if hidden_by_policy else ''}"
         )
     lines = "\n".join(entry.line() for entry in hits)
     return f"Capabilities for {echo(intent)}:\n{lines}\nSwitch one on with action enable."
@@ -175,6 +186,11 @@ def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
 def outside_domain(name: CapabilityName, domains: Sequence[str], domain: str) -> str:
     """Answer `enable` for a capability of another domain."""
     return f"Capability '{name}' is for {', '.join(domains)}; this session's domain is '{domain}'."
+
+
+def denied_by_policy(name: CapabilityName, reason: str) -> str:
+    """Answer `enable` for a capability of which policy leaves nothing."""
+    return f"Capability '{name}' cannot be switched on: {reason}."
 
 
 def nothing_to_activate(name: CapabilityName) -> str:
@@ -213,6 +229,7 @@ def enabled(
     evicted: Sequence[CapabilityId],
     installed: Sequence[str],
     denied: int = 0,
+    denied_servers: Sequence[ServerName] = (),
 ) -> str:
     """Answer `enable` that worked; `denied` tools of it the user's policy forbids."""
     parts = [f"Capability '{name}' is on."]
@@ -228,6 +245,8 @@ def enabled(
         parts.append("It has no tools of its own.")
     if denied:
         parts.append(f"{denied} of its tools are denied by policy.")
+    if denied_servers:
+        parts.append(f"Not started, for policy denies all of it: {', '.join(denied_servers)}.")
     if evicted:
         names = ", ".join(str(capability.name) for capability in evicted)
         parts.append(f"Switched off to make room: {names}.")

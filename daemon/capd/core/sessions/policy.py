@@ -1,16 +1,18 @@
 """What a session may not use, by the user's own rules.
 
-A rule is a pattern like those of `allowed_tools`: `server:tool` with the shell's globs in either
-part, or `tool` alone for every server. A deny rule that matches denies. Where there are allow
-rules, what none of them matches is denied as well; each set of them narrows further.
+A rule is a pattern like those of `allowed_tools`: `server:name` with the shell's globs in either
+part, or `name` alone for every server. A name is that of a tool or prompt, or the URI of a
+resource or template. A deny rule that matches denies. Where there are allow rules, what none of
+them matches is denied as well; each set of them narrows further.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from capd.core.protocol.resource_uris import spellings
 from capd.core.tools.tool_search import Bar
-from capd_protos.types import ServerName, ToolName
+from capd_protos.types import ServerName
 
 DENIED = "denied"
 
@@ -31,16 +33,30 @@ class Policy:
 
     tables: tuple[PolicyRules, ...] = ()
 
-    def bar(self, server: ServerName | str, tool: ToolName | str) -> Bar | None:
-        """Return why a tool is denied, None where it is permitted."""
+    def bar(self, server: ServerName | str, name: str) -> Bar | None:
+        """Return why a tool or prompt is denied, None where it is permitted."""
         for table in self.tables:
             for pattern in table.deny:
                 # A rule that forbids must not be passed by for a capital letter.
-                if _matches(pattern.casefold(), server.casefold(), tool.casefold()):
-                    reason = f"denied by policy: rule '{pattern}' in {table.place}"
-                    return Bar(DENIED, reason)
-            if table.allow and not any(_matches(each, server, tool) for each in table.allow):
-                return Bar(DENIED, f"denied by policy: no allow rule in {table.place} matches it")
+                if _matches(pattern.casefold(), server.casefold(), name.casefold()):
+                    return _by_rule(pattern, table)
+            if table.allow and not any(_matches(each, server, name) for each in table.allow):
+                return _by_no_rule(table)
+        return None
+
+    def bar_resource(self, server: ServerName | str, uri: str) -> Bar | None:
+        """Return why a resource or template is denied, however its URI is spelled."""
+        bars = (self.bar(server, spelling) for spelling in spellings(uri))
+        return next((bar for bar in bars if bar is not None), None)
+
+    def bar_server(self, server: ServerName | str) -> Bar | None:
+        """Return why a server is denied with all that it may offer, None where not all is."""
+        for table in self.tables:
+            for pattern in table.deny:
+                if _matches_all(pattern.casefold(), server.casefold()):
+                    return _by_rule(pattern, table)
+            if table.allow and not any(_speaks_of(each, server) for each in table.allow):
+                return _by_no_rule(table)
         return None
 
 
@@ -66,11 +82,32 @@ def policy_for(
     return Policy(tuple(table for table in tables if table.allow or table.deny))
 
 
-def _matches(pattern: str, server: str, tool: str) -> bool:
+def _by_rule(pattern: str, table: PolicyRules) -> Bar:
+    return Bar(DENIED, f"denied by policy: rule '{pattern}' in {table.place}")
+
+
+def _by_no_rule(table: PolicyRules) -> Bar:
+    return Bar(DENIED, f"denied by policy: no allow rule in {table.place} matches it")
+
+
+def _parts(pattern: str) -> tuple[str, str]:
+    """Return what a pattern says of the server, and of the name."""
     scope, colon, rest = pattern.partition(":")
-    if not colon:
-        return fnmatchcase(tool, pattern)
-    return fnmatchcase(server, scope) and fnmatchcase(tool, rest)
+    return (scope, rest) if colon else ("*", pattern)
+
+
+def _matches(pattern: str, server: str, name: str) -> bool:
+    scope, rest = _parts(pattern)
+    return fnmatchcase(server, scope) and fnmatchcase(name, rest)
+
+
+def _matches_all(pattern: str, server: str) -> bool:
+    scope, rest = _parts(pattern)
+    return fnmatchcase(server, scope) and bool(rest) and not rest.strip("*")
+
+
+def _speaks_of(pattern: str, server: str) -> bool:
+    return fnmatchcase(server, _parts(pattern)[0])
 
 
 def _is_within(project: str, folder: str) -> bool:

@@ -292,7 +292,7 @@ class SessionState:
 
     def denied(self, capability: CapabilitySpec, server: Held) -> int:
         """Return how many tools of a capability the policy denies on `server`."""
-        return len(_kept(capability, server)[1]) - len(self._granted(capability, server))
+        return len(kept_by(capability, server)[1]) - len(self._granted(capability, server))
 
     def is_leaving(self, grant: Grant) -> bool:
         """Tell whether a tool is listed and granted by nothing any more."""
@@ -347,7 +347,7 @@ class SessionState:
         return tuple(removed)
 
     def _granted(self, capability: CapabilitySpec, server: Held) -> list[Grant]:
-        spec, kept = _kept(capability, server)
+        spec, kept = kept_by(capability, server)
         return [
             Grant(server.identity, name)
             for name in kept
@@ -384,7 +384,7 @@ class SessionState:
         return {held.identity: held.spec.name for held in self._held.values()}
 
 
-def _kept(capability: CapabilitySpec, server: Held) -> tuple[ServerSpec, list[ToolName]]:
+def kept_by(capability: CapabilitySpec, server: Held) -> tuple[ServerSpec, list[ToolName]]:
     """Return a capability's own definition of a server, and the tools that its filters keep."""
     names = [tool.name for tool in server.tools]
     # Another capability's definition of the same server may have another name or filter.

@@ -82,6 +82,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """Which server tells of which resource, for a client of the handshake era."""
     tools: list[SavedTool] = []
     """What is on by itself, in the order of its activation."""
+    is_routed: bool | None = None
+    """Whether its messages switch capabilities on, where the session has a word of its own."""
 
 
 def token_digest(resume: str) -> str:
@@ -96,6 +98,11 @@ def may_resume(record: SessionRecord, resume: str) -> bool:
     must be its last one (80, A7).
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
+
+
+def has_anything(record: SessionRecord) -> bool:
+    """Tell whether a session would find anything of its own again."""
+    return bool(record.activations or record.tools) or record.is_routed is not None
 
 
 def is_kept(record: SessionRecord, now: float) -> bool:

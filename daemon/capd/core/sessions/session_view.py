@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from capd.core.results.reading import RESULT_READ
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
+from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL
@@ -16,22 +17,6 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
-
-
-class Habits:
-    """Which clients were seen to list again, over all sessions of the daemon's life."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, bool] = {}
-
-    def seen(self, client: str) -> bool | None:
-        """Return what a client was seen to do, None where nothing was seen yet."""
-        return self._seen.get(client)
-
-    def note(self, client: str, was_seen: bool | None) -> None:
-        """Keep what was seen; that it lists again outweighs all else."""
-        if client and was_seen is not None:
-            self._seen[client] = was_seen or self._seen.get(client, False)
 
 
 class SessionView:
@@ -46,12 +31,16 @@ class SessionView:
         habits: Habits | None = None,
         is_bare: bool = False,
         has_results: bool = True,
+        domain: str = "",
+        version: str = "",
     ) -> None:
         """`is_bare` is a plain pass-through: nothing of capd's own, everything that is on.
 
         `has_results` says whether long results are kept, to be read by handle.
         """
         self._has_results = has_results
+        self.domain = domain
+        """Which domain's capabilities the session is for; empty for all."""
         self.rules = rules
         self.is_bare = is_bare
         self.traits = ClientTraits()
@@ -59,6 +48,8 @@ class SessionView:
         self.own: Mapping[WireName, OwnTool] = {}
         """capd's own tools by the names that this client may call them."""
         self.policy = Policy()
+        self.own_routing: bool | None = None
+        """Whether its messages switch capabilities on; None leaves it to what is configured."""
         self.is_settled = False
         """Whether the client has listed: from then on nothing changes."""
         self.refused_pins = 0
@@ -69,7 +60,9 @@ class SessionView:
         self._watch = RelistWatch()
         self._key = client
         self._names: tuple[str, ...] = ()
+        self._client_version = self._version = version
         self._known: tuple[int, int, bool] | None = None
+        self._is_routed = True
         self._has_deferred = True
         self._has_everything = False
         """Whether all that there is was asked for, and pinned, when the session began."""
@@ -81,13 +74,22 @@ class SessionView:
         listed = min(pinned, self.traits.tool_limit - len(OWN_TOOLS))
         self._has_deferred = not is_all or tools > listed
 
-    def settle(self, surface: Surface, own_name: str = "", *, is_stateless: bool = False) -> None:
+    def settle(
+        self,
+        surface: Surface,
+        own_name: str = "",
+        own_version: str = "",
+        *,
+        is_stateless: bool = False,
+    ) -> None:
         """Decide how the client sees the session, by what it is called so far."""
         names = [own_name, self._client]
         self._names = tuple(name for name in names if name)
+        self._is_routed = self.rules.routing.of(names, self._project)
         self.policy = self.rules.policy(self._names, self._project)
         key, self.traits = traits_of(self.rules.table, names)
         self._key = key or own_name or self._client
+        self._version = own_version or self._client_version
         if self.is_bare:
             self.plan = Plan("pass-through", "set for this listener")
             surface.own = ()
@@ -96,7 +98,7 @@ class SessionView:
             self.rules.mode,
             self.traits,
             is_stateless=is_stateless,
-            was_seen=self._habits.seen(self._key),
+            was_seen=self._habits.seen(self._key, self._version),
             size_bytes=self._size(),
             share=self.rules.share,
         )
@@ -111,6 +113,7 @@ class SessionView:
         if self.plan.mode == "pass-through":
             self.own = {}
         surface.own = definitions(self.own.items())
+        surface.cuts_results = self.reader is not None
         surface.is_fixed = self.plan.mode == "stable"
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
@@ -124,6 +127,11 @@ class SessionView:
     def project(self) -> str:
         """The session's project."""
         return self._project
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether its messages switch capabilities on by themselves."""
+        return self._is_routed if self.own_routing is None else self.own_routing
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -177,7 +185,8 @@ class SessionView:
         """Tell whether a tool that comes on is on the model's list before its next answer."""
         if self.plan.mode == "pass-through":
             return True
-        if self.plan.mode == "stable" or self._watch.was_seen is False:
+        is_behind = self._watch.was_seen is False and not self.traits.is_relists_set
+        if self.plan.mode == "stable" or is_behind:
             return False
         return self.traits.relists == "mid_turn" or (
             at_border and self.traits.relists == "before_turn"
@@ -195,7 +204,7 @@ class SessionView:
         """Note that the client listed its tools."""
         self.is_settled = True
         self._watch.listed()
-        self._habits.note(self._key, self._watch.was_seen)
+        self._habits.note(self._key, self._version, self._watch.was_seen)
 
     def changed(self) -> None:
         """Note that it was told of another list."""
@@ -204,7 +213,7 @@ class SessionView:
     def turned(self) -> None:
         """Note that its user said something."""
         self._watch.turned()
-        self._habits.note(self._key, self._watch.was_seen)
+        self._habits.note(self._key, self._version, self._watch.was_seen)
 
     def _size(self) -> int | None:
         if self._known is None:

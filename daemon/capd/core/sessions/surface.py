@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from capd.core.protocol.eras import text_of
+from capd.core.results.cut_schemas import promises_too_much
 from capd.core.sessions.active_set import Grant
 from capd.core.tools.names import LIMIT, bare_name, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
@@ -36,6 +37,13 @@ class Shown:
     grant: Grant
     json: bytes
     """The definition as the client gets it."""
+    whole: bytes = b""
+    """The same with its output schema, where the client is not told of that."""
+
+    @property
+    def definition(self) -> bytes:
+        """Return everything that its server says of it."""
+        return self.whole or self.json
 
 
 class Surface:
@@ -57,6 +65,9 @@ class Surface:
         self.limit = limit
         self.name_limit = name_limit
         self.is_fixed = is_fixed
+        self.cuts_results = False
+        """Whether a result may come without the structured content that its schema promises: the
+        client is told of no schema that forbids a cut then."""
         self._is_bare = is_bare
         self._own = dict(own)
         self._pinned: dict[Grant, None] = {}
@@ -142,7 +153,7 @@ class Surface:
             if grant in self._shown:
                 continue
             name = self.name(grant, names[grant.server], grant.tool)
-            shown = Shown(name, grant, renamed(definitions[grant].json, name))
+            shown = self._made(name, grant, definitions[grant])
             self._shown[grant] = self._by_name[name] = shown
             added.append(name)
         return added
@@ -180,9 +191,10 @@ class Surface:
             old = self._shown.get(grant)
             if old is None:
                 continue
-            json = renamed(definition.json, old.name)
-            if json != old.json:
-                self._shown[grant] = self._by_name[old.name] = Shown(old.name, grant, json)
+            new = self._made(old.name, grant, definition)
+            if new != old:
+                self._shown[grant] = self._by_name[old.name] = new
+            if new.json != old.json:
                 changed.append(old.name)
         return changed
 
@@ -194,8 +206,21 @@ class Surface:
         """Return the result of `tools/list`, the same bytes while nothing changes."""
         return b'{"tools":[' + b",".join(self.definitions()) + b"]}"
 
+    def _made(self, name: WireName, grant: Grant, definition: ToolDefinition) -> Shown:
+        whole = renamed(definition.json, name)
+        if self.cuts_results and promises_too_much(whole):
+            return Shown(name, grant, without_output_schema(whole), whole)
+        return Shown(name, grant, whole)
+
     def _listed_own(self) -> list[bytes]:
         return list(self._own.values())[: self.limit]
+
+
+def without_output_schema(definition: bytes) -> bytes:
+    """Return a tool's JSON without its output schema, every other member as it was written."""
+    members = _definition.decode(definition)
+    members.pop("outputSchema", None)
+    return msgspec.json.encode(members)
 
 
 def renamed(definition: bytes, name: WireName) -> bytes:

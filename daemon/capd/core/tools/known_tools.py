@@ -1,8 +1,9 @@
 """Every tool that a capability can grant: where it is from, and who may use it.
 
 A tool counts once, however many capabilities grant it. A session may use one that its policy
-permits and for whose server it has the secrets (10-catalog); what it may not use is barred, with
-the reason, and never simply absent.
+permits, that a capability of its domain grants and for whose server it has the secrets
+(10-catalog); what it may not use is barred, with the reason, and never simply absent. A
+capability is denied where its tools are known and all of them are, or its servers as a whole.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
 from capd.core.tools.names import wire_name
 from capd.core.tools.tool_filter import is_named, kept_tools
@@ -19,12 +21,15 @@ from capd_protos.types import (
     CapabilityId,
     CapabilitySpec,
     ServerIdentity,
+    ServerName,
     ServerSpec,
     ToolDefinition,
+    ToolName,
     WireName,
 )
 
 MISSING_SECRETS = "missing_secrets"
+OUTSIDE_DOMAIN = "outside_domain"
 _MOST_POLICIES = 16
 
 
@@ -40,6 +45,14 @@ class Source:
     """Those that grant it, in the catalog's order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """A server that is to run from a session's beginning."""
+
+    spec: ServerSpec
+    capability: CapabilitySpec
+
+
 class KnownTools:
     """The tools of a catalog, by what its servers listed last."""
 
@@ -50,22 +63,29 @@ class KnownTools:
     ) -> None:
         self.sources: dict[WireName, Source] = {}
         self.tools: list[Tool] = []
-        self.eager: dict[ServerIdentity, tuple[ServerSpec, CapabilityId]] = {
-            server_identity(spec): (spec, capability.id)
-            for capability in reversed(capabilities)
+        self._eager = [
+            Eager(spec, capability)
+            for capability in capabilities
             for spec in capability.servers
             if not spec.lazy and spec.transport != "builtin"
-        }
+        ]
         self._by_tool: dict[tuple[ServerIdentity, str], Source] = {}
         self._denied: dict[Policy, dict[WireName, Bar]] = {}
+        self._denied_capabilities: dict[Policy, dict[CapabilityId, Bar]] = {}
         self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
+        self._domains = {each.id: each.domains for each in capabilities}
+        # What each capability keeps of each of its servers; None where that is not known yet.
+        self._offers: dict[CapabilityId, list[tuple[ServerName, tuple[ToolName, ...] | None]]] = {}
         granting: dict[tuple[ServerIdentity, str], list[CapabilityId]] = {}
         found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}
         for capability in capabilities:
-            for spec, definition in _offered(capability, lists or {}):
-                key = (server_identity(spec), definition.name)
-                found.setdefault(key, (spec, definition))
-                granting.setdefault(key, []).append(capability.id)
+            offers = self._offers[capability.id] = []
+            for spec, kept in _offered(capability, lists or {}):
+                offers.append((spec.name, None if kept is None else tuple(t.name for t in kept)))
+                for definition in kept or ():
+                    key = (server_identity(spec), definition.name)
+                    found.setdefault(key, (spec, definition))
+                    granting.setdefault(key, []).append(capability.id)
         for (identity, name), (spec, definition) in found.items():
             wire = wire_name(spec.name, identity, definition.name, self.sources)
             grants = granting[identity, name]
@@ -81,28 +101,40 @@ class KnownTools:
             return self._by_tool.get((ServerIdentity(identity), name))
         return self.sources.get(WireName(name))
 
-    def bars(self, policy: Policy, keys: frozenset[str] | None) -> dict[WireName, Bar]:
+    def eager(self, policy: Policy, domain: str = "") -> dict[ServerIdentity, Eager]:
+        """Return the servers that are to run for a session from its beginning."""
+        return {
+            server_identity(each.spec): each
+            for each in reversed(self._eager)
+            if is_inside(domain, each.capability.domains)
+            and policy.bar_server(each.spec.name) is None
+        }
+
+    def bars(
+        self, policy: Policy, keys: frozenset[str] | None, domain: str = ""
+    ) -> dict[WireName, Bar]:
         """Return every tool that a session may not use; `keys` are those that it has values of."""
         barred = self._denied.get(policy)
         if barred is None:
             if len(self._denied) >= _MOST_POLICIES:
                 self._denied.clear()
             barred = self._denied[policy] = dict(self._denied_by(policy))
-        if keys is None:
-            return barred
-        lacking = {
-            identity: missing
-            for identity, wanted in self._wanted.items()
-            if (missing := [key for key in wanted if key not in keys])
-        }
-        if not lacking:
-            return barred
-        secret = {
-            wire: _lacks(lacking[source.identity])
-            for wire, source in self.sources.items()
-            if source.identity in lacking
-        }
-        return {**secret, **barred}
+        outside = dict(self._outside(domain)) if domain else {}
+        secret = dict(self._lacking(keys)) if keys is not None else {}
+        return {**secret, **outside, **barred} if secret or outside else barred
+
+    def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Bar]:
+        """Return every capability of which `policy` leaves nothing, with the first reason."""
+        if not policy.tables:
+            return {}
+        denied = self._denied_capabilities.get(policy)
+        if denied is None:
+            if len(self._denied_capabilities) >= _MOST_POLICIES:
+                self._denied_capabilities.clear()
+            found = ((id_, _bar_of(offers, policy)) for id_, offers in self._offers.items())
+            denied = {id_: bar for id_, bar in found if bar is not None}
+            self._denied_capabilities[policy] = denied
+        return denied
 
     def matching(self, patterns: Iterable[str], barred: Mapping[WireName, Bar]) -> list[Source]:
         """Return what may be used and matches, by pattern, then in the catalog's order."""
@@ -121,6 +153,41 @@ class KnownTools:
             if bar is not None:
                 yield wire, bar
 
+    def _outside(self, domain: str) -> Iterator[tuple[WireName, Bar]]:
+        for wire, source in self.sources.items():
+            of = [self._domains[each] for each in source.capabilities]
+            if not any(is_inside(domain, domains) for domains in of):
+                named = ", ".join(dict.fromkeys(name for domains in of for name in domains))
+                yield wire, Bar(OUTSIDE_DOMAIN, f"for {named}; this session's domain is '{domain}'")
+
+    def _lacking(self, keys: frozenset[str]) -> Iterator[tuple[WireName, Bar]]:
+        lacking = {
+            identity: missing
+            for identity, wanted in self._wanted.items()
+            if (missing := [key for key in wanted if key not in keys])
+        }
+        if not lacking:
+            return
+        for wire, source in self.sources.items():
+            if source.identity in lacking:
+                yield wire, _lacks(lacking[source.identity])
+
+
+def _bar_of(
+    offers: Sequence[tuple[ServerName, tuple[ToolName, ...] | None]], policy: Policy
+) -> Bar | None:
+    """Return why nothing of a capability is left, None where something is or may be."""
+    first: Bar | None = None
+    for server, tools in offers:
+        bar = policy.bar_server(server)
+        if bar is None and tools is None:
+            return None
+        bars = [bar] if bar else [policy.bar(server, tool) for tool in tools or ()]
+        if None in bars:
+            return None
+        first = next((each for each in (first, *bars) if each is not None), None)
+    return first
+
 
 def _lacks(keys: Sequence[str]) -> Bar:
     return Bar(MISSING_SECRETS, f"needs {', '.join(keys)}, which this session does not have")
@@ -128,11 +195,12 @@ def _lacks(keys: Sequence[str]) -> Bar:
 
 def _offered(
     capability: CapabilitySpec, lists: Mapping[ServerIdentity, Sequence[ToolDefinition]]
-) -> Iterator[tuple[ServerSpec, ToolDefinition]]:
+) -> Iterator[tuple[ServerSpec, list[ToolDefinition] | None]]:
     for server in capability.servers:
         listed = lists.get(server_identity(server))
         if listed is None:
+            yield server, None
             continue
         names = [definition.name for definition in listed]
         kept = set(kept_tools(server.name, names, server.tools, capability.allowed_tools))
-        yield from ((server, each) for each in listed if each.name in kept)
+        yield server, [each for each in listed if each.name in kept]

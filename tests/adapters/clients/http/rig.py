@@ -50,7 +50,9 @@ class Talk:
 
     async def listed(self, kind: str) -> list[bytes]:
         await trio.lowlevel.checkpoint()
-        return self.tools if kind == "tools" else []
+        if kind == "tools":
+            self.journal.append("listed")
+        return self.tools if kind in {"tools", "seen tools"} else []
 
     async def relayed(self, request: Request) -> bytes:
         self.journal.append(f"call {bytes(request.members['name']).decode()}")

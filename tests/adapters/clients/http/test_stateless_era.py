@@ -123,6 +123,8 @@ async def test_arguments_in_headers_are_compared_with_the_arguments(
 
         assert heard.status == status
         assert ('call "t"' in front.talks[0].journal) == (status == 200)
+        # What the front looks up for itself is no list of the client's.
+        assert "listed" not in front.talks[0].journal
 
 
 async def test_an_argument_that_is_left_out_has_no_header(autojump_clock: object) -> None:

@@ -1,0 +1,74 @@
+"""What a session may reach beside tools: of its servers' prompts and resources, and of bundles.
+
+The rules are `policy`'s. A server that capabilities know by several names is denied what a rule on
+any of them denies.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from capd.core.servers.identity import server_identity
+from capd.core.servers.placeholders import wanted_keys
+from capd.core.sessions.policy import Policy
+from capd.core.sessions.session import Held, SessionState, kept_by
+from capd.core.tools.tool_search import Bar
+from capd_protos.types import CapabilitySpec, ServerIdentity, ServerName
+
+
+def prompt_bar(state: SessionState, server: ServerIdentity, name: str) -> Bar | None:
+    """Return why a prompt of a held server is denied, None where it is permitted."""
+    bars = (state.policy.bar(each, name) for each in _names(state, server))
+    return next((bar for bar in bars if bar is not None), None)
+
+
+def resource_bar(state: SessionState, server: ServerIdentity, uri: str) -> Bar | None:
+    """Return why a resource or template of a held server is denied."""
+    bars = (state.policy.bar_resource(each, uri) for each in _names(state, server))
+    return next((bar for bar in bars if bar is not None), None)
+
+
+def denied_among(state: SessionState, uris: Mapping[str, ServerIdentity]) -> list[str]:
+    """Return those of `uris`, each by the server that has it, that are denied."""
+    return [uri for uri, server in uris.items() if resource_bar(state, server, uri) is not None]
+
+
+def without_denied_servers(capability: CapabilitySpec, policy: Policy) -> CapabilitySpec:
+    """Return a capability without the servers that are denied as a whole: they never start."""
+    left = tuple(each for each in capability.servers if policy.bar_server(each.name) is None)
+    if left == capability.servers:
+        return capability
+    keys = dict.fromkeys(key for server in left for key in wanted_keys(server))
+    return msgspec.structs.replace(capability, servers=left, wanted_keys=tuple(keys))
+
+
+def capability_bar(
+    capability: CapabilitySpec, servers: Sequence[Held], policy: Policy
+) -> Bar | None:
+    """Return why nothing is left of a capability whose permitted servers listed their tools.
+
+    None where a tool is left, or policy has nothing to do with there being none.
+    """
+    bars = [policy.bar_server(spec.name) for spec in capability.servers]
+    found = [bar for bar in bars if bar is not None]
+    for held in servers:
+        spec, tools = kept_by(capability, held)
+        for tool in tools:
+            bar = policy.bar(spec.name, tool) or policy.bar(held.spec.name, tool)
+            if bar is None:
+                return None
+            found.append(bar)
+    return found[0] if found else None
+
+
+def _names(state: SessionState, server: ServerIdentity) -> dict[ServerName, None]:
+    """Return every name that the session has for a server."""
+    held = state.held(server)
+    if held is None or not state.policy.tables:
+        return {}
+    names = {held.spec.name: None}
+    for activation in state.active.activations:
+        if server in activation.servers:
+            specs = state.spec(activation.id).servers
+            names.update({s.name: None for s in specs if server_identity(s) == server})
+    return names

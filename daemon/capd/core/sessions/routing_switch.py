@@ -1,0 +1,35 @@
+"""Whether a session's messages switch capabilities on by themselves (20-routing, "disabled").
+
+The session's own word counts first, then that for the nearest folder around its project, then
+that for its client, then the one for all.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSwitch:
+    """What was configured."""
+
+    is_on: bool = True
+    clients: Mapping[str, bool] = field(default_factory=dict)
+    """By the name that a client gives."""
+    projects: Mapping[str, bool] = field(default_factory=dict)
+    """By absolute path; folders inside count as well."""
+
+    def of(self, names: Iterable[str], project: str) -> bool:
+        """Tell it for a client that is known by `names`, in `project`."""
+        place = PurePosixPath(project)
+        around = [str(folder) for folder in (place, *place.parents)] if project else []
+        said = [self.projects[folder] for folder in around if folder in self.projects]
+        said += [self.clients[name] for name in names if name in self.clients]
+        return said[0] if said else self.is_on
+
+
+def switched(*, is_on: bool) -> str:
+    """Return the words for a session that was switched."""
+    if is_on:
+        return "Messages of this session switch capabilities on by themselves."
+    return "Messages of this session switch nothing on; `capd routing on` has them do it again."

@@ -1,0 +1,73 @@
+"""Messages that switch nothing on, because the user or the session wants it so."""
+
+from pathlib import Path
+
+import trio
+from trio.testing import MockClock
+
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.routing_switch import RoutingSwitch
+from capd.core.sessions.session_rules import SessionRules
+
+from .test_single_tools import known
+from .world import LINGER, running_world
+
+OFF = "Messages of this session switch nothing on; `capd routing on` has them do it again."
+ON = "Messages of this session switch capabilities on by themselves."
+
+
+async def test_routing_is_off_for_a_client_until_its_session_says_otherwise(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(routing=RoutingSwitch(clients={"editor": False}))
+    async with running_world(tmp_path, rules=rules) as world:
+        await world.until_routing()
+        client = await world.session("s")
+        control = await world.controller()
+
+        before = await client.result("capd/turn", text="alpha things please")
+        said = await control.result("routing", enabled=True, session="s")
+        after = await client.result("capd/turn", text="alpha things please")
+
+        assert (before["outcome"], before["reason"]) == ("abstain", "disabled")
+        assert (said["session"], said["ok"], said["text"]) == ("s", True, ON)
+        assert (after["outcome"], after["name"]) == ("activate", "alpha")
+
+
+async def test_a_session_that_was_switched_off_stays_off_when_its_key_comes_back(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.until_routing()
+        client = await world.session("s")
+        control = await world.controller()
+        said = await control.result("routing", enabled=False)
+        await client.send({"capd": "goodbye"})
+        await client.is_closed.wait()
+        await trio.sleep(LINGER * 3)
+
+        again = await world.session("s")
+        taken = await again.result("capd/turn", text="alpha things please")
+
+        assert said["text"] == OFF
+        assert (taken["outcome"], taken["reason"]) == ("abstain", "disabled")
+
+
+async def test_a_search_for_a_session_finds_what_that_session_may_use(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("alpha:*",)))
+    async with running_world(tmp_path, rules=rules) as world:
+        await known(world, "alpha", "beta")
+        await world.session("s")
+        control = await world.controller()
+
+        everyone = await control.result("search", query="echo")
+        session = await control.result("search", query="echo", session="s")
+        unknown = await control.ask("search", query="echo", session="t")
+
+        names = sorted(hit["name"] for hit in everyone["hits"])
+        assert names == ["alpha__echo", "beta__echo"]
+        assert [hit["name"] for hit in session["hits"]] == ["beta__echo"]
+        assert "rule 'alpha:*' in [policy]" in session["text"]
+        assert unknown["error"]["code"] == 4004
