@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd_protos.ledger import Use
 from capd_protos.types import (
     CapabilityId,
     ServerIdentity,
@@ -183,6 +184,47 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     eager: list[EagerServer] = []
 
 
-Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools
-Reply = ToolsFound | FinderRefused | ServersIndexed | SkillsFound | ToolLookedUp | ToolsDescribed
+class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
+    """Rank the tools outside the active capabilities for a user's message; changes nothing."""
+
+    text: str
+    """As it is compared: the user's own words, bounded."""
+    k: int = 15
+    scorer: str = "hybrid"
+    """`hybrid` or `keyword`."""
+    active: list[CapabilityId] = []
+    domain: str = ""
+    pins: list[str] = []
+    """The user's own: `server:tool` with globs."""
+    uses: list[Use] = []
+    """Of the last day."""
+    rules: list[PolicyTable] = []
+    keys: list[str] | None = None
+
+
+class CuratedTool(msgspec.Struct, frozen=True):
+    """One of the best k."""
+
+    hit: ToolHit
+    is_clear: bool
+    """Whether the message alone speaks for it, above the bar."""
+    is_pinned: bool = False
+
+
+class ToolsCurated(msgspec.Struct, frozen=True, tag="finder.curated"):
+    """The best k, best first."""
+
+    tools: list[CuratedTool]
+
+
+Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools | CurateTools
+Reply = (
+    ToolsFound
+    | FinderRefused
+    | ServersIndexed
+    | SkillsFound
+    | ToolLookedUp
+    | ToolsDescribed
+    | ToolsCurated
+)
 Event = ServerIndexed | ToolsIndexed

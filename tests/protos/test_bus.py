@@ -14,7 +14,16 @@ import msgspec
 import pytest
 
 import capd_protos
-from capd_protos import curator, embedder, envelope, finder, registry, socket, supervisor
+from capd_protos import (
+    curator,
+    embedder,
+    envelope,
+    finder,
+    ledger,
+    registry,
+    socket,
+    supervisor,
+)
 from capd_protos import types as values
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope, Failure
@@ -235,6 +244,18 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.ServersIndexed([INDEXED]),
     INDEXED,
     finder.ToolsIndexed(7, 2, has_vectors=True),
+    finder.CurateTools(
+        "show it",
+        9,
+        "keyword",
+        [ID],
+        "dev",
+        ["git:*"],
+        [ledger.Use(IDENTITY, "log", 3, 2.5)],
+        [RULES],
+        ["TOKEN"],
+    ),
+    finder.ToolsCurated([finder.CuratedTool(TOOL_HIT, is_clear=True, is_pinned=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it"),
     curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815),
@@ -244,7 +265,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.ListTools(ONE),
     curator.ListSessions(),
     curator.SessionOpened(ONE, "q1w2", resumed=True),
-    curator.TurnTaken(ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why", "words", "told"),
+    curator.TurnTaken(
+        ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why", "words", "told", ["a"]
+    ),
     curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
     curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),
     curator.ToolsListed(ONE, [b'{"name":"a"}']),

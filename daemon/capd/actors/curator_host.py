@@ -20,6 +20,7 @@ from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.hook_linking import candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
+from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
 from capd.actors.searching import described
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
@@ -109,7 +110,9 @@ class CuratorHost:
         domains: Domains | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self._journal = journal or Journal()
+        # Not `or`: a journal that nothing waits in is false.
+        self._journal = Journal() if journal is None else journal
+        self._uses = RecentUses(bus)
         self._results = results
         self._domains = domains or Domains()
         self._bus = bus
@@ -346,6 +349,8 @@ class CuratorHost:
             environments=self._environments,
             view=view,
             on_change=lambda: self._keeper.changed(key),
+            journal=self._journal,
+            uses=self._uses,
             checks=self._checks,
             results=self._results,
         )

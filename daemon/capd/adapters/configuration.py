@@ -49,6 +49,17 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """Servers, by globs, whose calls are passed on whatever their arguments are."""
 
 
+class CurationTable(msgspec.Struct, frozen=True):
+    """`[curation]`: what each turn brings of single tools (docs/surface.md, "Curation")."""
+
+    kind: Literal["top-k", "off"] = "top-k"
+    """`off` chooses nothing: everything is listed that the client's list has room for."""
+    k: Annotated[int, msgspec.Meta(ge=0, le=256)] = 15
+    new_per_turn: Annotated[int, msgspec.Meta(ge=0, le=24)] = 3
+    """How many may join a list, or be suggested, in one turn."""
+    scorer: Literal["hybrid", "keyword"] = "hybrid"
+
+
 class RulesTable(msgspec.Struct, frozen=True):
     """Allow and deny patterns, `server:tool` or `tool`, with globs."""
 
@@ -157,6 +168,7 @@ class Configuration(msgspec.Struct, frozen=True):
     surface: SurfaceTable = SurfaceTable()
     policy: PolicyTable = PolicyTable()
     routing: RoutingTable = RoutingTable()
+    curation: CurationTable = CurationTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
 

@@ -6,6 +6,7 @@ from capd.adapters.configuration import Configuration, RulesTable
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
+from capd.core.tools.curation import CurationRules
 
 
 def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits]) -> SessionRules:
@@ -27,6 +28,12 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         clients=_named("clients", policy.clients),
         projects=_named("projects", policy.projects),
         table=table,
+        curation=CurationRules(
+            configuration.curation.kind,
+            configuration.curation.k,
+            configuration.curation.new_per_turn,
+            configuration.curation.scorer,
+        ),
     )
 
 

@@ -8,7 +8,7 @@ Single tools and pins grant and need as capabilities do. What was evicted in the
 stays on the list until the next one, and is granted again by its next call.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -127,10 +127,13 @@ class SessionState:
         step = self._follow(change, before, replaced=tuple(replaced), evicts=True)
         return _without(relisted, identities).then(step)
 
-    def activate_tools(self, tools: Sequence[SingleTool], now: float) -> Step:
+    def activate_tools(
+        self, tools: Sequence[SingleTool], now: float, spared: Container[Grant] = ()
+    ) -> Step:
         """Switch single tools on; a server that is not held is held, and not started.
 
-        A tool that a held server has stopped to list, or that policy denies, is left out.
+        A tool that a held server has stopped to list, or that policy denies, is left out. What is
+        `spared` is evicted after all others.
         """
         before = self.surface.listed
         wanted: list[Grant] = []
@@ -150,7 +153,8 @@ class SessionState:
             wanted.append(tool.grant)
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
-        step = self._follow(self.active.activate_tools(new, now), before, evicts=True)
+        change = self.active.activate_tools(new, now, spared)
+        step = self._follow(change, before, evicts=True)
         # Held for what the cap left no room for.
         for identity in [i for i in self._held if i not in was_held]:
             if identity not in self.active.servers:

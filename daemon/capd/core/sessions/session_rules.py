@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for
+from capd.core.tools.curation import CurationRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class SessionRules:
     clients: tuple[tuple[str, PolicyRules], ...] = ()
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
+    curation: CurationRules = field(default_factory=CurationRules)
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""

@@ -70,6 +70,11 @@ class Surface:
         return len(self._listed_own()) + len(self.listed)
 
     @property
+    def room(self) -> int:
+        """How many more tools the list can take."""
+        return 0 if self.is_fixed else max(0, self.limit - len(self))
+
+    @property
     def own(self) -> tuple[WireName, ...]:
         """The names of capd's own tools."""
         return tuple(self._own)

@@ -5,11 +5,12 @@ permits and for whose server it has the secrets (10-catalog); what it may not us
 the reason, and never simply absent.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
+from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
 from capd.core.tools.names import wire_name
 from capd.core.tools.tool_filter import is_named, kept_tools
@@ -56,6 +57,7 @@ class KnownTools:
             for spec in capability.servers
             if not spec.lazy and spec.transport != "builtin"
         }
+        self._domains = {each.id: each.domains for each in capabilities}
         self._by_tool: dict[tuple[ServerIdentity, str], Source] = {}
         self._denied: dict[Policy, dict[WireName, Bar]] = {}
         self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
@@ -103,6 +105,15 @@ class KnownTools:
             if source.identity in lacking
         }
         return {**secret, **barred}
+
+    def besides(self, domain: str, active: Collection[CapabilityId]) -> set[WireName]:
+        """Return what is outside a session's domain, or on with a capability."""
+        return {
+            wire
+            for wire, source in self.sources.items()
+            if any(each in active for each in source.capabilities)
+            or not any(is_inside(domain, self._domains[each]) for each in source.capabilities)
+        }
 
     def matching(self, patterns: Iterable[str], barred: Mapping[WireName, Bar]) -> list[Source]:
         """Return what may be used and matches, by pattern, then in the catalog's order."""
