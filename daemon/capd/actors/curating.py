@@ -12,7 +12,7 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.curated_turn import Brought, Ranked, brought
+from capd.core.sessions.curated_turn import Brought, Ranked, bring
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
@@ -98,16 +98,15 @@ class Curating:
         if not ranked:
             return Said(suggestion=suggestion)
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
-        chosen = Brought()
+        brought = Brought()
 
-        def joined() -> Step:
-            nonlocal chosen
-            chosen = self._chosen(ranked)
-            tools = [single(hits[grant]) for grant in chosen.joining]
-            return self._state.activate_tools(tools, time.time(), hits)
+        def decided() -> Step:
+            nonlocal brought
+            brought = self._brought(ranked)
+            return brought.step
 
-        step = await self._activation.step(joined)
-        names = {self._name(grant, hits[grant]): grant for grant in chosen.suggested}
+        step = await self._activation.step(decided)
+        names = {self._name(grant, hits[grant]): grant for grant in brought.suggested}
         told, words = hook_context.tools_told(
             list(names), self._view.caller, context=context, suggestion=suggestion
         )
@@ -119,16 +118,13 @@ class Curating:
             self._log.info("tools_curated", joined=list(step.added), suggested=told)
         return Said(step.added, step.removed, tuple(told), words)
 
-    def _chosen(self, ranked: list[finder.CuratedTool]) -> Brought:
-        is_seen = self._view.lists_at_once(at_border=True)
-        return brought(
-            [
-                Ranked(Grant(each.hit.identity, each.hit.name), each.is_clear, each.is_pinned)
-                for each in ranked
-            ],
+    def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
+        return bring(
+            self._state,
+            [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
             self._view.rules.curation.new_per_turn,
-            on=self._state.active.grants,
-            room=self._state.surface.room if is_seen else 0,
+            time.time(),
+            is_seen=self._view.lists_at_once(at_border=True),
             told=self._told,
         )
 

@@ -10,7 +10,7 @@ a grant, and everything with that grant is used by it; listing and searching are
 (30-activation).
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from capd_protos.types import CapabilityId, ServerIdentity, ToolName
@@ -131,12 +131,13 @@ class ActiveSet:
         return self._change(before, evicted)
 
     def activate_tools(
-        self, grants: Iterable[Grant], now: float, spared: Container[Grant] = ()
+        self, grants: Iterable[Grant], now: float, spared: Sequence[Grant] = ()
     ) -> Change:
         """Switch single tools on, as many as the cap allows, then evict what is over it.
 
         One that is on as a single tool stays as it is: searching is not use. What is switched on
-        together is not evicted by its own company, and what is `spared` goes last.
+        together is not evicted by its own company; what is `spared` goes after all others, its last
+        one first.
         """
         before = self._before()
         wanted = list(dict.fromkeys(grants))[: max(1, self.tool_cap)]
@@ -216,13 +217,15 @@ class ActiveSet:
             evicted.append(victim.id)
 
     def _evict_tools(
-        self, keep: frozenset[Grant] = frozenset(), spared: Container[Grant] = ()
+        self, keep: frozenset[Grant] = frozenset(), spared: Sequence[Grant] = ()
     ) -> tuple[Grant, ...]:
         over = len(self._tools) - max(1, self.tool_cap)
         if over <= 0:
             return ()
-        oldest_first = sorted(self._tools.items(), key=lambda item: (item[0] in spared, item[1]))
-        evicted = tuple([grant for grant, _ in oldest_first if grant not in keep][:over])
+        oldest_first = sorted(self._tools.items(), key=lambda item: item[1])
+        others = [grant for grant, _ in oldest_first if grant not in keep and grant not in spared]
+        last_first = [grant for grant in reversed(spared) if grant in self._tools]
+        evicted = tuple([*others, *(g for g in last_first if g not in keep)][:over])
         for grant in evicted:
             del self._tools[grant]
         return evicted

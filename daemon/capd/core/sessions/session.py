@@ -8,7 +8,7 @@ Single tools and pins grant and need as capabilities do. What was evicted in the
 stays on the list until the next one, and is granted again by its next call.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -128,12 +128,12 @@ class SessionState:
         return _without(relisted, identities).then(step)
 
     def activate_tools(
-        self, tools: Sequence[SingleTool], now: float, spared: Container[Grant] = ()
+        self, tools: Sequence[SingleTool], now: float, spared: Sequence[Grant] = ()
     ) -> Step:
         """Switch single tools on; a server that is not held is held, and not started.
 
         A tool that a held server has stopped to list, or that policy denies, is left out. What is
-        `spared` is evicted after all others.
+        `spared` is evicted after all others, its last one first.
         """
         before = self.surface.listed
         wanted: list[Grant] = []

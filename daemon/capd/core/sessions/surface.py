@@ -93,7 +93,7 @@ class Surface:
     def listed(self) -> tuple[Shown, ...]:
         """The granted tools that are listed, in their order."""
         room = self.limit - len(self._listed_own())
-        pinned = [shown for grant, shown in self._shown.items() if grant in self._pinned]
+        pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
         others = [shown for grant, shown in self._shown.items() if grant not in self._pinned]
         ranked = pinned if self.is_fixed else pinned + others
         if not self.is_fixed and len(ranked) <= room:
