@@ -84,6 +84,7 @@ async def desk(
             config = folder / "tap" / "capabilities" / "store" / "config.toml"
             config.write_text(f'{config.read_text()}domains = ["{domain}"]\n')
         await world.reload()
+        await world.until_routing()
         await known(world, "files", "odds")
         while not world.finder._index.has_vectors:
             await trio.sleep(0.05)
@@ -159,18 +160,21 @@ async def test_what_a_capability_brings_and_what_fits_beside_it_is_one_change(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with desk(tmp_path) as (world, _):
+        world.machine.scripts["alpha-files"] = offered("render")
         world.machine.scripts["alpha"] = offered("sign")
-        await known(world, "alpha")
+        world.capability("desk", "alpha-files")
+        await world.reload()
+        await world.until_routing()
+        await known(world, "alpha-files", "alpha")
         while not world.finder._index.has_vectors:
             await trio.sleep(0.05)
         client = await world.session("s")
 
-        taken = await turn(client, "alpha one sign the quarterly invoice as a pdf document")
+        taken = await turn(client, "alpha one: for the quarterly invoice as a pdf document")
 
         assert taken["name"] == "alpha"
-        assert taken["changed"]["added"] == ["alpha__sign"]
-        assert taken["tools"] == []
-        assert client.list_changes == 1
+        assert taken["changed"]["added"] == ["alpha__sign", "alpha-files__render"]
+        assert (client.list_changes, taken["tools"]) == (1, [])
 
 
 async def test_what_is_used_of_late_comes_before_what_fits_as_well(

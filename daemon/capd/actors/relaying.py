@@ -166,18 +166,18 @@ class Relaying:
         held = self._state.held(shown.grant.server)
         server = held.spec.name if held is not None else ServerName("")
         call = Call(request, shown, server, time.monotonic())
-        result: Result | None = None
-        error: Exception | None = None
         try:
             if self._checked is not None:
                 self._checked(shown, request.members)
             members = {**request.members, "name": raw(shown.grant.tool)}
             result = await self._sent(shown.grant.server, request, members)
-        except (CallFailedError, ServerError) as failed:
-            error = failed
+        except (CallFailedError, ServerError) as error:
+            self.ended(call, None, error)
             raise
-        finally:
-            self.ended(call, result, error)
+        except trio.Cancelled:
+            self.ended(call, None)
+            raise
+        self.ended(call, result)
         return result if held is None else await self.passed(request, shown, server, result)
 
     def ended(self, call: Call, result: Result | None, error: Exception | None = None) -> None:

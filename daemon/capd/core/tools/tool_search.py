@@ -188,7 +188,8 @@ class ToolIndex:
         if vector is None or self._vectors is None:
             return Evidence(scores, by_words, likeness, None)
         cosines = self._vectors @ vector
-        return Evidence(scores + cosines, by_words, likeness, cosines)
+        scores += cosines
+        return Evidence(scores, by_words, likeness, cosines)
 
     def row(self, name: WireName) -> int | None:
         """Return where in `tools` a wire name is."""
