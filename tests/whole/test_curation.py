@@ -16,26 +16,37 @@ from whole_daemon import Home, wait_for
 MANY_SERVER = Path(__file__).parent / "many_server.py"
 HOUR = 3600.0
 SAID = "please audit the warehouse ledger for duplicate vouchers"
-"""What both servers' tool of that name fits as well, and nothing else does."""
+"""What both servers' tool of that name fits about as well, alpha's a little better, with the model
+and without; nothing else does."""
 TOOL = "audit_warehouse_ledger_duplicate_vouchers"
-OTHERS = "play_song,water_garden,book_flight,weigh_parcel,paint_wall"
+OTHERS = {
+    "alpha": "play_song,water_garden,book_flight",
+    "gamma": "sail_boat,bake_bread,paint_wall",
+}
 
 
 @pytest.fixture
 def known(home: Home) -> Home:
     """A daemon that knows two servers with the same tool, and one may join a turn."""
-    for server in ("first", "other"):
-        more = OTHERS if server == "first" else "sail_boat,bake_bread"
-        argv = [sys.executable, "-I", str(MANY_SERVER), "depot", f"{TOOL},{more}", home.tag, server]
+    for server in ("alpha", "gamma"):
+        argv = [
+            sys.executable,
+            "-I",
+            str(MANY_SERVER),
+            "depot",
+            f"{TOOL},{OTHERS[server]}",
+            home.tag,
+            server,
+        ]
         home.capability(f"cap-{server}", argv, server=server)
     (home.folder / "config" / "config.toml").write_text("[curation]\nnew_per_turn = 1\n")
     home.start()
     opener = home.shim("opener")
-    for server in ("first", "other"):
+    for server in ("alpha", "gamma"):
         answer = home.ask("enable", session="opener", name=f"cap-{server}")
         assert answer["ok"], answer["text"]
     opener.leave()
-    wait_for(lambda: home.ask("search", query=f"select:other__{TOOL}")["hits"])
+    wait_for(lambda: home.ask("search", query=f"select:gamma__{TOOL}")["hits"])
     return home
 
 
@@ -43,7 +54,7 @@ def restarted(home: Home) -> None:
     home.processes[-1].terminate()
     home.processes[-1].wait(30)
     home.start()
-    wait_for(lambda: home.ask("search", query=f"select:other__{TOOL}")["hits"])
+    wait_for(lambda: home.ask("search", query=f"select:gamma__{TOOL}")["hits"])
 
 
 def brought(home: Home, session: str, said: str = SAID) -> list[str]:
@@ -76,37 +87,37 @@ def note_uses(home: Home, server: str, hours_ago: float) -> None:
 
 
 def test_a_call_of_today_changes_what_is_brought_after_a_restart(known: Home) -> None:
-    wait_for(lambda: fresh(known, f"first__{TOOL}"))
+    wait_for(lambda: fresh(known, f"alpha__{TOOL}"))
     editor = known.shim("caller")
 
-    said = editor.call(f"other__{TOOL}", {"subject": "x"})
+    said = editor.call(f"gamma__{TOOL}", {"subject": "x"})
     editor.leave()
     restarted(known)
 
     assert said["content"][0]["text"].startswith("depot ")
-    wait_for(lambda: fresh(known, f"other__{TOOL}"))
+    wait_for(lambda: fresh(known, f"gamma__{TOOL}"))
 
 
 def test_nothing_but_a_call_that_succeeded_does_it(known: Home) -> None:
-    wait_for(lambda: fresh(known, f"first__{TOOL}"))
+    wait_for(lambda: fresh(known, f"alpha__{TOOL}"))
     editor = known.shim("looker")
 
-    editor.call("tool_search", {"query": f"select:other__{TOOL}"})
+    editor.call("tool_search", {"query": f"select:gamma__{TOOL}"})
     listed = [tool["name"] for tool in editor.tools()]
-    known.ask("enable", session="looker", name="cap-other")
-    refused = editor.call(f"other__{TOOL}", {"place": "x"})
+    known.ask("enable", session="looker", name="cap-gamma")
+    refused = editor.call(f"gamma__{TOOL}", {"place": "x"})
     editor.leave()
     restarted(known)
 
-    assert f"other__{TOOL}" in listed
+    assert f"gamma__{TOOL}" in listed
     assert refused["isError"]
-    wait_for(lambda: fresh(known, f"first__{TOOL}"))
+    wait_for(lambda: fresh(known, f"alpha__{TOOL}"))
     database = ledger(known)
     assert database.uses(0.0) == []
 
 
-@pytest.mark.parametrize(("hours_ago", "wanted"), [(23.0, "other"), (25.0, "first")])
+@pytest.mark.parametrize(("hours_ago", "wanted"), [(23.0, "gamma"), (25.0, "alpha")])
 def test_a_use_counts_for_a_day(known: Home, hours_ago: float, wanted: str) -> None:
-    note_uses(known, "other", hours_ago)
+    note_uses(known, "gamma", hours_ago)
 
     wait_for(lambda: fresh(known, f"{wanted}__{TOOL}"))

@@ -136,6 +136,7 @@ class CuratorHost:
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
                 nursery.start_soon(self._checks.run)
+                nursery.start_soon(self._uses.follow)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
                 await serve(

@@ -1,7 +1,7 @@
 """How often each tool was used of late, as the ledger has it: one answer for all sessions.
 
-asked at most every five seconds; a turn waits for the answer a moment, and not at all for a
-ledger that failed the last time: then it decides by what is known, or by nothing
+Asked at most every five seconds, beside the turn that wants it. A turn waits a moment for the
+answer, and not at all for a ledger that was late the last time: it decides by what is known then.
 """
 
 import time
@@ -20,7 +20,7 @@ LEDGER = ActorName("ledger")
 REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
 
 REFRESH = 5.0
-TRY_AGAIN = 60.0
+ASK_TIMEOUT = 5.0
 PATIENCE = 0.1
 """Seconds of a turn; the ledger's own answer takes a few milliseconds."""
 MOST_TOOLS = 256
@@ -38,21 +38,35 @@ class RecentUses:
         self._bus = bus
         self._uses: list[ledger.Use] = []
         self._ask_again_at = float("-inf")
+        self._is_wanted = trio.Event()
+        self._answered = trio.Event()
+        self._is_late = False
 
     async def known(self) -> list[ledger.Use]:
         """Return them, most used first, as they were a few seconds ago at most."""
         now = trio.current_time()
-        if now < self._ask_again_at:
-            return self._uses
-        # Set before the wait: turns of other sessions meanwhile do not ask as well.
-        self._ask_again_at = now + REFRESH
-        request = ledger.CountUses(time.time() - WINDOW)
-        try:
-            reply = await self._bus.ask(LEDGER, request, REPLIES, PATIENCE)
-        except _UNANSWERED as error:
-            self._ask_again_at = now + TRY_AGAIN
-            log.info("uses_unknown", reason=str(error))
-            return self._uses
-        if isinstance(reply, ledger.UsesCounted):
-            self._uses = reply.uses[:MOST_TOOLS]
+        if now >= self._ask_again_at:
+            self._ask_again_at = now + REFRESH
+            self._answered = trio.Event()
+            self._is_wanted.set()
+            if not self._is_late:
+                self._is_late = True
+                with trio.move_on_after(PATIENCE):
+                    await self._answered.wait()
         return self._uses
+
+    async def follow(self) -> None:
+        """Ask whenever a turn wants it, until cancelled."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted = trio.Event()
+            request = ledger.CountUses(time.time() - WINDOW)
+            try:
+                reply = await self._bus.ask(LEDGER, request, REPLIES, ASK_TIMEOUT)
+            except _UNANSWERED as error:
+                log.info("uses_unknown", reason=str(error))
+                continue
+            if isinstance(reply, ledger.UsesCounted):
+                self._uses = reply.uses[:MOST_TOOLS]
+            self._is_late = False
+            self._answered.set()
