@@ -132,8 +132,7 @@ class SessionState:
     ) -> Step:
         """Switch single tools on; a server that is not held is held, and not started.
 
-        A tool that a held server has stopped to list, or that policy denies, is left out. What is
-        `spared` is evicted after all others, its last one first.
+        What a held server has stopped to list, or policy denies, is left out; `spared` go last.
         """
         before = self.surface.listed
         wanted: list[Grant] = []
@@ -153,8 +152,7 @@ class SessionState:
             wanted.append(tool.grant)
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
-        change = self.active.activate_tools(new, now, spared)
-        step = self._follow(change, before, evicts=True)
+        step = self._follow(self.active.activate_tools(new, now, spared), before, evicts=True)
         # Held for what the cap left no room for.
         for identity in [i for i in self._held if i not in was_held]:
             if identity not in self.active.servers:
