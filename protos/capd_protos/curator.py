@@ -47,6 +47,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """What the model is told of capabilities that may be meant; empty where it knows already."""
     context: str = ""
     """What a prompt hook hands to the model: what came on, and how it is called."""
+    tools: list[str] = []
+    """Wire names of single tools that fit and were not listed: told in `suggestion`."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):

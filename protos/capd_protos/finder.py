@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd_protos.ledger import Use
 from capd_protos.types import (
     CapabilityId,
     ServerIdentity,
@@ -212,7 +213,43 @@ class DeniedListed(msgspec.Struct, frozen=True, tag="finder.denied"):
     capabilities: list[DeniedCapability] = []
 
 
-Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools | ListDenied
+class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
+    """Rank the tools outside the active capabilities for a user's message; changes nothing."""
+
+    text: str
+    """As it is compared: the user's own words, bounded."""
+    k: int = 15
+    scorer: str = "hybrid"
+    """`hybrid` or `keyword`."""
+    active: list[CapabilityId] = []
+    domain: str = ""
+    pins: list[str] = []
+    """The user's own: `server:tool` with globs."""
+    uses: list[Use] = []
+    """Of the last day."""
+    rules: list[PolicyTable] = []
+    keys: list[str] | None = None
+    project: str = ""
+
+
+class CuratedTool(msgspec.Struct, frozen=True):
+    """One of the best k."""
+
+    hit: ToolHit
+    is_clear: bool
+    """Whether the message alone speaks for it, above the bar."""
+    is_pinned: bool = False
+
+
+class ToolsCurated(msgspec.Struct, frozen=True, tag="finder.curated"):
+    """The best k, best first."""
+
+    tools: list[CuratedTool]
+
+
+Request = (
+    FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools | ListDenied | CurateTools
+)
 Reply = (
     ToolsFound
     | FinderRefused
@@ -221,5 +258,6 @@ Reply = (
     | ToolLookedUp
     | ToolsDescribed
     | DeniedListed
+    | ToolsCurated
 )
 Event = ServerIndexed | ToolsIndexed

@@ -12,9 +12,12 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
+from capd.actors.call_notes import CallNotes
+from capd.actors.curating import Curating
 from capd.actors.denials import Denials, rules_of
 from capd.actors.holds import NotActivatedError
 from capd.actors.own_calls import OwnCalls
+from capd.actors.recent_uses import RecentUses
 from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.searching import Searching
@@ -86,9 +89,10 @@ class Curator:
         environments: SessionEnvironments,
         view: SessionView,
         on_change: Callable[[], None] = lambda: None,
+        journal: Journal,
+        uses: RecentUses,
         checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
-        journal: Journal | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -107,6 +111,9 @@ class Curator:
         # Set once the client has listed the tools as they are; another for each change.
         self._relisted = trio.Event()
         self._suggested: tuple[CapabilityId, ...] = ()
+        # What turns under way have changed so far: told once, when one of them ends.
+        self._turns = 0
+        self._gathered = Step()
         self._bus = bus
         self._environments = environments
         surface = Surface((), is_bare=view.is_bare)
@@ -132,24 +139,23 @@ class Curator:
             self._skills = Skills(self._state, self.activation, bus)
             if results is not None:
                 self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
+        notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
             self,
             self._state,
             self.activation,
             on_change,
+            notes=notes,
             skills=self._skills,
             results=self._results,
             checked=self._checked if checks is not None else None,
         )
-        self.searching = Searching(
-            place, self._state, view, self.activation, bus=bus, environments=environments
-        )
+        session = (place, self._state, view, self.activation)
+        self.searching = Searching(*session, bus=bus, environments=environments, notes=notes)
+        self._curating = Curating(*session, bus=bus, environments=environments, uses=uses)
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
         self._own_calls = OwnCalls(
-            place,
-            self._state,
-            view,
-            self.activation,
+            *session,
             searching=self.searching,
             relaying=self._relaying,
             environments=environments,
@@ -375,26 +381,35 @@ class Curator:
         started_at = time.monotonic()
         self.view.turned()
         decision = await self._routed(text)
+        tools = await self._curating.ranked(text, decision)
         outcome = Outcome("")
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
+        self._turns += 1
         try:
             if decision.id is not None and decision.outcome == "activate":
                 outcome = await self.activation.enable(str(decision.id), by="turn")
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
             await self.activation.step(self._state.turn_border)
+            context = self._context(decision, outcome)
+            suggestion = self._suggestion(decision)
+            said = await self._curating.bring(tools, context=context, suggestion=suggestion)
         finally:
             self._state.is_mid_turn = True
+            self._turns -= 1
+            changed, self._gathered = self._gathered, Step()
+            self._tell_changed(changed)
         return messages.TurnTaken(
             session=self.place.key,
             decision=decision,
-            added=list(outcome.added),
-            removed=list(outcome.removed),
+            added=[*outcome.added, *said.added],
+            removed=[*outcome.removed, *said.removed],
             ms=round((time.monotonic() - started_at) * 1000, 3),
             problem="" if outcome.is_ok else outcome.text,
-            suggestion=self._suggestion(decision),
-            context=self._context(decision, outcome),
+            suggestion=said.suggestion,
+            context=context,
+            tools=list(said.tools),
         )
 
     def _context(self, decision: Decision, outcome: Outcome) -> str:
@@ -450,6 +465,12 @@ class Curator:
             self.tell(f"notifications/{what}/list_changed", b"")
         if step.added and self._checks is not None:
             self._checks.expect()
+        if self._turns:
+            self._gathered = self._gathered.then(step)
+        else:
+            self._tell_changed(step)
+
+    def _tell_changed(self, step: Step) -> None:
         if not step.changes_list:
             return
         self._relisted = trio.Event()
@@ -475,5 +496,5 @@ class Curator:
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = taken.context or taken.suggestion
+        text = hook_context.said(taken.context, taken.suggestion)
         return text_result(hook_context.hook_output(text))

@@ -22,6 +22,7 @@ from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
+from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
 from capd.actors.searching import described
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
@@ -119,7 +120,9 @@ class CuratorHost:
         habits: HabitStore | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
+        # Not `or`: a journal that nothing waits in is false.
         self._journal = Journal() if journal is None else journal
+        self._uses = RecentUses(bus)
         self._results = results
         self._settings = FollowedSettings(
             rules or SessionRules(), domains or Domains(), live, results
@@ -146,6 +149,7 @@ class CuratorHost:
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
                 nursery.start_soon(self._checks.run)
+                nursery.start_soon(self._uses.follow)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
                 await serve(
@@ -374,6 +378,7 @@ class CuratorHost:
             environments=self._environments,
             view=view,
             on_change=lambda: self._keeper.changed(key),
+            uses=self._uses,
             checks=self._checks,
             results=self._results,
             journal=self._journal,

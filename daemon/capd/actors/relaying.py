@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from capd.actors.activation import Activation
+from capd.actors.call_notes import Call, CallNotes
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
 from capd.actors.tool_way import ToolWay
@@ -21,7 +22,7 @@ from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.calls import is_success
+from capd.core.protocol.calls import RESULT
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
     CallFailedError,
@@ -80,6 +81,7 @@ class Relaying:
         activation: Activation,
         on_use: Callable[[], None],
         *,
+        notes: CallNotes,
         skills: Skills | None = None,
         results: ResultDesk | None = None,
         checked: Callable[[Shown, Members], None] | None = None,
@@ -88,6 +90,7 @@ class Relaying:
 
         `checked` is asked before a tool is called, and raises where it is not to be.
         """
+        self._notes = notes
         self._skills = skills
         self._results = results
         self._checked = checked
@@ -168,19 +171,28 @@ class Relaying:
 
     async def tool(self, request: Request, shown: Shown) -> Result:
         """Return the result of `tools/call`; raises as `relayed`."""
-        if self._checked is not None:
-            self._checked(shown, request.members)
-        members = {**request.members, "name": raw(shown.grant.tool)}
         # Looked up before: a turn may let go of the server meanwhile.
         held = self._state.held(shown.grant.server)
-        result = await self._sent(shown.grant.server, request, members)
-        self.used(shown, result)
-        return result if held is None else await self.passed(request, shown, held.spec.name, result)
+        server = held.spec.name if held is not None else ServerName("")
+        call = Call(request, shown, server, time.monotonic())
+        try:
+            if self._checked is not None:
+                self._checked(shown, request.members)
+            members = {**request.members, "name": raw(shown.grant.tool)}
+            result = await self._sent(shown.grant.server, request, members)
+        except (CallFailedError, ServerError) as error:
+            self.ended(call, None, error)
+            raise
+        except trio.Cancelled:
+            self.ended(call, None)
+            raise
+        self.ended(call, result)
+        return result if held is None else await self.passed(request, shown, server, result)
 
-    def used(self, shown: Shown, result: Result) -> None:
-        """Note the use of a tool, which a call that failed is none of."""
-        if is_success(result):
-            self._state.active.used(shown.grant, time.time())
+    def ended(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
+        """Note a call, and the use of its tool, which a call that failed is none of."""
+        if self._notes.ended(call, result, error) == RESULT:
+            self._state.active.used(call.shown.grant, time.time())
             self._on_use()
 
     def is_left(self, shown: Shown, server: ServerName, result: Result) -> bool:

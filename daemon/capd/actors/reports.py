@@ -161,6 +161,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
         "suggestion": taken.suggestion,
+        "tools": taken.tools,
         "changed": {"added": taken.added, "removed": taken.removed},
         "ms": taken.ms,
         "problem": taken.problem,

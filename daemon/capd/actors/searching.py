@@ -9,10 +9,11 @@ import time
 import structlog
 
 from capd.actors.activation import Activation
+from capd.actors.call_notes import CallNotes
 from capd.actors.denials import rules_of
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.core.protocol.outcomes import NotSentError, RefusedError
+from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
 from capd.core.sessions import search_reply
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.own_tools import echo
@@ -51,6 +52,7 @@ class Searching:
         *,
         bus: Bus,
         environments: SessionEnvironments,
+        notes: CallNotes,
     ) -> None:
         self._place = place
         self._state = state
@@ -58,6 +60,7 @@ class Searching:
         self._activation = activation
         self._bus = bus
         self._environments = environments
+        self._notes = notes
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     async def search(self, asked: SearchArguments) -> str:
@@ -121,8 +124,17 @@ class Searching:
         hit = looked_up.hit
         if hit is None:
             raise UnknownNameError(self._unknown(name, looked_up))
-        if looked_up.bar is not None:
-            raise RefusedError(f"{name} cannot be called: {looked_up.bar.reason}.")
+        try:
+            return await self._switched_on(name, hit, looked_up.bar)
+        except CallFailedError as error:
+            self._notes.not_sent(Grant(hit.identity, hit.name), hit.server, error)
+            raise
+
+    async def _switched_on(
+        self, name: str, hit: finder.ToolHit, bar: finder.ToolBar | None
+    ) -> Shown:
+        if bar is not None:
+            raise RefusedError(f"{name} cannot be called: {bar.reason}.")
         tool = single(hit)
         wire = self._name(hit)
         await self._activation.step(

@@ -1,7 +1,9 @@
 """The way of one call that needs no task: kept by the connection from its line to its reply."""
 
+import time
 from typing import TYPE_CHECKING
 
+from capd.actors.call_notes import Call
 from capd.actors.holds import Holds
 from capd.adapters.clients.conversation import Request
 from capd.adapters.servers.lane import Lane
@@ -17,7 +19,7 @@ class ToolWay:
     """The way of one call of a tool."""
 
     __slots__ = (
-        *("_held", "_holds", "_relaying", "_request", "_shown"),
+        *("_began_at", "_held", "_holds", "_relaying", "_request", "_shown"),
         *("lane", "members", "timeout"),
     )
 
@@ -33,15 +35,19 @@ class ToolWay:
         self._holds = holds
         self._request = request
         self._shown = shown
+        self._began_at = time.monotonic()
         self._held = holds.enter(shown.grant.server)
         self.lane = lane
         self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
         self.timeout = self._held.spec.timeout
 
-    def leave(self, result: Result | None) -> bool:
-        """End the call, with its result where it has one; say whether `release` is due."""
-        if result is not None:
-            self._relaying.used(self._shown, result)
+    def leave(
+        self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
+    ) -> bool:
+        """Leave it with the call's outcome, if it has one here; say whether `release` is due."""
+        if has_ended:
+            call = Call(self._request, self._shown, self._held.spec.name, self._began_at)
+            self._relaying.ended(call, result, error)
         return self._holds.leave(self._held)
 
     def is_left(self, result: Result) -> bool:

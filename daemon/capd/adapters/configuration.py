@@ -62,6 +62,19 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """Servers, by globs, whose calls are passed on whatever their arguments are."""
 
 
+class CurationTable(msgspec.Struct, frozen=True):
+    """`[curation]`: what each turn brings of single tools (docs/surface.md, "Curation")."""
+
+    kind: Literal["top-k", "off"] = "top-k"
+    """`off` chooses nothing: everything is listed that the client's list has room for."""
+    k: Annotated[int, msgspec.Meta(ge=0, le=256)] = 15
+    """How many of the best are looked at."""
+    new_per_turn: Annotated[int, msgspec.Meta(ge=0, le=24)] = 3
+    """How many may join a list, or be suggested, in one turn."""
+    scorer: Literal["hybrid", "keyword"] = "hybrid"
+    """Words and meaning, or the published formula of words alone."""
+
+
 class RulesTable(msgspec.Struct, frozen=True):
     """Allow and deny patterns, `server:tool` or `tool`, with globs."""
 
@@ -190,6 +203,7 @@ class Configuration(msgspec.Struct, frozen=True):
     surface: SurfaceTable = SurfaceTable()
     policy: PolicyTable = PolicyTable()
     routing: RoutingTable = RoutingTable()
+    curation: CurationTable = CurationTable()
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
     ledger: LedgerTable = LedgerTable()
@@ -218,6 +232,9 @@ VARIABLES = {
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),
     "CAPD_TOOLS": ("sessions", "tools"),
     "CAPD_SURFACE": ("surface", "mode"),
+    "CAPD_CURATION": ("curation", "kind"),
+    "CAPD_CURATION_K": ("curation", "k"),
+    "CAPD_CURATION_SCORER": ("curation", "scorer"),
     "CAPD_EMBEDDER": ("embedder", "placement"),
     "CAPD_EMBEDDER_IDLE": ("embedder", "idle"),
     "CAPD_WATCH": ("taps", "watch"),

@@ -7,6 +7,7 @@ from capd.core.results.limits import Limits
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
+from capd.core.tools.curation import CurationRules
 
 
 def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits]) -> SessionRules:
@@ -29,6 +30,12 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         projects=_named("projects", policy.projects),
         table=table,
         routing=configuration.routing_switch(),
+        curation=CurationRules(
+            configuration.curation.kind,
+            configuration.curation.k,
+            configuration.curation.new_per_turn,
+            configuration.curation.scorer,
+        ),
     )
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from capd.adapters.model.minilm import load_tokenizer, token_ids
-from capd.core.sessions.hook_context import context, hook_output, suggestion
+from capd.core.sessions.hook_context import context, hook_output, said, suggestion, tools_told
 from capd_protos.types import CapabilityName, WireName
 
 GIT = CapabilityName("git")
@@ -60,3 +60,45 @@ def test_a_suggestion_takes_at_most_sixty_tokens_whatever_the_names_are() -> Non
     got = suggestion([CapabilityName(f"capability-with-a-long-name-{n}" * 9) for n in range(3)])
 
     assert len(token_ids(tokenizer, got)) - 2 <= 60
+
+
+CALL = WireName("capd_tool_call")
+LONG = [WireName(f"kubernetes__list_persistent_volume_claims_{n}") for n in range(3)]
+
+
+def test_single_tools_that_fit_are_told_with_the_way_to_call_them() -> None:
+    told, words = tools_told([WireName("git__log"), WireName("git__diff")], CALL)
+
+    assert told == ["git__log", "git__diff"]
+    assert words == "Tools that fit, by capd_tool_call(name=...): git__log, git__diff"
+
+
+def test_no_tool_is_no_word() -> None:
+    assert tools_told([], CALL, suggestion="words") == ([], "words")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        LONG,
+        [WireName("x" * 64)] * 3,
+        [WireName("0f3b_9" * 10)] * 3,
+        [WireName("getHTTPStatusOfTheWholeWorld")] * 3,
+        [WireName("qzxkv_bcdfg_hjklm_npqrs")] * 3,
+    ],
+)
+def test_suggestions_take_sixty_tokens_together_and_a_turn_twice_that(
+    names: list[WireName],
+) -> None:
+    tokenizer = load_tokenizer()
+    capabilities = suggestion(
+        [CapabilityName(f"capability-with-a-long-name-{n}") for n in range(3)]
+    )
+    on = context(GIT, [WireName(f"server__tool_{number}") for number in range(500)])
+
+    beside_capabilities = tools_told(names, CALL, suggestion=capabilities)[1]
+    beside_what_came_on = said(on, tools_told(names, CALL, context=on)[1])
+
+    assert len(token_ids(tokenizer, tools_told(names, CALL)[1])) - 2 <= 60
+    assert len(token_ids(tokenizer, beside_capabilities)) - 2 <= 60
+    assert len(token_ids(tokenizer, beside_what_came_on)) - 2 <= 120

@@ -14,6 +14,7 @@ from capd.actors.control.questions import (
     MethodError,
     Questions,
 )
+from capd.core.sessions import hook_context
 from capd_protos import curator, finder, registry, settings, supervisor
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
@@ -56,7 +57,10 @@ class Acting:
             params.text, params.client, params.client_session, params.project, peer_pid
         )
         taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
-        return {**reports.turn(taken), "context": taken.context or taken.suggestion}
+        return {
+            **reports.turn(taken),
+            "context": hook_context.said(taken.context, taken.suggestion),
+        }
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(SessionKey(params.session), params.text)

@@ -61,8 +61,13 @@ class Way(Protocol):
     """The call's params, as the server gets them."""
     timeout: float | None
 
-    def leave(self, result: Result | None) -> bool:
-        """End the call, with its result where it has one; say whether `release` is due."""
+    def leave(
+        self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
+    ) -> bool:
+        """Leave it with the call's outcome, if it has one here; say whether `release` is due.
+
+        Without `has_ended` the call was not begun, or goes another way.
+        """
         ...
 
     def is_left(self, result: Result) -> bool:

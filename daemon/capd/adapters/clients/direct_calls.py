@@ -138,16 +138,17 @@ class DirectCalls:
 
     def cancelled(self, call: DirectCall) -> None:
         """Forget a call that nobody waits for."""
-        if call in self._prepared:
-            self._prepared.remove(call)
-        else:
+        was_begun = call not in self._prepared
+        if was_begun:
             call.way.lane.abandon(call)
-        self._leave(call)
+        else:
+            self._prepared.remove(call)
+        self._leave(call, has_ended=was_begun)
         self._over(call)
 
     def _take_back(self, calls: list[DirectCall]) -> None:
         for call in calls:
-            self._leave(call)
+            self._leave(call, has_ended=False)
             self._over(call)
             call.take_back()
 
@@ -166,8 +167,8 @@ class DirectCalls:
         finally:
             self._over(call)
 
-    def _leave(self, call: DirectCall) -> None:
-        if call.way.leave(call.result):
+    def _leave(self, call: DirectCall, *, has_ended: bool = True) -> None:
+        if call.way.leave(call.result, call.error, has_ended=has_ended):
             self._nursery.start_soon(call.way.release)
 
     def _over(self, call: DirectCall) -> None:

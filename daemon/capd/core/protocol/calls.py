@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
@@ -12,6 +13,27 @@ class _Flag(msgspec.Struct):
 
 
 _FLAG: JsonCodec[_Flag] = JsonCodec(_Flag)
+
+
+RESULT = "result"
+TOOL_ERROR = "error"
+
+
+def outcome_of(result: Result | None, error: Exception | None = None) -> str:
+    """Return how a call has ended, in a word of the ledger's.
+
+    One that has neither a result nor an error was given up by who made it.
+    """
+    if result is not None:
+        return RESULT if is_success(result) else TOOL_ERROR
+    if isinstance(error, ServerError):
+        return TOOL_ERROR
+    return error.outcome if isinstance(error, CallFailedError) else OutcomeUnknownError.outcome
+
+
+def size_of(result: Result | None) -> int:
+    """Return how many bytes a result has, 0 for none."""
+    return result.size_bytes if isinstance(result, LargeResult) else len(result or b"")
 
 
 def is_success(result: Result) -> bool:

@@ -10,7 +10,7 @@ a grant, and everything with that grant is used by it; listing and searching are
 (30-activation).
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from capd_protos.types import CapabilityId, ServerIdentity, ToolName
@@ -130,17 +130,20 @@ class ActiveSet:
         evicted = self._evict_over_cap(keep=capability)
         return self._change(before, evicted)
 
-    def activate_tools(self, grants: Iterable[Grant], now: float) -> Change:
+    def activate_tools(
+        self, grants: Iterable[Grant], now: float, spared: Sequence[Grant] = ()
+    ) -> Change:
         """Switch single tools on, as many as the cap allows, then evict what is over it.
 
         One that is on as a single tool stays as it is: searching is not use. What is switched on
-        together is not evicted by its own company.
+        together is not evicted by its own company; what is `spared` goes after all others, its last
+        one first.
         """
         before = self._before()
         wanted = list(dict.fromkeys(grants))[: max(1, self.tool_cap)]
         for grant in wanted:
             self._tools.setdefault(grant, now)
-        evicted = self._evict_tools(keep=frozenset(wanted))
+        evicted = self._evict_tools(keep=frozenset(wanted), spared=spared)
         return self._change(before, evicted_tools=evicted)
 
     def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> Change:
@@ -213,12 +216,16 @@ class ActiveSet:
             del self._activations[victim.id]
             evicted.append(victim.id)
 
-    def _evict_tools(self, keep: frozenset[Grant] = frozenset()) -> tuple[Grant, ...]:
+    def _evict_tools(
+        self, keep: frozenset[Grant] = frozenset(), spared: Sequence[Grant] = ()
+    ) -> tuple[Grant, ...]:
         over = len(self._tools) - max(1, self.tool_cap)
         if over <= 0:
             return ()
         oldest_first = sorted(self._tools.items(), key=lambda item: item[1])
-        evicted = tuple([grant for grant, _ in oldest_first if grant not in keep][:over])
+        others = [grant for grant, _ in oldest_first if grant not in keep and grant not in spared]
+        last_first = [grant for grant in reversed(spared) if grant in self._tools]
+        evicted = tuple([*others, *(g for g in last_first if g not in keep)][:over])
         for grant in evicted:
             del self._tools[grant]
         return evicted

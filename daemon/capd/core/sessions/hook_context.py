@@ -6,7 +6,9 @@ switched on, never twice in a row the same (20-routing: at most 60 tokens). Wher
 nothing is said (45-clients; issue "in all the other editors": at most 120 tokens a turn).
 """
 
+import re
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -20,6 +22,12 @@ EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
 """Of wire names in one message: with the sentence around them at most 120 tokens."""
+
+SUGGESTION_TOKENS = 60
+TURN_TOKENS = 120
+_LETTERS_A_TOKEN = 2.5
+_LONGEST_WORD = 12
+_PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
 
 _LONGEST_NAME = 24
 """A longer one could take more than its share of the 60 tokens."""
@@ -63,6 +71,43 @@ def suggestion(names: Sequence[CapabilityName]) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def tools_told(
+    names: Sequence[WireName], caller: WireName, *, context: str = "", suggestion: str = ""
+) -> tuple[list[WireName], str]:
+    """Return which single tools are suggested in a turn, and its words with those of `suggestion`.
+
+    A name that the budgets have no room for is left out: it may be told in another turn.
+    """
+    told: list[WireName] = []
+    words = suggestion
+    room = min(SUGGESTION_TOKENS, TURN_TOKENS - tokens_at_most(context))
+    for name in names:
+        tools = f"Tools that fit, by {caller}(name=...): {', '.join([*told, name])}"
+        longer = f"{suggestion}\n{tools}" if suggestion else tools
+        if tokens_at_most(longer) <= room:
+            told.append(name)
+            words = longer
+    return told, words
+
+
+def tokens_at_most(text: str) -> int:
+    """Return a number of tokens that no text of words takes more of.
+
+    What does not look like a word is split by a tokenizer, down to single letters at the worst.
+    """
+    total = 0
+    for part in _PART.findall(text):
+        vowels = sum(letter in "aeiouyAEIOUY" for letter in part)
+        is_like_a_word = len(part) <= _LONGEST_WORD and vowels * 5 >= len(part)
+        total += ceil(len(part) / _LETTERS_A_TOKEN) if is_like_a_word else len(part.encode())
+    return total
+
+
+def said(context: str, suggestion: str) -> str:
+    """Return all that the model is told in a turn."""
+    return "\n".join(words for words in (context, suggestion) if words)
 
 
 def hook_output(text: str) -> str:

@@ -127,10 +127,12 @@ class SessionState:
         step = self._follow(change, before, replaced=tuple(replaced), evicts=True)
         return _without(relisted, identities).then(step)
 
-    def activate_tools(self, tools: Sequence[SingleTool], now: float) -> Step:
+    def activate_tools(
+        self, tools: Sequence[SingleTool], now: float, spared: Sequence[Grant] = ()
+    ) -> Step:
         """Switch single tools on; a server that is not held is held, and not started.
 
-        A tool that a held server has stopped to list, or that policy denies, is left out.
+        What a held server has stopped to list, or policy denies, is left out; `spared` go last.
         """
         before = self.surface.listed
         wanted: list[Grant] = []
@@ -150,7 +152,7 @@ class SessionState:
             wanted.append(tool.grant)
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
-        step = self._follow(self.active.activate_tools(new, now), before, evicts=True)
+        step = self._follow(self.active.activate_tools(new, now, spared), before, evicts=True)
         # Held for what the cap left no room for.
         for identity in [i for i in self._held if i not in was_held]:
             if identity not in self.active.servers:

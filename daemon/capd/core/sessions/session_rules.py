@@ -7,6 +7,7 @@ from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for
 from capd.core.sessions.routing_switch import RoutingSwitch
+from capd.core.tools.curation import CurationRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class SessionRules:
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
+    curation: CurationRules = field(default_factory=CurationRules)
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""

@@ -139,11 +139,13 @@ class SessionView:
         if self.is_bare:
             return ()
         wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
-        return (*self.rules.pins, "*") if wanted == "pass-through" else self.rules.pins
+        takes_all = wanted == "pass-through" or self.rules.curation.passes_all
+        return (*self.rules.pins, "*") if takes_all else self.rules.pins
 
     def is_pinned(self, server: str, tool: str, wire_name: str) -> bool:
         """Tell whether a tool is always listed."""
-        return self.wants_all or any(
+        takes_all = self.wants_all or self.rules.curation.passes_all
+        return takes_all or any(
             is_named(pattern, server, tool, wire_name) for pattern in self.rules.pins
         )
 
@@ -191,6 +193,11 @@ class SessionView:
         return self.traits.relists == "mid_turn" or (
             at_border and self.traits.relists == "before_turn"
         )
+
+    @property
+    def is_curated(self) -> bool:
+        """Whether a turn may bring single tools: not where everything is on the list."""
+        return self.rules.curation.chooses and not self.is_bare and not self.wants_all
 
     def names_to_call(self, names: Sequence[WireName], *, at_border: bool) -> str:
         """Return what a model is to be told of tools that it will not see listed at once."""

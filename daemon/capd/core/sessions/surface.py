@@ -81,6 +81,11 @@ class Surface:
         return len(self._listed_own()) + len(self.listed)
 
     @property
+    def room(self) -> int:
+        """How many more tools the list can take."""
+        return 0 if self.is_fixed else max(0, self.limit - len(self))
+
+    @property
     def own(self) -> tuple[WireName, ...]:
         """The names of capd's own tools."""
         return tuple(self._own)
@@ -99,7 +104,7 @@ class Surface:
     def listed(self) -> tuple[Shown, ...]:
         """The granted tools that are listed, in their order."""
         room = self.limit - len(self._listed_own())
-        pinned = [shown for grant, shown in self._shown.items() if grant in self._pinned]
+        pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
         others = [shown for grant, shown in self._shown.items() if grant not in self._pinned]
         ranked = pinned if self.is_fixed else pinned + others
         if not self.is_fixed and len(ranked) <= room:

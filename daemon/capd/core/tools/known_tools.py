@@ -6,7 +6,7 @@ permits, that a capability of its domain grants and for whose server it has the 
 capability is denied where its tools are known and all of them are, or its servers as a whole.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from capd.core.servers.identity import server_identity
@@ -135,6 +135,14 @@ class KnownTools:
             denied = {id_: bar for id_, bar in found if bar is not None}
             self._denied_capabilities[policy] = denied
         return denied
+
+    def granted_by(self, active: Collection[CapabilityId]) -> set[WireName]:
+        """Return what is on with one of these capabilities."""
+        return {
+            wire
+            for wire, source in self.sources.items()
+            if any(each in active for each in source.capabilities)
+        }
 
     def matching(self, patterns: Iterable[str], barred: Mapping[WireName, Bar]) -> list[Source]:
         """Return what may be used and matches, by pattern, then in the catalog's order."""

@@ -14,6 +14,7 @@ The weights are measured in docs/search.md.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING
 
 from capd.core.lexical import Bm25, Ngrams, words
@@ -95,6 +96,19 @@ class Selected:
     """Names that no known tool has, each with near ones."""
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for each tool of an index, in its order."""
+
+    scores: "Vectors"
+    by_words: "Vectors"
+    """BM25."""
+    likeness: "Vectors"
+    """Of the name."""
+    cosines: "Vectors | None"
+    """None where words alone were compared."""
+
+
 class ToolIndex:
     """All tools that are known, ready to be searched; vectors may come later."""
 
@@ -139,21 +153,12 @@ class ToolIndex:
         `vector` is the unit vector of `asked`; without it, or before the tools have theirs,
         words decide alone.
         """
-        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
-
         barred = barred or {}
-        by_words = self._words.scores(words(asked))
-        likeness = self._names.similarities(asked)
-        best = float(by_words.max(initial=0.0))
-        scores = likeness * np.float32(NAME_WEIGHT)
-        if best > 0:
-            scores += by_words * np.float32(WORDS_WEIGHT / best)
-        is_hit = (by_words > 0) | (likeness >= LOWEST_LIKENESS)
-        is_lexical = vector is None or self._vectors is None
-        if vector is not None and self._vectors is not None:
-            cosines = self._vectors @ vector
-            scores += cosines
-            is_hit |= cosines >= LOWEST_COSINE
+        evidence = self.evidence(asked, vector)
+        scores = evidence.scores
+        is_hit = (evidence.by_words > 0) | (evidence.likeness >= LOWEST_LIKENESS)
+        if evidence.cosines is not None:
+            is_hit |= evidence.cosines >= LOWEST_COSINE
         tiers = self._tiers(asked)
         hits: list[Hit] = []
         withheld: list[Withheld] = []
@@ -168,7 +173,32 @@ class ToolIndex:
             if len(hits) == limit:
                 break
         near = () if hits else self.near(asked, barred)
-        return Found(tuple(hits), tuple(withheld), near, is_lexical)
+        return Found(tuple(hits), tuple(withheld), near, evidence.cosines is None)
+
+    def evidence(self, asked: str, vector: "Vectors | None" = None) -> Evidence:
+        """Return what speaks for each tool; `vector` as for `ranked`."""
+        import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
+
+        by_words = self._words.scores(words(asked))
+        likeness = self._names.similarities(asked)
+        best = float(by_words.max(initial=0.0))
+        scores = likeness * np.float32(NAME_WEIGHT)
+        if best > 0:
+            scores += by_words * np.float32(WORDS_WEIGHT / best)
+        if vector is None or self._vectors is None:
+            return Evidence(scores, by_words, likeness, None)
+        cosines = self._vectors @ vector
+        scores += cosines
+        return Evidence(scores, by_words, likeness, cosines)
+
+    def row(self, name: WireName) -> int | None:
+        """Return where in `tools` a wire name is."""
+        return self._rows.get(name)
+
+    @property
+    def rarest(self) -> float:
+        """What BM25 gives for one word that a single tool has, once, in a text of mean length."""
+        return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
         self, names: Sequence[str], cap: int, barred: Mapping[WireName, Bar] | None = None

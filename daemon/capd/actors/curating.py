@@ -1,0 +1,134 @@
+"""A curator's part that brings single tools to a turn: ranked by the finder, chosen by the core."""
+
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from capd.actors.activation import Activation
+from capd.actors.denials import rules_of
+from capd.actors.recent_uses import RecentUses
+from capd.actors.searching import FINDER, REPLIES, single
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.routing.gates import before_model, compared_part
+from capd.core.sessions import hook_context
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.curated_turn import Brought, Ranked, bring
+from capd.core.sessions.session import SessionState, Step
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_view import SessionView
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import finder
+from capd_protos.types import Decision, WireName
+
+RANK_TIMEOUT = 1.0
+"""Seconds that a user's message waits for its tools."""
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of a turn's curation."""
+
+    added: tuple[WireName, ...] = ()
+    removed: tuple[WireName, ...] = ()
+    tools: tuple[WireName, ...] = ()
+    """What is told of."""
+    suggestion: str = ""
+    """The words for that, after those that were there."""
+
+
+class Curating:
+    """The single tools of one session's turns."""
+
+    def __init__(
+        self,
+        place: SessionPlace,
+        state: SessionState,
+        view: SessionView,
+        activation: Activation,
+        *,
+        bus: Bus,
+        environments: SessionEnvironments,
+        uses: RecentUses,
+    ) -> None:
+        self._place = place
+        self._state = state
+        self._view = view
+        self._activation = activation
+        self._bus = bus
+        self._environments = environments
+        self._uses = uses
+        self._told: dict[Grant, None] = {}
+        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    async def ranked(self, text: str, decision: Decision) -> list[finder.CuratedTool]:
+        """Return the best tools for a message, none for one that is not a user's own words.
+
+        Those of the capability that it switches on come with that.
+        """
+        cleaned = before_model(text, is_enabled=self._view.is_curated)
+        if isinstance(cleaned, Decision) or decision.reason == "disabled":
+            return []
+        rules = self._view.rules.curation
+        active = [each.id for each in self._state.active.activations]
+        request = finder.CurateTools(
+            compared_part(cleaned),
+            rules.k,
+            rules.scorer,
+            active if decision.id is None else [*active, decision.id],
+            self._place.domain,
+            list(self._view.rules.pins),
+            await self._uses.known(),
+            rules_of(self._view),
+            self._environments.keys(self._place.key),
+            self._place.project,
+        )
+        try:
+            reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)
+        except _UNANSWERED as error:
+            self._log.warning("not_curated", reason=str(error))
+            return []
+        return reply.tools if isinstance(reply, finder.ToolsCurated) else []
+
+    async def bring(
+        self, ranked: list[finder.CuratedTool], *, context: str, suggestion: str
+    ) -> Said:
+        """Have what fits join the list, or return the words for it, within the turn's budgets."""
+        if not ranked:
+            return Said(suggestion=suggestion)
+        hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
+        brought = Brought()
+
+        def decided() -> Step:
+            nonlocal brought
+            brought = self._brought(ranked)
+            return brought.step
+
+        step = await self._activation.step(decided)
+        names = {self._name(grant, hits[grant]): grant for grant in brought.suggested}
+        told, words = hook_context.tools_told(
+            list(names), self._view.caller, context=context, suggestion=suggestion
+        )
+        for name in told:
+            self._told[names[name]] = None
+        while len(self._told) > self._state.active.tool_cap:
+            del self._told[next(iter(self._told))]
+        if step.added or told:
+            self._log.info("tools_curated", joined=list(step.added), suggested=told)
+        return Said(step.added, step.removed, tuple(told), words)
+
+    def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
+        return bring(
+            self._state,
+            [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
+            self._view.rules.curation.new_per_turn,
+            time.time(),
+            is_seen=self._view.lists_at_once(at_border=True),
+            told=self._told,
+        )
+
+    def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:
+        return self._state.surface.name(grant, hit.server, hit.name)

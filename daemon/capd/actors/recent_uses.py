@@ -1,0 +1,72 @@
+"""How often each tool was used of late, as the ledger has it: one answer for all sessions.
+
+Asked at most every five seconds, beside the turn that wants it. A turn waits a moment for the
+answer, and not at all for a ledger that was late the last time: it decides by what is known then.
+"""
+
+import time
+
+import structlog
+import trio
+
+from capd.core.tools.curation import WINDOW
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import ledger
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+LEDGER = ActorName("ledger")
+REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
+
+REFRESH = 5.0
+ASK_TIMEOUT = 5.0
+PATIENCE = 0.1
+"""Seconds of a turn; the ledger's own answer takes a few milliseconds."""
+MOST_TOOLS = 256
+"""The most used ones: what is used less than so many others says little."""
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor="curator")
+
+
+class RecentUses:
+    """The uses of the last day."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._uses: list[ledger.Use] = []
+        self._ask_again_at = float("-inf")
+        self._is_wanted = trio.Event()
+        self._answered = trio.Event()
+        self._is_late = False
+
+    async def known(self) -> list[ledger.Use]:
+        """Return them, most used first, as they were a few seconds ago at most."""
+        now = trio.current_time()
+        if now >= self._ask_again_at:
+            self._ask_again_at = now + REFRESH
+            self._answered = trio.Event()
+            self._is_wanted.set()
+            if not self._is_late:
+                self._is_late = True
+                with trio.move_on_after(PATIENCE):
+                    await self._answered.wait()
+        return self._uses
+
+    async def follow(self) -> None:
+        """Ask whenever a turn wants it, until cancelled."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted = trio.Event()
+            request = ledger.CountUses(time.time() - WINDOW)
+            try:
+                reply = await self._bus.ask(LEDGER, request, REPLIES, ASK_TIMEOUT)
+            except _UNANSWERED as error:
+                log.info("uses_unknown", reason=str(error))
+                continue
+            if isinstance(reply, ledger.UsesCounted):
+                self._uses = reply.uses[:MOST_TOOLS]
+            self._is_late = False
+            self._answered.set()

@@ -1,0 +1,65 @@
+"""What a turn brings of single tools: a few join the list, or are told where it does not follow.
+
+The wish of a turn is the first few clear ones of the best k, whether they are on or not. So the
+same message again brings nothing, and neither does one that is much like it. What has joined
+stays in its place. For what comes others go where the set is full: what is not among the best k
+first, what the turn wishes for never.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.session import SessionState, SingleTool, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One of the best k."""
+
+    tool: SingleTool
+    is_clear: bool
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a turn brought."""
+
+    step: Step = field(default_factory=Step)
+    suggested: tuple[Grant, ...] = ()
+    """What the model is to be told of, best first."""
+
+
+def bring(
+    state: SessionState,
+    ranked: Sequence[Ranked],
+    most: int,
+    now: float,
+    *,
+    is_seen: bool,
+    told: Container[Grant] = (),
+) -> Brought:
+    """Have at most `most` of the best k join the list; `ranked` are these, best first.
+
+    `is_seen` says whether the model sees a longer list in time: where it does not, and where the
+    list is full, what fits is suggested, unless it was `told` before.
+    """
+    clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
+    wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
+    spared = list(dict.fromkeys((*wanted, *(each.tool.grant for each in ranked))))
+    step, tried = Step(), set[Grant]()
+    # Again, because what goes for one may leave room on the list for the next.
+    while is_seen and (joining := _missing(state, wanted, tried)[: state.surface.room]):
+        tried.update(joining)
+        joined = state.activate_tools([wanted[grant] for grant in joining], now, spared)
+        step = step.then(joined)
+    missing = _missing(state, wanted, tried)
+    return Brought(step, tuple(grant for grant in missing if grant not in told))
+
+
+def _missing(
+    state: SessionState, wanted: Mapping[Grant, SingleTool], tried: Container[Grant]
+) -> list[Grant]:
+    on = state.active.grants
+    return [grant for grant in wanted if grant not in on and grant not in tried]

@@ -1,0 +1,188 @@
+"""Which single tools fit a message: the best k of those outside the capabilities that are on.
+
+    hybrid     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams + use; pins before all others
+    keyword    10 x words of the message in the description + 0.5 x uses + 100 for pins
+
+Uses are those of the last 24 hours. They and pins set the order, and what is *clear* is said by
+the message alone: a tool that is used all day joins no turn that does not ask for it. Clear is
+what shares rare words with the message, is near to it in meaning, and fits about as well as the
+best one. Only what the user pins is a pin: no tool is preferred for what it is called.
+
+The bar is measured in docs/surface.md ("Curation").
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import TYPE_CHECKING, Literal
+
+from capd.core.tools.tool_search import Evidence, ToolIndex
+from capd.core.tools.tool_text import Tool
+from capd_protos.types import WireName
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+WINDOW = 86_400.0
+"""Seconds for which a use counts."""
+
+CLEAR_COSINE = 0.4
+CLEAR_WORDS = 2.0
+"""In words that one tool alone has: two such, or more that are less rare."""
+CLEAR_WORDS_ALONE = 3.5
+"""The same without vectors."""
+AS_GOOD = 0.05
+"""How far below the best a clear one may be."""
+
+USE_WEIGHT = 0.1
+MOST_USES = 15
+"""More say no more: what is called in a loop must not push out what fits better."""
+
+_PIN_FLOOR = 100.0
+_SHORTEST_TERM_BYTES = 4
+CLEAR_OVERLAP = 3
+CLEAR_SHARE = 0.5
+"""Of a message's terms, for the keyword scorer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurationRules:
+    """The user's settings."""
+
+    kind: Literal["top-k", "off"] = "top-k"
+    """`off` chooses nothing: everything passes that the client's list has room for."""
+    k: int = 15
+    new_per_turn: int = 3
+    scorer: Literal["hybrid", "keyword"] = "hybrid"
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether every permitted tool is listed from the start."""
+        return self.kind == "off"
+
+    @property
+    def chooses(self) -> bool:
+        """Whether anything can come of a turn."""
+        return self.kind == "top-k" and self.k > 0 and self.new_per_turn > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Curated:
+    """One of the best k."""
+
+    tool: Tool
+    score: float
+    is_clear: bool
+    is_pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Among what is chosen, and what is known of it beside the message."""
+
+    left_out: Collection[WireName] = ()
+    """What the session may not use, or has with a capability."""
+    pins: Sequence[WireName] = ()
+    """In the user's order."""
+    uses: Mapping[WireName, int] | None = None
+
+
+def curated(
+    index: ToolIndex, message: str, k: int, field: Field, vector: "Vectors | None" = None
+) -> list[Curated]:
+    """Return the best `k`: pins in their order, then the others by their score."""
+    evidence = index.evidence(message, vector)
+    pins = [name for name in dict.fromkeys(field.pins) if name not in field.left_out]
+    pinned = [row for name in pins if (row := index.row(name)) is not None][:k]
+    rows = _best(index, evidence, field, k - len(pinned), frozenset(pinned))
+    best = max((float(evidence.scores[row]) for row in rows), default=0.0)
+    return [
+        Curated(
+            index.tools[row],
+            score=float(evidence.scores[row]) + _use(index.tools[row], field),
+            is_clear=float(evidence.scores[row]) >= best - AS_GOOD
+            and _is_clear(index, evidence, row),
+            is_pinned=row in pinned,
+        )
+        for row in (*pinned, *rows)
+    ]
+
+
+def _best(
+    index: ToolIndex, evidence: Evidence, field: Field, k: int, besides: frozenset[int]
+) -> list[int]:
+    import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+    totals = evidence.scores.copy()
+    for name in field.uses or ():
+        row = index.row(name)
+        if row is not None:
+            totals[row] += _use(index.tools[row], field)
+    chosen: list[int] = []
+    for row in np.argsort(-totals, kind="stable").tolist():
+        if len(chosen) >= k:
+            break
+        if row not in besides and index.tools[row].wire_name not in field.left_out:
+            chosen.append(row)
+    return chosen
+
+
+def _use(tool: Tool, field: Field) -> float:
+    uses = (field.uses or {}).get(tool.wire_name, 0)
+    return USE_WEIGHT * log2(1 + min(uses, MOST_USES)) / log2(1 + MOST_USES)
+
+
+def _is_clear(index: ToolIndex, evidence: Evidence, row: int) -> bool:
+    shared = float(evidence.by_words[row]) / index.rarest
+    if evidence.cosines is None:
+        return shared >= CLEAR_WORDS_ALONE
+    return shared >= CLEAR_WORDS and float(evidence.cosines[row]) >= CLEAR_COSINE
+
+
+def curated_by_keywords(tools: Sequence[Tool], message: str, k: int, field: Field) -> list[Curated]:
+    """Return the best `k` of `tools`, which are in the catalog's order, by the published rule."""
+    inside = [tool for tool in tools if tool.wire_name not in field.left_out]
+    pins = frozenset(field.pins)
+    uses = field.uses or {}
+    wanted = terms(message)
+    overlaps = [overlap(wanted, tool.description) for tool in inside]
+    scores = [
+        published_score(number, uses.get(tool.wire_name, 0), is_pinned=tool.wire_name in pins)
+        for tool, number in zip(inside, overlaps, strict=True)
+    ]
+    return [
+        Curated(
+            inside[at],
+            scores[at],
+            is_clear=overlaps[at] >= max(CLEAR_OVERLAP, CLEAR_SHARE * len(wanted)),
+            is_pinned=inside[at].wire_name in pins,
+        )
+        for at in published_order(scores, k)
+    ]
+
+
+def terms(message: str) -> list[str]:
+    """Return a message's terms by the published rule: punctuation stays, repeats count."""
+    words = message.lower().split()
+    return [word for word in words if len(word.encode()) >= _SHORTEST_TERM_BYTES]
+
+
+def overlap(wanted: Sequence[str], description: str) -> int:
+    """Return how many terms are somewhere in a description; the name is not looked at."""
+    text = description.lower()
+    return sum(term in text for term in wanted)
+
+
+def published_score(shared: int, uses: int, *, is_pinned: bool) -> float:
+    """Return a tool's score by the published rule."""
+    return 10.0 * shared + 0.5 * uses + (_PIN_FLOOR if is_pinned else 0.0)
+
+
+def published_order(scores: Sequence[float], k: int) -> list[int]:
+    """Return which tools are kept: all as they stand where they are `k` at most, else the best."""
+    if len(scores) <= k:
+        return list(range(len(scores)))
+    return sorted(range(len(scores)), key=lambda at: -scores[at])[:k]
