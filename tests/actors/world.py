@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import trio
 
-from capd.actors.control import Control
+from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry

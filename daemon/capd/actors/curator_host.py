@@ -28,6 +28,7 @@ from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
+from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.instance import Instance
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
@@ -106,7 +107,9 @@ class CuratorHost:
         version: str,
         results: ResultRoom | None = None,
         domains: Domains | None = None,
+        journal: Journal | None = None,
     ) -> None:
+        self._journal = journal or Journal()
         self._results = results
         self._domains = domains or Domains()
         self._bus = bus

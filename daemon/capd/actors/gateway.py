@@ -13,7 +13,7 @@ from typing import cast
 import structlog
 import trio
 
-from capd.actors.control import Control
+from capd.actors.control.connection import Control
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.socket_sink import SocketSink

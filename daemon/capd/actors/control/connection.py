@@ -1,0 +1,173 @@
+"""The control role of a connection: a method in, messages to actors, one document out."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors import reports
+from capd.actors.control.acting import Acting
+from capd.actors.control.questions import UNANSWERED, MethodError, Questions
+from capd.actors.control.reading import Reading
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.frame_writer import FrameWriter
+from capd.adapters.line_texts import checked_text, recover_id
+from capd.adapters.stdio_frames import (
+    Frame,
+    FrameCutError,
+    FrameReader,
+    FrameStalledError,
+    Oversized,
+    WriterFullError,
+    WriterStalledError,
+)
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd_protos import socket as frames
+from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
+
+ANY_EVENT: MsgpackCodec[dict[str, Any]] = MsgpackCodec(dict[str, Any])
+
+MOST_REQUESTS = 256
+
+_CODE_NAMES = {
+    frames.NOT_SENT: "not_sent",
+    frames.OUTCOME_UNKNOWN: "outcome_unknown",
+    frames.REFUSED: "refused",
+    frames.NOT_FOUND: "not_found",
+    frames.UNAVAILABLE: "unavailable",
+}
+_REQUEST: JsonCodec[frames.RpcRequest] = JsonCodec(frames.RpcRequest)
+_PARAMS: dict[str, JsonCodec[Any]] = {
+    method: JsonCodec(params) for method, params in frames.METHODS.items()
+}
+
+log = structlog.get_logger(actor="gateway")
+
+
+class Control:
+    """What every control connection shares."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        environments: SessionEnvironments,
+        *,
+        daemon: Callable[[], dict[str, Any]],
+        stop: Callable[[], None],
+    ) -> None:
+        self._bus = bus
+        self._stop = stop
+        questions = Questions(bus)
+        self._acting = Acting(questions)
+        reading = Reading(questions, environments, daemon)
+        self._methods = {**reading.methods, **self._acting.methods}
+
+    async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
+        """Answer one connection's requests, side by side, until it closes."""
+        writer = FrameWriter(stream, max_frames=1024, max_bytes=256 << 20, timeout=60.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_write, writer, nursery.cancel_scope)
+            with suppress(FrameStalledError):
+                async for line in reader:
+                    if isinstance(line, Frame) and line.data.startswith(frames.LINK_PREFIX):
+                        continue
+                    while len(nursery.child_tasks) > MOST_REQUESTS:
+                        # Back-pressure: the client's next line waits in its socket.
+                        await trio.sleep(0.01)
+                    nursery.start_soon(self._contained, line, writer, peer_pid)
+            nursery.cancel_scope.cancel()
+
+    async def _contained(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
+        await contained("control request", self._answer, line, writer, peer_pid, log=log)
+
+    async def _answer(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
+        with suppress(WriterFullError, FrameCutError):
+            await self._reply(line, writer, peer_pid)
+
+    async def _reply(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
+        if isinstance(line, Oversized):
+            text = f"a line of {line.size_bytes} bytes is over the limit"
+            await writer.send(_error(recover_id(line.head), frames.INVALID_REQUEST, text))
+            return
+        try:
+            request = _REQUEST.decode(checked_text(line.data))
+        except MalformedError as error:
+            code, text = _unreadable(line.data, str(error))
+            await writer.send(_error(recover_id(line.data), code, text))
+            return
+        if request.id is msgspec.UNSET:
+            return
+        assert not isinstance(request.id, msgspec.UnsetType)
+        try:
+            params = _params(request)
+            if isinstance(params, frames.EventParams):
+                await self._stream_events(request.id, params, writer)
+                return
+            result = await self._result(request.method, params, peer_pid)
+        except MalformedError as error:
+            text = f"params of {request.method}: {error}"
+            await writer.send(_error(request.id, frames.INVALID_PARAMS, text))
+        except MethodError as error:
+            await writer.send(_error(request.id, error.code, str(error)))
+        except UNANSWERED as error:
+            await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
+        else:
+            if request.method == "stop":
+                # Before the answer: who has it may be gone, and this task with the connection.
+                self._stop()
+            await writer.send(_response(request.id, result))
+
+    async def _result(self, method: str, params: Any, peer_pid: int) -> Any:
+        if isinstance(params, frames.HookParams):
+            return await self._acting.hook(params, peer_pid)
+        return await self._methods[method](params)
+
+    async def _stream_events(
+        self, request_id: int | str | None, params: frames.EventParams, writer: FrameWriter
+    ) -> None:
+        async with self._bus.subscribe(ANY_EVENT, *params.topics) as events:
+            result = {"schema": reports.SCHEMA, "topics": params.topics}
+            await writer.send(_response(request_id, result))
+            async for event in events:
+                notification = {
+                    "jsonrpc": "2.0",
+                    "method": "event",
+                    "params": {"topic": event.get("type", ""), "at": time.time(), "event": event},
+                }
+                await writer.send(msgspec.json.encode(notification))
+
+
+def _params(request: frames.RpcRequest) -> Any:
+    if request.method not in _PARAMS:
+        text = f"no method {request.method[:100]!r}: one of {', '.join(_PARAMS)}"
+        raise MethodError(frames.METHOD_NOT_FOUND, text)
+    return _PARAMS[request.method].decode(request.params)
+
+
+async def _write(writer: FrameWriter, scope: trio.CancelScope) -> None:
+    with suppress(WriterStalledError):
+        await writer.run()
+    scope.cancel()
+
+
+def _unreadable(data: bytes, why: str) -> tuple[int, str]:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return frames.PARSE_ERROR, f"not JSON: {why}"
+    return frames.INVALID_REQUEST, f"not a request: {why}"
+
+
+def _response(request_id: int | str | None, result: Any) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def _error(request_id: int | str | None, code: int, text: str) -> bytes:
+    data = {"code": _CODE_NAMES[code]} if code in _CODE_NAMES else None
+    error = frames.RpcError(code, text, data)
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})

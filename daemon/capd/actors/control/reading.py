@@ -1,0 +1,135 @@
+"""Methods that read: one document each, from what the actors say."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from capd.actors import reports
+from capd.actors.control.questions import (
+    ASK_TIMEOUT,
+    EMBEDDER,
+    EMBEDDER_REPLIES,
+    FINDER,
+    FINDER_REPLIES,
+    REGISTRY,
+    REGISTRY_REPLIES,
+    UNANSWERED,
+    MethodError,
+    Questions,
+)
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd_protos import curator, embedder, finder, registry
+from capd_protos import socket as frames
+from capd_protos.types import SessionKey
+
+FIND_TIMEOUT = 2.0
+EMBEDDER_TIMEOUT = 0.05
+"""The status does not wait for a model that is busy or stopped."""
+
+
+class Reading:
+    """What changes nothing."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        environments: SessionEnvironments,
+        daemon: Callable[[], dict[str, Any]],
+    ) -> None:
+        """`daemon` returns the daemon's own part of the status."""
+        self._ask = questions
+        self._environments = environments
+        self._daemon = daemon
+        self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "status": self._status,
+            "secrets": self._secrets,
+            "caps": self._caps,
+            "servers": self._servers,
+            "sessions": self._sessions,
+            "tools": self._tools,
+            "discover": self._discover,
+            "search": self._search,
+        }
+
+    async def _status(self, _: frames.NoParams) -> dict[str, Any]:
+        described = await self._ask.registry(
+            registry.DescribeRegistry(), registry.RegistryDescribed
+        )
+        model = None
+        if described.embedder_state in {"ready", "loading"}:
+            with suppress(*UNANSWERED):
+                reply = await self._ask.bus.ask(
+                    EMBEDDER, embedder.DescribeEmbedder(), EMBEDDER_REPLIES, EMBEDDER_TIMEOUT
+                )
+                model = reply if isinstance(reply, embedder.EmbedderDescribed) else None
+        daemon = self._daemon()
+        daemon["degraded"] = [*daemon["degraded"], *_degraded(described)]
+        daemon["degraded"] += self._environments.stored.problems()
+        sessions, servers = await self._ask.sessions(), await self._ask.servers()
+        return reports.status(daemon, described, model, sessions, servers)
+
+    async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
+        listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)
+        sessions = await self._ask.sessions()
+        return reports.caps(listed, sessions.sessions, self._keys(sessions))
+
+    async def _servers(self, _: frames.NoParams) -> dict[str, Any]:
+        return reports.servers(await self._ask.servers())
+
+    async def _sessions(self, _: frames.NoParams) -> dict[str, Any]:
+        return reports.sessions(await self._ask.sessions())
+
+    async def _secrets(self, _: frames.NoParams) -> dict[str, Any]:
+        listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)
+        sessions = await self._ask.sessions()
+        keys = [SessionKey(session.key) for session in sessions.sessions]
+        own = {key: self._environments.own(key).keys() for key in keys}
+        return reports.secrets(listed, self._environments.stored, own)
+
+    async def _tools(self, params: frames.SessionParams) -> dict[str, Any]:
+        request = curator.ListTools(SessionKey(params.session))
+        tools = await self._ask.curator(request, curator.ToolsListed)
+        return {
+            "schema": reports.SCHEMA,
+            "session": tools.session,
+            "tools": [msgspec.Raw(tool) for tool in tools.tools],
+        }
+
+    async def _discover(self, params: frames.DiscoverParams) -> dict[str, Any]:
+        request = registry.DiscoverCapabilities(params.intent, params.limit)
+        found = await self._ask.bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
+        if isinstance(found, registry.RegistryRefused):
+            is_empty = found.code == "no_intent"
+            code = frames.INVALID_PARAMS if is_empty else frames.UNAVAILABLE
+            raise MethodError(code, found.message)
+        assert isinstance(found, registry.CapabilitiesFound)
+        sessions = await self._ask.sessions()
+        skills: list[finder.SkillHit] = []
+        with suppress(*UNANSWERED):
+            reply = await self._ask.bus.ask(
+                FINDER, finder.FindSkills(params.intent), FINDER_REPLIES, FIND_TIMEOUT
+            )
+            skills = reply.hits if isinstance(reply, finder.SkillsFound) else []
+        return reports.discovered(found, skills, sessions.sessions, self._keys(sessions))
+
+    async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
+        request = finder.FindTools(params.query, params.limit)
+        reply = await self._ask.bus.ask(FINDER, request, FINDER_REPLIES, ASK_TIMEOUT)
+        if isinstance(reply, finder.FinderRefused):
+            raise MethodError(frames.INVALID_PARAMS, reply.message)
+        assert isinstance(reply, finder.ToolsFound)
+        return reports.found_tools(reply)
+
+    def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
+        """Return the keys that are stored, or that some live session has a value for."""
+        own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
+        return frozenset(self._environments.stored.values()).union(*own)
+
+
+def _degraded(described: registry.RegistryDescribed) -> list[str]:
+    found = [tap.error for tap in described.taps if tap.error]
+    if described.embedder_state == "unusable":
+        found.append(f"no routing: {described.embedder_reason}")
+    return found

@@ -1,0 +1,280 @@
+"""Every actor of a daemon with what it is made of: the only file that knows them all."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from capd import __version__
+from capd.actors import (
+    curator_host,
+    embedder,
+    gateway,
+    ledger,
+    registry,
+    secret_keeper,
+    supervisor,
+    tool_finder,
+)
+from capd.actors.control.connection import Control
+from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.actors.result_desk import ResultRoom
+from capd.actors.starts import Starts, SupervisorSettings
+from capd.adapters.client_table import client_table
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.configuration import Configuration
+from capd.adapters.ledger.database import Database
+from capd.adapters.ledger.journal import Journal
+from capd.adapters.result_store import ResultStore
+from capd.adapters.secrets.stored_secrets import StoredSecrets
+from capd.adapters.servers.child_environment import uvx_folder
+from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.http.logins import Logins
+from capd.adapters.servers.instance import Instance
+from capd.adapters.session_files import SessionFiles
+from capd.adapters.session_settings import session_rules
+from capd.adapters.spool import Spool
+from capd.adapters.tool_lists import ToolLists
+from capd.core.errors import CapdError
+from capd.core.records.retention import Retention
+from capd.core.results.limits import Limits
+from capd.core.sessions.session_rules import SessionRules
+from capd.embedder_process import load_model
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.supervision import Child
+from capd_protos.places import Places
+from capd_protos.types import ActorName, Address, InstanceId
+
+LONGEST_IPC_BYTES = 100
+
+_EMBEDDER_ENVIRONMENT = (
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "PYTHONPATH",
+    "TMPDIR",
+    "NO_COLOR",
+    "CAPD_LOG",
+)
+
+log = structlog.get_logger()
+
+
+def addresses(where: Places, configuration: Configuration) -> dict[ActorName, Address]:
+    """Return where each actor is reached."""
+    names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME)
+    found = {name: Address(f"inproc://{name}") for name in names}
+    is_apart = configuration.embedder.placement == "process"
+    socket = Path(where.run, "embedder.ipc")
+    # A socket's path has a limit; where it is too long, the model lives in this process.
+    is_apart = is_apart and len(os.fsencode(socket)) <= LONGEST_IPC_BYTES
+    found[embedder.NAME] = Address(f"ipc://{socket}" if is_apart else "inproc://embedder")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the actors get of the daemon around them."""
+
+    bus: Bus
+    listener: trio.SocketListener
+    described: Callable[[], dict[str, Any]]
+    """The daemon's own part of the status."""
+    stop: Callable[[], None]
+    stopping: trio.Event
+    path_known: trio.Event
+    """Set when PATH is the login shell's."""
+
+
+class Children:
+    """The actors of one daemon, in the order in which they start."""
+
+    def __init__(
+        self,
+        where: Places,
+        configuration: Configuration,
+        environment: dict[str, str],
+        problems: list[str],
+    ) -> None:
+        """`environment` is what servers get on from; `problems` takes what is wrong on the way."""
+        self._where = where
+        self._configuration = configuration
+        self._environment = environment
+        self._problems = problems
+
+    def all(self, shared: Shared) -> list[Child]:
+        """Return them."""
+        bus = shared.bus
+        where, configuration = self._where, self._configuration
+        instances: Handover[InstanceId, Instance] = Handover()
+        connections: Handover[int, Connection] = Handover()
+        stored = StoredSecrets(
+            Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
+        )
+        environments = SessionEnvironments(stored)
+        shared_cwd = Path(where.state, "shared")
+        shared_cwd.mkdir(mode=0o700, exist_ok=True)
+        tool_lists = ToolLists(Path(where.cache, "tools"))
+        settings = SupervisorSettings(
+            linger=configuration.servers.linger,
+            longest_call=configuration.servers.longest_call,
+            shared_cwd=shared_cwd,
+            environment=self._environment,
+            extra_path=uvx_folder(),
+            version=__version__,
+            spool=Spool(Path(where.cache)),
+            tool_lists=tool_lists,
+            path_known=shared.path_known,
+            eras=EraFile(Path(where.cache, "eras.json")),
+        )
+        logins = Logins(Path(where.state, "logins"))
+        starts = Starts(settings, logins)
+        results = self._result_room()
+        journal = Journal()
+        database = Database(Path(where.state, "ledger.sqlite"), Retention())
+        control = Control(bus, environments, daemon=shared.described, stop=shared.stop)
+        return [
+            self._embedder_child(bus),
+            Child(
+                registry.NAME,
+                lambda task_status: registry.Registry(
+                    bus,
+                    Path(where.config, "taps.toml"),
+                    Path(where.cache, "vectors.bin"),
+                    configuration.routing.priors,
+                    is_watching=configuration.taps.watch,
+                ).run(task_status=task_status),
+            ),
+            Child(
+                secret_keeper.NAME,
+                lambda task_status: secret_keeper.SecretKeeper(bus, stored).run(
+                    task_status=task_status
+                ),
+            ),
+            Child(
+                ledger.NAME,
+                lambda task_status: ledger.Ledger(bus, journal, database).run(
+                    task_status=task_status
+                ),
+            ),
+            Child(
+                supervisor.NAME,
+                lambda task_status: supervisor.Supervisor(
+                    bus, instances, environments, settings, starts
+                ).run(task_status=task_status),
+            ),
+            Child(
+                tool_finder.NAME,
+                lambda task_status: tool_finder.ToolFinder(
+                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin")
+                ).run(task_status=task_status),
+            ),
+            Child(
+                curator_host.NAME,
+                lambda task_status: curator_host.CuratorHost(
+                    bus,
+                    connections,
+                    instances,
+                    environments,
+                    SessionFiles(Path(where.state, "sessions")),
+                    domains=configuration.domains(),
+                    rules=self._session_rules(),
+                    version=__version__,
+                    results=results,
+                    journal=journal,
+                ).run(task_status=task_status),
+            ),
+            Child(
+                "gateway",
+                lambda task_status: gateway.Gateway(
+                    bus,
+                    shared.listener,
+                    connections,
+                    control,
+                    __version__,
+                    stopping=shared.stopping,
+                ).run(task_status=task_status),
+            ),
+            *self._http_children(bus, connections),
+        ]
+
+    def _result_room(self) -> ResultRoom | None:
+        """Return where long results are kept, None where none is ever cut."""
+        table = self._configuration.results
+        limits = Limits(table.limit, table.servers, table.tools, table.media)
+        if not (table.limit or any(table.servers.values()) or any(table.tools.values())):
+            return None
+        folder = Path(self._where.cache, "results")
+        return ResultRoom(ResultStore(folder, most_bytes=table.store_mib << 20), limits)
+
+    def _session_rules(self) -> SessionRules:
+        table, problems = client_table(Path(self._where.config, "clients.toml"))
+        for problem in problems:
+            log.error("configuration_problem", reason=problem)
+        self._problems.extend(problems)
+        return session_rules(self._configuration, table)
+
+    def _http_children(self, bus: Bus, connections: Handover[int, Connection]) -> list[Child]:
+        table = self._configuration.listen_http
+        if not table.enabled:
+            return []
+        # Imported here: whoever does not switch it on has nothing of it in memory.
+        from capd.actors import http_gateway  # noqa: PLC0415
+        from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
+        from capd.adapters.clients.http_front.bearer_token import kept_token  # noqa: PLC0415
+
+        try:
+            token = kept_token(Path(self._where.state, "http.token"))
+            listener = http_gateway.listener_on(table.port)
+        except (CapdError, OSError) as error:
+            problem = f"[listen_http] is not served on port {table.port}: {error}"
+            log.error("configuration_problem", reason=problem)
+            self._problems.append(problem)
+            return []
+        settings = http_gateway.HttpSettings(
+            Admission(table.port, token),
+            is_bare=table.names == "bare",
+            capabilities=table.capabilities,
+            project=table.project,
+            poll_after=table.poll_after,
+        )
+        return [
+            Child(
+                http_gateway.NAME,
+                lambda task_status: http_gateway.HttpGateway(
+                    bus, listener, connections, settings
+                ).run(task_status=task_status),
+            )
+        ]
+
+    def _embedder_child(self, bus: Bus) -> Child:
+        settings = self._configuration.embedder
+        if addresses(self._where, self._configuration)[embedder.NAME].startswith("inproc:"):
+            return Child(
+                embedder.NAME,
+                lambda task_status: embedder.Embedder(
+                    bus, load_model, idle=settings.idle, on_idle="unload"
+                ).run(task_status=task_status),
+            )
+        address = addresses(self._where, self._configuration)[embedder.NAME]
+        # -P: the folder that the daemon was started in must not be searched for modules.
+        argv = [sys.executable, "-P", "-m", "capd", "embedder", address, str(settings.idle)]
+        kept = {
+            key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
+        }
+        # onnxruntime uploads usage data unless this is set before it is imported.
+        keeper_environment = {**kept, "ORT_DISABLE_TELEMETRY": "1"}
+        return Child(
+            embedder.NAME,
+            lambda task_status: EmbedderKeeper(bus, argv, keeper_environment).run(
+                task_status=task_status
+            ),
+        )

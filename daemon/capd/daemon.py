@@ -1,0 +1,214 @@
+"""One daemon's life: begun once for each user, serving, drained, ended."""
+
+import contextlib
+import gc
+import os
+import resource
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from capd import __version__
+from capd.actors import (
+    curator_host,
+    registry,
+    supervisor,
+    tool_finder,
+)
+from capd.adapters import platform
+from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
+from capd.adapters.configuration import Configuration, load_configuration
+from capd.adapters.servers.login_path import is_from_shell, login_path, merged
+from capd.adapters.systemd import Notifier
+from capd.children import Children, Shared, addresses
+from capd.core.errors import CapdError
+from capd.runtime.bus import Bus
+from capd.runtime.pulse import beat
+from capd.runtime.supervision import Child, supervise
+from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import DaemonStopping, DrainSessions, SessionsDrained
+from capd_protos.places import Places, places
+from capd_protos.registry import RegistryDescribed, ReloadCatalog
+from capd_protos.types import ActorName, Address
+
+STOP_TIMEOUT = 10.0
+"""Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
+RELOAD_TIMEOUT = 60.0
+MOST_DESCRIPTORS = 16_384
+_ALLOCATIONS_BETWEEN_LOOKS = 10_000
+
+DRAINED: MsgpackCodec[SessionsDrained] = MsgpackCodec(SessionsDrained)
+RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
+
+EVENTS = Address("inproc://events")
+_WATCHED = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME)
+"""Actors without which the daemon is of no use; the embedder has a keeper of its own."""
+FAILED = 1
+
+log = structlog.get_logger()
+
+
+async def run_daemon(environment: "os._Environ[str]") -> None:
+    """Serve until a signal, or a client, asks the daemon to stop."""
+    where = places(environment, os.getuid())
+    socket_path = Path(where.socket)
+    notifier = Notifier(environment)
+    for private in dict.fromkeys([socket_path.parent, Path(where.run)]):
+        make_private(private)
+    for folder in (Path(where.state), Path(where.cache)):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sole_daemon(socket_path.with_name(socket_path.name + ".lock")))
+        if Path(where.run) != socket_path.parent:
+            # The same state under another socket is another daemon all the same.
+            stack.enter_context(sole_daemon(Path(where.run, "capd.sock.lock")))
+        configuration, problems = load_configuration(Path(where.config, "config.toml"), environment)
+        for problem in problems:
+            log.error("configuration_problem", reason=problem)
+        _raise_descriptor_limit()
+        server_listener = stack.enter_context(listening(socket_path, environment))
+        # Nothing of the daemon depends on where it was started, and no folder is kept busy.
+        os.chdir("/")
+        daemon = Daemon(where, configuration, problems, dict(environment), server_listener)
+        await daemon.run(notifier)
+
+
+class Daemon:
+    """All actors of one daemon, and how they are told to stop."""
+
+    def __init__(
+        self,
+        where: Places,
+        configuration: Configuration,
+        problems: list[str],
+        environment: dict[str, str],
+        server_listener: trio.SocketListener,
+    ) -> None:
+        self._where = where
+        self._configuration = configuration
+        self._problems = problems
+        self._environment = environment
+        self._listener = server_listener
+        self._started_at = time.monotonic()
+        self._scope = trio.CancelScope()
+        self._stop_asked = trio.Event()
+        self._is_ready = False
+        self._path_known = trio.Event()
+
+    async def run(self, notifier: Notifier) -> None:
+        """Start every actor in its order, serve, and stop them in reverse."""
+        async with (
+            Bus(
+                addresses(self._where, self._configuration),
+                ActorName("daemon"),
+                events=EVENTS,
+                bind_events=True,
+            ) as bus,
+            trio.open_nursery() as around,
+        ):
+            self._bus = bus
+            # Outside of what it stops: a second signal must be heard while the first is obeyed.
+            around.start_soon(self._follow_signals, around)
+            around.start_soon(self._take_login_path)
+            async with trio.open_nursery() as nursery:
+                with self._scope:
+                    await nursery.start(
+                        partial(supervise, self._children(bus), stop_timeout=STOP_TIMEOUT)
+                    )
+                    _rest_the_collector()
+                    log.info("daemon_ready", socket=self._where.socket, version=__version__)
+                    self._is_ready = True
+                    notifier.ready(f"serving {self._where.socket}")
+                    if notifier.watchdog:
+                        around.start_soon(beat, bus, _WATCHED, notifier.watchdog, notifier.alive)
+                    await self._stop_asked.wait()
+                    notifier.stopping()
+                    await self._drain(bus)
+                nursery.cancel_scope.cancel()
+            around.cancel_scope.cancel()
+        log.info("daemon_stopped")
+
+    def stop(self) -> None:
+        """End the daemon in good order: what runs may finish, nothing else begins."""
+        self._bus.publish(DaemonStopping())
+        self._stop_asked.set()
+        if not self._is_ready:
+            self._scope.cancel()
+
+    def _children(self, bus: Bus) -> list[Child]:
+        made = Children(self._where, self._configuration, self._environment, self._problems)
+        shared = Shared(
+            bus, self._listener, self.described, self.stop, self._stop_asked, self._path_known
+        )
+        return made.all(shared)
+
+    async def _drain(self, bus: Bus) -> None:
+        """Let calls under way end; clients are told to come back to the next daemon."""
+        within = self._configuration.daemon.drain
+        try:
+            await bus.ask(curator_host.NAME, DrainSessions(within), DRAINED, within + STOP_TIMEOUT)
+        except CapdError as error:
+            log.warning("not_drained", reason=str(error))
+
+    def described(self) -> dict[str, Any]:
+        """Return the daemon's own part of the status."""
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_s": round(time.monotonic() - self._started_at, 3),
+            "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
+            "socket": self._where.socket,
+            "path": self._environment.get("PATH", os.defpath),
+            "degraded": list(self._problems),
+        }
+
+    async def _follow_signals(self, nursery: trio.Nursery) -> None:
+        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*watched) as signals:
+            async for number in signals:
+                log.info("signal_received", signal=signal.Signals(number).name)
+                if number == signal.SIGHUP:
+                    nursery.start_soon(self._reload)
+                elif self._stop_asked.is_set():
+                    # Asked twice: the guards end every server when this process is gone.
+                    os._exit(FAILED)
+                else:
+                    self.stop()
+
+    async def _reload(self) -> None:
+        try:
+            await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
+        except CapdError as error:
+            log.error("reload_failed", reason=str(error))
+
+    async def _take_login_path(self) -> None:
+        """Extend the PATH of servers that are started from here on."""
+        if not is_from_shell(self._environment):
+            found = await login_path(self._environment)
+            self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
+            folders = len(self._environment["PATH"].split(os.pathsep))
+            log.info("login_path_taken", folders=folders)
+        self._path_known.set()
+
+
+def _rest_the_collector() -> None:
+    """Look for cycles among what comes from here on, and less often.
+
+    What was imported stays, and each look at it costs milliseconds; a call leaves no cycle behind.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_LOOKS, 10, 10)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many descriptors as two per session and four per server may need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
