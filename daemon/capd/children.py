@@ -25,6 +25,7 @@ from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
+from capd.actors.token_desk import TokenDesk
 from capd.adapters.client_table import client_table
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -40,6 +41,7 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import session_rules
 from capd.adapters.spool import Spool
+from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
@@ -139,6 +141,7 @@ class Children:
         starts = Starts(settings, logins)
         results = self._result_room()
         journal = Journal()
+        counts = CountedTexts()
         database = Database(Path(where.state, "ledger.sqlite"), Retention())
         control = Control(bus, environments, daemon=shared.described, stop=shared.stop)
         return [
@@ -174,7 +177,7 @@ class Children:
             Child(
                 tool_finder.NAME,
                 lambda task_status: tool_finder.ToolFinder(
-                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin")
+                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin"), counts
                 ).run(task_status=task_status),
             ),
             Child(
@@ -190,6 +193,7 @@ class Children:
                     version=__version__,
                     results=results,
                     journal=journal,
+                    tokens=TokenDesk(bus, counts),
                 ).run(task_status=task_status),
             ),
             Child(

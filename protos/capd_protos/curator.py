@@ -3,6 +3,7 @@
 import msgspec
 
 from capd_protos.socket import Hello
+from capd_protos.tokens import SessionTokens
 from capd_protos.types import CapabilityId, Decision, SessionKey
 
 
@@ -164,6 +165,12 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """Tools that are on and not on the list: callable by name, or through `tool_call`."""
     parent: str = ""
     """The session that it was started by, if one started it."""
+    tokens: int | None = None
+    """What its surface costs."""
+    tokens_saved: int | None = None
+    """What is left of what it is smaller than a list of everything; below 0 is a loss."""
+    tokens_state: str = ""
+    """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
@@ -229,6 +236,22 @@ class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
     """Connections with requests that did not end in time."""
 
 
+class DescribeTokens(msgspec.Struct, frozen=True, tag="curator.tokens"):
+    """Say what every session costs, waiting a moment for what is yet to be counted."""
+
+    within: float = 0.0
+    """Seconds, at most."""
+
+
+class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described"):
+    """All sessions, oldest first."""
+
+    vocabulary: str
+    sessions: list[SessionTokens]
+    problem: str = ""
+    """Why nothing is counted, where nothing is."""
+
+
 Request = (
     OpenSession
     | TakeTurn
@@ -239,6 +262,7 @@ Request = (
     | ListTools
     | ListSessions
     | DrainSessions
+    | DescribeTokens
 )
 Reply = (
     SessionOpened
@@ -249,5 +273,6 @@ Reply = (
     | SessionsListed
     | SessionsDrained
     | CuratorRefused
+    | TokensDescribed
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

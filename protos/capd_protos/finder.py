@@ -183,6 +183,32 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     eager: list[EagerServer] = []
 
 
-Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools
-Reply = ToolsFound | FinderRefused | ServersIndexed | SkillsFound | ToolLookedUp | ToolsDescribed
+class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):
+    """Say how many tokens a list of every tool takes that a session may have."""
+
+    rules: list[PolicyTable] = []
+
+
+class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
+    """The tokens of all permitted definitions, under the names that pass-through mode gives."""
+
+    is_known: bool
+    """False before the catalog was read for the first time."""
+    tools: int = 0
+    tokens: int | None = None
+    """None where they could not be counted."""
+    unlisted: list[ServerName] = []
+    """Servers that were never asked for their tools."""
+
+
+Request = FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools | CountTools
+Reply = (
+    ToolsFound
+    | FinderRefused
+    | ServersIndexed
+    | SkillsFound
+    | ToolLookedUp
+    | ToolsDescribed
+    | ToolsCounted
+)
 Event = ServerIndexed | ToolsIndexed

@@ -266,5 +266,6 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "reload": NoParams,
     "secrets": NoParams,
     "stop": NoParams,
+    "tokens": NoParams,
 }
 """The control methods and their params."""

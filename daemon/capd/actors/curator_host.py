@@ -23,6 +23,7 @@ from capd.actors.outside_calls import called_from_outside
 from capd.actors.result_desk import ResultRoom
 from capd.actors.searching import described
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
+from capd.actors.token_desk import TokenBook, TokenDesk
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
@@ -108,7 +109,9 @@ class CuratorHost:
         results: ResultRoom | None = None,
         domains: Domains | None = None,
         journal: Journal | None = None,
+        tokens: TokenDesk | None = None,
     ) -> None:
+        self._tokens = tokens or TokenDesk(bus)
         self._journal = journal or Journal()
         self._results = results
         self._domains = domains or Domains()
@@ -133,6 +136,7 @@ class CuratorHost:
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
                 nursery.start_soon(self._checks.run)
+                nursery.start_soon(self._tokens.run, self._books)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
                 await serve(
@@ -164,6 +168,8 @@ class CuratorHost:
                 return await self._hook_turn(request)
             case messages.DrainSessions():
                 return await self._drain.finish(self._upstreams, request.within)
+            case messages.DescribeTokens():
+                return await self._tokens.described(request.within, self._books)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -197,7 +203,12 @@ class CuratorHost:
         curator.linked_by = found.how
         if request.client_session:
             curator.client_sessions.add(request.client_session)
-        return await curator.take_turn(request.text)
+        taken = await curator.take_turn(request.text)
+        curator.tokens.turned(taken.context or taken.suggestion)
+        return taken
+
+    def _books(self) -> list[TokenBook]:
+        return [session.curator.tokens for session in self._sessions.values()]
 
     def _upstreams(self) -> list[Upstream]:
         found = (session.curator.upstream for session in self._sessions.values())
@@ -348,6 +359,7 @@ class CuratorHost:
             on_change=lambda: self._keeper.changed(key),
             checks=self._checks,
             results=self._results,
+            tokens=self._tokens,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))

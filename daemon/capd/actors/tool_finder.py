@@ -16,9 +16,11 @@ import trio
 
 from capd.actors.skill_finder import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.tool_indexing import distinct, index_servers, index_session
+from capd.actors.tool_tokens import Counts, ToolTokens
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools import search_answers
@@ -66,9 +68,15 @@ class ToolFinder:
     """Message in, tools out."""
 
     def __init__(
-        self, bus: Bus, lists: ToolLists, environments: SessionEnvironments, cache_file: Path
+        self,
+        bus: Bus,
+        lists: ToolLists,
+        environments: SessionEnvironments,
+        cache_file: Path,
+        counts: Counts | None = None,
     ) -> None:
         """`cache_file` is for the vectors of tools; those of skills are beside it."""
+        self._tokens = ToolTokens(counts or CountedTexts())
         self._bus = bus
         self._lists = lists
         self._environments = environments
@@ -107,6 +115,8 @@ class ToolFinder:
                     with trio.move_on_after(DESCRIBE_TIMEOUT):
                         await self._was_read.wait()
                 return self._described(request)
+            case messages.CountTools():
+                return await self._count(request)
 
     # Search
 
@@ -175,6 +185,15 @@ class ToolFinder:
             [hit_of(source) for source in known.matching(request.patterns, barred)],
             [messages.EagerServer(spec, via) for spec, via in known.eager.values()],
         )
+
+    async def _count(self, request: messages.CountTools) -> messages.ToolsCounted:
+        known, unlisted = self._known, self._unlisted
+        if not self._was_read.is_set():
+            return messages.ToolsCounted(is_known=False)
+        barred = self._bars(request.rules, None)
+        permitted = sum(wire not in barred for wire in known.sources)
+        tokens = await self._tokens.of_permitted(known, barred)
+        return messages.ToolsCounted(True, permitted, tokens, list(unlisted))
 
     # What there is
 

@@ -146,6 +146,11 @@ class TokenAccount:
     # What it is
 
     @property
+    def has_listed(self) -> bool:
+        """Whether a list of tools was ever sent."""
+        return self._listed is not None
+
+    @property
     def is_counting(self) -> bool:
         """Whether something was sent that is yet to be counted."""
         is_list_open = self._listed is not None and self._list is None
