@@ -18,7 +18,9 @@ from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
+from capd.actors.token_desk import TokenDesk
 from capd.actors.tool_finder import ToolFinder
+from capd.actors.tool_tokens import Counts
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
@@ -204,6 +206,8 @@ class World:
         nursery: trio.Nursery,
         stack: ExitStack,
         rules: SessionRules,
+        *,
+        counts: Counts | None,
     ) -> None:
         self.folder = folder
         self.bus = bus
@@ -230,7 +234,7 @@ class World:
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
         self.finder = ToolFinder(
-            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin"
+            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin", counts
         )
         self.kept = KeptSessions()
         self.host = CuratorHost(
@@ -241,6 +245,7 @@ class World:
             self.kept,
             rules=rules,
             version="0",
+            tokens=TokenDesk(bus, counts),
         )
         self.socket = folder / "s"
         self.stops: list[str] = []
@@ -347,12 +352,19 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path,
+    *,
+    cap: int = 4,
+    rules: SessionRules | None = None,
+    counts: Counts | None = None,
 ) -> AsyncIterator[World]:
-    """A world with the capabilities alpha, beta and both, not yet started."""
+    """A world with the capabilities alpha, beta and both, not yet started.
+
+    Without `counts` nothing is counted in tokens.
+    """
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap))
+            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), counts=counts)
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -363,10 +375,14 @@ async def world(
 
 @asynccontextmanager
 async def running_world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path,
+    *,
+    cap: int = 4,
+    rules: SessionRules | None = None,
+    counts: Counts | None = None,
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules) as made:
+    async with world(folder, cap=cap, rules=rules, counts=counts) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()
