@@ -118,10 +118,11 @@ def _session_line(session: Mapping[str, Any]) -> str:
 def _tokens(session: Mapping[str, Any]) -> str:
     """Say what a session costs and saves, as far as it is known."""
     tokens, saved = session.get("tokens"), session.get("tokens_saved")
-    if tokens is None or saved is None:
-        is_counting = session.get("tokens_state") == "counting"
-        tail = "; counting" if is_counting else ""
-        return f"{tokens} tokens{tail}" if tokens is not None else tail.removeprefix("; ")
+    state = str(session.get("tokens_state") or "").replace("_", " ")
+    if tokens is None:
+        return f"tokens: {state}" if state in {"counting", "not counted"} else ""
+    if saved is None:
+        return f"{tokens} tokens, {state}".removesuffix(", ")
     return f"{tokens} tokens ({saved} saved)" if saved >= 0 else f"{tokens} tokens ({-saved} lost)"
 
 
