@@ -109,8 +109,8 @@ def test_another_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         published()
 
 
-def test_importing_it_loads_nothing() -> None:
-    code = "import sys, capd.adapters.tokens.token_counts; print('tiktoken' in sys.modules)"
+def test_the_daemon_never_loads_it() -> None:
+    code = "import sys, capd.children; print('tiktoken' in sys.modules)"
 
     printed = subprocess.check_output([sys.executable, "-P", "-c", code], text=True)
 

@@ -85,8 +85,12 @@ class Reading:
         return reports.sessions(await self._ask.sessions())
 
     async def _tokens(self, _: frames.NoParams) -> dict[str, Any]:
-        request = curator.DescribeTokens(TOKENS_WITHIN)
-        return token_report.tokens(await self._ask.curator(request, curator.TokensDescribed))
+        described = await self._ask.curator(
+            curator.DescribeTokens(TOKENS_WITHIN),
+            curator.TokensDescribed,
+            TOKENS_WITHIN + ASK_TIMEOUT,
+        )
+        return token_report.tokens(described)
 
     async def _secrets(self, _: frames.NoParams) -> dict[str, Any]:
         listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)

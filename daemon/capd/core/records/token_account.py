@@ -8,6 +8,7 @@ it: so far reaches what a provider has cached of it.
     sent ──> open (its texts are kept) ──counted──> settled (a number)
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -112,7 +113,7 @@ class TokenAccount:
         self._listed: tuple[bytes, ...] | None = None
         self._own = 0
         self._list: tuple[int, int] | None = None
-        self._text = b""
+        self._text = ""
         self._instructions: int | None = 0
         self._sums: dict[Kind, tuple[int, int, int]] = {}
         self._open: tuple[_Open, ...] = ()
@@ -133,15 +134,15 @@ class TokenAccount:
 
     def instructed(self, text: str) -> None:
         """Note the instructions as they were sent."""
-        encoded = text.encode(errors="replace")
-        if encoded != self._text:
-            self._text = encoded
-            self._instructions = None if encoded else 0
+        if text != self._text:
+            # Interned: a thousand sessions have the same text.
+            self._text = sys.intern(text)
+            self._instructions = None if text else 0
 
     def said(self, kind: Kind, text: str) -> None:
         """Note a text that reaches the model."""
         if text:
-            self._note(_Open(kind, (text.encode(errors="replace"),)))
+            self._note(_Open(kind, (_encoded(text),)))
 
     # What it is
 
@@ -161,7 +162,7 @@ class TokenAccount:
         if self._listed is not None and self._list is None:
             yield from self._listed
         if self._instructions is None:
-            yield self._text
+            yield _encoded(self._text)
         for each in self._open:
             yield from each.texts
 
@@ -173,7 +174,7 @@ class TokenAccount:
             if own is not None and rest is not None:
                 self._list = (own + rest, own)
         if self._instructions is None:
-            self._instructions = count(self._text)
+            self._instructions = count(_encoded(self._text))
         still_open = []
         for each in self._open:
             tokens = _summed(each.texts, count)
@@ -246,6 +247,10 @@ def _common(old: bytes, new: bytes) -> int:
     while 0 < end < len(new) and new[end] & _NOT_FIRST[0] == _NOT_FIRST[1]:
         end -= 1
     return end
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 def _summed(texts: Sequence[bytes], count: Count) -> int | None:
