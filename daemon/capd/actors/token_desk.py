@@ -68,13 +68,13 @@ class TokenDesk:
         self._counts = counts
         self._everything: dict[Policy, tokens.Everything] = {}
         self._problem = ""
-        self._is_due = trio.Event()
-        self._is_hurried = trio.Event()
-        self._is_counted = trio.Event()
+        self._due = trio.Event()
+        self._hurried = trio.Event()
+        self._passed = trio.Event()
 
     def wake(self) -> None:
         """Have what was sent counted, soon."""
-        self._is_due.set()
+        self._due.set()
 
     async def run(self, books: "Callable[[], Iterable[TokenBook]]") -> None:
         """Count whatever comes; `books` returns those of every session."""
@@ -83,13 +83,13 @@ class TokenDesk:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             while True:
-                await self._is_due.wait()
+                await self._due.wait()
                 with trio.move_on_after(SETTLE):
-                    await self._is_hurried.wait()
-                self._is_due, self._is_hurried = trio.Event(), trio.Event()
+                    await self._hurried.wait()
+                self._due, self._hurried = trio.Event(), trio.Event()
                 await contained("tokens", self._count, self._counts, list(books()), log=log)
-                self._is_counted.set()
-                self._is_counted = trio.Event()
+                self._passed.set()
+                self._passed = trio.Event()
 
     async def described(
         self, within: float, books: "Callable[[], Iterable[TokenBook]]"
@@ -98,9 +98,9 @@ class TokenDesk:
         with trio.move_on_after(within if self._counts else 0.0):
             # One that is under way may have begun before what is asked about was sent.
             for _ in range(MOST_PASSES):
-                self._is_due.set()
-                self._is_hurried.set()
-                await self._is_counted.wait()
+                self._due.set()
+                self._hurried.set()
+                await self._passed.wait()
                 if self._problem or not any(book.is_open for book in books()):
                     break
         found = [book.described() for book in books()]
@@ -221,7 +221,7 @@ class TokenBook:
             key=self._place.key,
             client=self._place.client,
             mode=self.view.plan.mode,
-            is_counting=self.is_open,
+            is_counting=self.is_open and self._desk.is_able,
             tools=figures.tools,
             list_tokens=figures.list_tokens,
             own_tokens=figures.own_tokens,
