@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from capd.adapters.tokens import token_counts
 from capd.adapters.tokens.token_counts import (
-    LONGEST_BLANK,
+    LONGEST_PIECE,
     PUBLISHED_SHA256,
     VOCABULARY,
     VocabularyError,
@@ -92,12 +92,24 @@ def test_what_is_no_unicode_counts_as_replacement_characters() -> None:
     assert counted == (count("a \ufffd b"), count("\ufffd"))
 
 
-def test_blanks_without_end_are_cut_and_counted() -> None:
-    text = "a" + " " * (3 * LONGEST_BLANK) + "b"
+@given(text=st.text(alphabet="aA1 \n\té漢{'", max_size=200))
+def test_a_text_that_is_cut_between_words_has_the_tokens_of_the_whole(
+    original: tiktoken.Encoding, text: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_counts, "LONGEST_PIECE", 20)
+        patch.setattr(token_counts, "SEAM_WITHIN", 20)
+        words = "ab cd ".join(text[at : at + 10] for at in range(0, len(text), 10))
 
-    counted = count(text)
+        found = token_ids(words)
 
-    assert counted == 2 + 3 * count(" " * LONGEST_BLANK)
+    assert found == original.encode_ordinary(words)
+
+
+def test_a_text_without_end_is_cut_and_counted() -> None:
+    counted = count("a" + " " * (3 * LONGEST_PIECE) + "b")
+
+    assert counted == pytest.approx(3 * count(" " * LONGEST_PIECE), abs=6)
 
 
 def test_another_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ What is known is kept by a digest of the text, the last `MOST_KNOWN`; no text is
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 import trio
@@ -14,6 +14,9 @@ from capd.adapters.tokens import counting_process
 from capd.core.errors import CapdError
 
 MOST_KNOWN = 20_000
+MOST_BYTES = 8 << 20
+"""Of the texts of one process, but for a single one that is longer: whoever lists megabytes shall
+not use up the time of all others."""
 TIMEOUT = 120.0
 _DIGEST_BYTES = 16
 _LONGEST_REASON = 300
@@ -40,23 +43,34 @@ class CountedTexts:
         # One process at a time; who waited finds what the one before has counted.
         async with self._turn:
             digests = await trio.to_thread.run_sync(_digests, distinct)
-            unknown = [
-                text
-                for text, digest in zip(distinct, digests, strict=True)
-                if digest not in self._known
-            ]
-            fresh = dict(zip(unknown, await _count(unknown), strict=True)) if unknown else {}
-            counts = {
-                text: fresh[text] if text in fresh else self._known[digest]
-                for text, digest in zip(distinct, digests, strict=True)
-            }
-            for text, digest in zip(distinct, digests, strict=True):
+            by_text = dict(zip(distinct, digests, strict=True))
+            unknown = [text for text in distinct if by_text[text] not in self._known]
+            counts = {t: self._known[d] for t, d in by_text.items() if d in self._known}
+            for batch in _batches(unknown):
+                counted = zip(batch, await _count(batch), strict=True)
+                for text, tokens in counted:
+                    # At once: what is counted stays so where a later batch fails.
+                    self._known[by_text[text]] = counts[text] = tokens
+            for text in distinct:
                 # Put in anew: the first ones are those that were asked for the longest ago.
-                self._known.pop(digest, None)
-                self._known[digest] = counts[text]
+                self._known.pop(by_text[text], None)
+                self._known[by_text[text]] = counts[text]
             while len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]
         return counts
+
+
+def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size_bytes = 0
+    for text in texts:
+        if batch and size_bytes + len(text) > MOST_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(text)
+        size_bytes += len(text)
+    if batch:
+        yield batch
 
 
 async def _count(texts: list[bytes]) -> list[int]:
