@@ -24,12 +24,17 @@ class Lengths:
     def __init__(self) -> None:
         self.journal: list[list[bytes]] = []
         self.problem = ""
+        self.hated = b""
+        """What `problem` is with; empty is everything."""
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
         self.journal.append(texts)
-        if self.problem:
-            raise NotCountedError(self.problem)
-        return {text: length(text) for text in texts}
+        counts = {text: length(text) for text in texts}
+        if self.problem and any(self.hated in text for text in texts):
+            error = NotCountedError(self.problem)
+            error.counts = {t: n for t, n in counts.items() if self.hated not in t}
+            raise error
+        return counts
 
 
 def length(text: str | bytes) -> int:
@@ -120,6 +125,25 @@ async def test_a_tokenizer_that_fails_is_said_and_tried_again_when_somebody_asks
         assert failed["sessions"][0]["surface"]["tokens"] is None
         assert session["surface"]["tokens"] > 0
         assert (await control.result("tokens"))["problem"] == ""
+
+
+async def test_a_text_that_cannot_be_counted_is_its_sessions_alone(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    counts = Lengths()
+    counts.problem, counts.hated = "Tokens are not counted: it took too long", b"evil"
+    async with running_world(tmp_path, counts=counts) as world:
+        world.machine.scripts["alpha"].tools = [tool("evil")]
+        first, second = await world.session("first"), await world.session("second")
+        await first.capability("enable", "alpha")
+        listed = (await second.result("tools/list"))["tools"]
+        await first.tools()
+        control = await world.controller()
+
+        found = (await control.result("tokens"))["sessions"]
+
+        lists = {each["key"]: each["surface"]["list"] for each in found}
+        assert lists == {"first": None, "second": size(listed)}
 
 
 async def test_all_tools_are_what_a_plain_aggregator_lists_under_the_same_policy(

@@ -128,14 +128,14 @@ class TokenDesk:
             # A thousand sessions are a hundred thousand texts.
             await trio.lowlevel.checkpoint()
             wanted.update(dict.fromkeys(book.account.wanted()))
+        problem = ""
         try:
             counted = await counts.counted(list(wanted))
         except NotCountedError as error:
-            if str(error) != self._problem:
-                log.warning("tokens_not_counted", reason=str(error))
-            self._problem = str(error)
-            return
-        self._problem = ""
+            counted, problem = error.counts, str(error)
+            if problem != self._problem:
+                log.warning("tokens_not_counted", reason=problem)
+        self._problem = problem
         for book in books:
             await trio.lowlevel.checkpoint()
             book.account.settle(counted.get)

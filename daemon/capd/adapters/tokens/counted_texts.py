@@ -23,7 +23,11 @@ _LONGEST_REASON = 300
 
 
 class NotCountedError(CapdError):
-    """Nothing was counted, and why."""
+    """Not everything was counted, and why; `counts` is what was."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.counts: dict[bytes, int] = {}
 
 
 class CountedTexts:
@@ -46,17 +50,21 @@ class CountedTexts:
             by_text = dict(zip(distinct, digests, strict=True))
             unknown = [text for text in distinct if by_text[text] not in self._known]
             counts = {t: self._known[d] for t, d in by_text.items() if d in self._known}
+            failed: NotCountedError | None = None
             for batch in _batches(unknown):
-                counted = zip(batch, await _count(batch), strict=True)
-                for text, tokens in counted:
-                    # At once: what is counted stays so where a later batch fails.
-                    self._known[by_text[text]] = counts[text] = tokens
-            for text in distinct:
+                try:
+                    counts.update(zip(batch, await _count(batch), strict=True))
+                except NotCountedError as error:
+                    failed = error
+            for text, tokens in counts.items():
                 # Put in anew: the first ones are those that were asked for the longest ago.
                 self._known.pop(by_text[text], None)
-                self._known[by_text[text]] = counts[text]
+                self._known[by_text[text]] = tokens
             while len(self._known) > MOST_KNOWN:
                 del self._known[next(iter(self._known))]
+        if failed is not None:
+            failed.counts = counts
+            raise failed
         return counts
 
 
