@@ -79,6 +79,11 @@ def print_status(status: Mapping[str, Any]) -> None:
     )
     for each in daemon.get("degraded") or []:
         say(f"degraded: {each}")
+    if daemon.get("needs_restart"):
+        say(f"needs a restart: {', '.join(map(str, daemon['needs_restart']))}")
+    for project, lines in (daemon.get("project_files") or {}).items():
+        for line in lines:
+            say(f"{project}: {line}")
     embedder = status.get("embedder") or {}
     reason = f" ({embedder['reason']})" if embedder.get("reason") else ""
     model = " ".join(str(embedder[key]) for key in ("model", "revision") if embedder.get(key))

@@ -80,7 +80,8 @@ class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
     """The answer to a hello that was not accepted; the daemon closes the connection."""
 
     code: str
-    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded` or `stopping`."""
+    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded`, `stopping`, or
+    `started_by_capd`."""
     message: str
     protocol: int = 1
 
@@ -242,6 +243,25 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     ticket: int
 
 
+class ConfigParams(msgspec.Struct, frozen=True):
+    """Params of `config`: with a project, its own file counts as well."""
+
+    project: str = ""
+
+
+class TrustParams(msgspec.Struct, frozen=True):
+    """Params of `trust` and `trust_revoke`: a project by its absolute path."""
+
+    project: str
+
+
+class GrantParams(msgspec.Struct, frozen=True):
+    """Params of `trust_grant`: the digests that a person has seen and agreed to."""
+
+    project: str
+    digests: list[str]
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -267,5 +287,10 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "secrets": NoParams,
     "stop": NoParams,
     "tokens": NoParams,
+    "config": ConfigParams,
+    "trust": TrustParams,
+    "trust_list": NoParams,
+    "trust_grant": GrantParams,
+    "trust_revoke": TrustParams,
 }
 """The control methods and their params."""

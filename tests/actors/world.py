@@ -16,6 +16,7 @@ from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
+from capd.actors.settings_keeper import SettingsKeeper
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
 from capd.actors.token_desk import TokenDesk
@@ -24,6 +25,7 @@ from capd.actors.tool_tokens import Counts
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
+from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.tool_lists import ToolLists
@@ -207,9 +209,13 @@ class World:
         stack: ExitStack,
         rules: SessionRules,
         *,
-        counts: Counts | None,
+        counts: Counts | None = None,
+        is_live: bool = False,
     ) -> None:
         self.folder = folder
+        self.live = LiveSettings(folder / "config", {}, None)
+        self.live.load()
+        self.settings = SettingsKeeper(bus, self.live, is_watching=False)
         self.bus = bus
         self.machine = Machine()
         self.embedder = FakeEmbedder(bus)
@@ -246,6 +252,7 @@ class World:
             rules=rules,
             version="0",
             tokens=TokenDesk(bus, counts),
+            live=self.live if is_live else None,
         )
         self.socket = folder / "s"
         self.stops: list[str] = []
@@ -283,6 +290,7 @@ class World:
 
     async def start(self) -> None:
         await self.nursery.start(self._kept, "embedder", self.embedder)
+        await self.nursery.start(self._kept, "settings", self.settings)
         await self.nursery.start(self._kept, "registry", self.registry)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
@@ -357,6 +365,7 @@ async def world(
     cap: int = 4,
     rules: SessionRules | None = None,
     counts: Counts | None = None,
+    is_live: bool = False,
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started.
 
@@ -364,7 +373,15 @@ async def world(
     """
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), counts=counts)
+            made = World(
+                folder,
+                bus,
+                nursery,
+                stack,
+                rules or SessionRules(cap),
+                counts=counts,
+                is_live=is_live,
+            )
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -380,9 +397,10 @@ async def running_world(
     cap: int = 4,
     rules: SessionRules | None = None,
     counts: Counts | None = None,
+    is_live: bool = False,
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules, counts=counts) as made:
+    async with world(folder, cap=cap, rules=rules, counts=counts, is_live=is_live) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

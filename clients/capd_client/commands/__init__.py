@@ -34,6 +34,8 @@ _WHERE = {
     "doctor": ("doctor",),
     "installing": ("install", "uninstall"),
     "secrets": ("secret",),
+    "settings": ("config",),
+    "trusting": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}

@@ -38,6 +38,8 @@ ASK_TIMEOUT = 150.0
 """As long as the counting of a whole catalog may take."""
 MOST_PASSES = 3
 INDEXED = "index.tools"
+Terms = tuple[Policy, str]
+"""A session's policy and project: who has the same may have the same tools."""
 KINDS: dict[WireName, Kind] = {TOOL_SEARCH: "searches", CAPABILITY: "answers"}
 """Own tools whose answers no server would have given."""
 
@@ -66,7 +68,7 @@ class TokenDesk:
         """Without `counts` books are kept, and nothing is ever counted."""
         self._bus = bus
         self._counts = counts
-        self._everything: dict[Policy, tokens.Everything] = {}
+        self._everything: dict[Terms, tokens.Everything] = {}
         self._problem = ""
         self._due = trio.Event()
         self._hurried = trio.Event()
@@ -106,9 +108,9 @@ class TokenDesk:
         found = [book.described() for book in books()]
         return messages.TokensDescribed(VOCABULARY, found, self._problem)
 
-    def everything(self, policy: Policy) -> tokens.Everything | None:
+    def everything(self, terms: Terms) -> tokens.Everything | None:
         """Return what all permitted tools would cost; None where that was not asked yet."""
-        return self._everything.get(policy)
+        return self._everything.get(terms)
 
     @property
     def is_able(self) -> bool:
@@ -142,17 +144,17 @@ class TokenDesk:
         await self._ask_for_everything(books)
 
     async def _ask_for_everything(self, books: "list[TokenBook]") -> None:
-        by_policy = {book.view.policy: book.view for book in books if book.account.has_listed}
-        found: dict[Policy, tokens.Everything] = {}
-        for policy, view in by_policy.items():
-            request = finder.CountTools(rules_of(view))
+        views = {book.terms: book.view for book in books if book.account.has_listed}
+        found: dict[Terms, tokens.Everything] = {}
+        for terms, view in views.items():
+            request = finder.CountTools(rules_of(view), view.project)
             try:
                 reply = await self._bus.ask(FINDER, request, _COUNTED, ASK_TIMEOUT)
             except _UNANSWERED as error:
                 log.warning("tools_not_counted", reason=str(error))
                 continue
             if reply.is_known:
-                found[policy] = tokens.Everything(reply.tools, reply.tokens, reply.unlisted)
+                found[terms] = tokens.Everything(reply.tools, reply.tokens, reply.unlisted)
         self._everything = found
 
 
@@ -194,15 +196,20 @@ class TokenBook:
         return result
 
     @property
+    def terms(self) -> Terms:
+        """What decides which tools there are for it."""
+        return self.view.policy, self.view.project
+
+    @property
     def is_open(self) -> bool:
         """Whether something of it is not known yet and may be."""
-        is_unknown = self.account.has_listed and self._desk.everything(self.view.policy) is None
+        is_unknown = self.account.has_listed and self._desk.everything(self.terms) is None
         return self.account.is_counting or is_unknown
 
     def entry(self) -> dict[str, Any]:
         """Return what the list of sessions says of it."""
         figures = self.account.figures()
-        everything = self._desk.everything(self.view.policy)
+        everything = self._desk.everything(self.terms)
         net = figures.net(everything.tokens) if everything else None
         if not self.account.has_listed:
             state = "not_listed"
@@ -215,7 +222,7 @@ class TokenBook:
     def described(self) -> tokens.SessionTokens:
         """Return all that is known of it."""
         figures = self.account.figures()
-        everything = self._desk.everything(self.view.policy)
+        everything = self._desk.everything(self.terms)
         of_all = everything.tokens if everything else None
         return tokens.SessionTokens(
             key=self._place.key,

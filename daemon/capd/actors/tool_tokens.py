@@ -11,6 +11,8 @@ from capd.core.sessions.surface import renamed
 from capd.core.tools.known_tools import KnownTools
 from capd_protos.types import WireName
 
+MOST_CATALOGS = 4
+
 log = structlog.get_logger(actor="finder")
 
 
@@ -23,25 +25,26 @@ class Counts(Protocol):
 
 
 class ToolTokens:
-    """Counts the definitions of one catalog once, when somebody asks."""
+    """Counts the definitions of a catalog once, when somebody asks."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
-        self._known: KnownTools | None = None
-        self._tokens: dict[WireName, int] = {}
+        self._tokens: dict[KnownTools, dict[WireName, int]] = {}
         self._turn = trio.Lock()
 
     async def of_permitted(self, known: KnownTools, barred: Container[WireName]) -> int | None:
         """Return what all tools but the barred ones take, None where nothing can be counted."""
         async with self._turn:
-            if self._known is not known:
+            if known not in self._tokens:
                 try:
-                    self._tokens = await self._counted(known)
+                    self._tokens[known] = await self._counted(known)
                 except NotCountedError as error:
                     log.warning("tools_not_counted", reason=str(error))
                     return None
-                self._known = known
-            tokens = self._tokens
+                # The oldest is of a catalog that there is no more, or of a project.
+                if len(self._tokens) > MOST_CATALOGS:
+                    del self._tokens[next(iter(self._tokens))]
+            tokens = self._tokens[known]
         return sum(count for wire, count in tokens.items() if wire not in barred)
 
     async def _counted(self, known: KnownTools) -> dict[WireName, int]:
