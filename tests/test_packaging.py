@@ -50,6 +50,7 @@ def test_the_wheel_holds_three_packages_their_data_and_the_starter_tap(dist: Pat
         "capd/py.typed",
         "capd/adapters/model/minilm_vocab.txt",
         "capd/adapters/platform/guard.py",
+        "capd/adapters/tokens/o200k_base.z",
         "capd/overlays/octomind/overlay.toml",
         "capd/overlays/octomind/capabilities/browser.toml",
         "capd/overlays/starter/overlay.toml",

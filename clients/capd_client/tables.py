@@ -127,13 +127,22 @@ def _heading(text: str) -> None:
 def _session_line(session: Mapping[str, Any]) -> str:
     surface = f"{session.get('surface', 0)}/{session.get('available', 0)} tools"
     age = f", {_duration(session['age_s'])} old" if "age_s" in session else ""
-    tokens = ""
-    if session.get("tokens") is not None:
-        tokens = f", {session['tokens']} tokens ({session.get('tokens_saved', 0)} saved)"
+    tokens = f", {spent}" if (spent := _tokens(session)) else ""
     return (
         f"{session.get('key', '?')}  {session.get('client', '?')} {session.get('pid', '')}  "
         f"{session.get('project', '')}  {surface}{tokens}{age}"
     )
+
+
+def _tokens(session: Mapping[str, Any]) -> str:
+    """Say what a session costs and saves, as far as it is known."""
+    tokens, saved = session.get("tokens"), session.get("tokens_saved")
+    state = str(session.get("tokens_state") or "").replace("_", " ")
+    if tokens is None:
+        return f"tokens: {state}" if state in {"counting", "not counted"} else ""
+    if saved is None:
+        return f"{tokens} tokens, {state}".removesuffix(", ")
+    return f"{tokens} tokens ({saved} saved)" if saved >= 0 else f"{tokens} tokens ({-saved} lost)"
 
 
 _SERVER_COLUMNS = ("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "error")
@@ -185,13 +194,18 @@ def print_sessions(result: Mapping[str, Any]) -> None:
             _linked(each),
             each.get("mode"),
             f"{each.get('surface', 0)}/{each.get('available', 0)}",
-            each.get("tokens", ""),
-            each.get("tokens_saved", ""),
+            _count(each, "tokens"),
+            _count(each, "tokens_saved"),
             active_line(each).removeprefix("MCP active: "),
         )
         for each in result.get("sessions") or []
     ]
     _print_rows(_console(), columns, rows)
+
+
+def _count(session: Mapping[str, Any], member: str) -> Any:
+    value = session.get(member)
+    return str(session.get("tokens_state") or "").replace("_", " ") if value is None else value
 
 
 def _linked(session: Mapping[str, Any]) -> str:

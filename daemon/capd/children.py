@@ -26,6 +26,7 @@ from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
+from capd.actors.token_desk import TokenDesk
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -44,6 +45,7 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
+from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
@@ -152,6 +154,7 @@ class Children:
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
         results = self._result_room()
+        counts = CountedTexts()
         journal = Journal(is_kept=configuration.ledger.enabled)
         database = self._database()
         control = Control(
@@ -198,7 +201,7 @@ class Children:
             Child(
                 tool_finder.NAME,
                 lambda task_status: tool_finder.ToolFinder(
-                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin")
+                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin"), counts
                 ).run(task_status=task_status),
             ),
             Child(
@@ -214,6 +217,7 @@ class Children:
                     results=results,
                     journal=journal,
                     habits=HabitFile(Path(where.state, "habits.json")),
+                    tokens=TokenDesk(bus, counts),
                 ).run(task_status=task_status),
             ),
             Child(

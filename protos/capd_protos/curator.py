@@ -4,6 +4,7 @@ import msgspec
 
 from capd_protos.finder import PolicyTable
 from capd_protos.socket import Hello
+from capd_protos.tokens import SessionTokens
 from capd_protos.types import CapabilityId, Decision, SessionKey
 
 
@@ -167,6 +168,12 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """Tools that are on and not on the list: callable by name, or through `tool_call`."""
     parent: str = ""
     """The session that it was started by, if one started it."""
+    tokens: int | None = None
+    """What its surface costs."""
+    tokens_saved: int | None = None
+    """What is left of what it is smaller than a list of everything; below 0 is a loss."""
+    tokens_state: str = ""
+    """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
@@ -255,6 +262,22 @@ class SwitchRouting(msgspec.Struct, frozen=True, tag="curator.routing"):
     is_on: bool
 
 
+class DescribeTokens(msgspec.Struct, frozen=True, tag="curator.tokens"):
+    """Say what every session costs, waiting a moment for what is yet to be counted."""
+
+    within: float = 0.0
+    """Seconds, at most."""
+
+
+class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described"):
+    """All sessions, oldest first."""
+
+    vocabulary: str
+    sessions: list[SessionTokens]
+    problem: str = ""
+    """Why nothing is counted, where nothing is."""
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -265,7 +288,9 @@ SessionRequest = (
     | SwitchRouting
 )
 """What is asked of one session, which may be left out while there is one."""
-Request = OpenSession | TakeHookTurn | ListSessions | DrainSessions | SessionRequest
+Request = (
+    OpenSession | TakeHookTurn | ListSessions | DrainSessions | DescribeTokens | SessionRequest
+)
 Reply = (
     SessionOpened
     | TurnTaken
@@ -276,5 +301,6 @@ Reply = (
     | SessionsDrained
     | ReachDescribed
     | CuratorRefused
+    | TokensDescribed
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

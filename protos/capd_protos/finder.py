@@ -247,8 +247,35 @@ class ToolsCurated(msgspec.Struct, frozen=True, tag="finder.curated"):
     tools: list[CuratedTool]
 
 
+class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):
+    """Say how many tokens a list of every tool takes that a session may have."""
+
+    rules: list[PolicyTable] = []
+    project: str = ""
+    """Whose own tools count as well."""
+
+
+class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
+    """The tokens of all permitted definitions, under the names that pass-through mode gives."""
+
+    is_known: bool
+    """False before the catalog was read for the first time."""
+    tools: int = 0
+    tokens: int | None = None
+    """None where they could not be counted."""
+    unlisted: list[ServerName] = []
+    """Servers that were never asked for their tools."""
+
+
 Request = (
-    FindTools | IndexServers | FindSkills | LookUpTool | DescribeTools | ListDenied | CurateTools
+    FindTools
+    | IndexServers
+    | FindSkills
+    | LookUpTool
+    | DescribeTools
+    | ListDenied
+    | CurateTools
+    | CountTools
 )
 Reply = (
     ToolsFound
@@ -259,5 +286,6 @@ Reply = (
     | ToolsDescribed
     | DeniedListed
     | ToolsCurated
+    | ToolsCounted
 )
 Event = ServerIndexed | ToolsIndexed

@@ -304,6 +304,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "why": WhyParams,
     "metrics": NoParams,
     "stop": NoParams,
+    "tokens": NoParams,
     "config": ConfigParams,
     "trust": TrustParams,
     "trust_list": NoParams,

@@ -21,7 +21,9 @@ from capd.actors.registry import Registry
 from capd.actors.settings_keeper import SettingsKeeper
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
+from capd.actors.token_desk import TokenDesk
 from capd.actors.tool_finder import ToolFinder
+from capd.actors.tool_tokens import Counts
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
@@ -210,6 +212,7 @@ class World:
         stack: ExitStack,
         rules: SessionRules,
         *,
+        counts: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
     ) -> None:
@@ -244,7 +247,7 @@ class World:
         self.ledger = Ledger(bus, self.journal, None)
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin", journal=self.journal)
         self.finder = ToolFinder(
-            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin"
+            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin", counts
         )
         self.kept = KeptSessions()
         self.host = CuratorHost(
@@ -255,6 +258,7 @@ class World:
             self.kept,
             rules=rules,
             version="0",
+            tokens=TokenDesk(bus, counts),
             live=self.live if is_live else None,
             journal=self.journal,
             habits=habits,
@@ -379,9 +383,13 @@ async def world(
     cap: int = 4,
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
+    counts: Counts | None = None,
     is_live: bool = False,
 ) -> AsyncIterator[World]:
-    """A world with the capabilities alpha, beta and both, not yet started."""
+    """A world with the capabilities alpha, beta and both, not yet started.
+
+    Without `counts` nothing is counted in tokens.
+    """
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
             made = World(
@@ -391,6 +399,7 @@ async def world(
                 stack,
                 rules or SessionRules(cap),
                 habits=habits,
+                counts=counts,
                 is_live=is_live,
             )
             made.capability("alpha", "alpha")
@@ -408,10 +417,13 @@ async def running_world(
     cap: int = 4,
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
+    counts: Counts | None = None,
     is_live: bool = False,
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules, habits=habits, is_live=is_live) as made:
+    async with world(
+        folder, cap=cap, rules=rules, habits=habits, counts=counts, is_live=is_live
+    ) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

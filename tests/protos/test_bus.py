@@ -24,6 +24,7 @@ from capd_protos import (
     settings,
     socket,
     supervisor,
+    tokens,
 )
 from capd_protos import types as values
 from capd_protos.codec import MsgpackCodec
@@ -124,6 +125,26 @@ TOOL_HIT = finder.ToolHit(
     WireName("git__log"), TOOL.name, GIT, IDENTITY, TOOL.json, 0.5, SERVER, ID
 )
 RULES = finder.PolicyTable("[policy]", ["git:*"], ["git:push"])
+SESSION_TOKENS = tokens.SessionTokens(
+    ONE,
+    "zed",
+    "dynamic",
+    is_counting=True,
+    tools=5,
+    list_tokens=700,
+    own_tokens=600,
+    instructions=200,
+    surface=900,
+    everything=tokens.Everything(40, 9000, [GIT]),
+    saved=8100,
+    turns=tokens.TextsSent(1, 20),
+    searches=tokens.TextsSent(2, 900, 1),
+    answers=tokens.TextsSent(1, None),
+    changes=tokens.TextsSent(1, 80),
+    added=None,
+    net=None,
+    last_changes=[tokens.ListSent(2.5, 1, 0, 80)],
+)
 EXAMPLES: tuple[msgspec.Struct, ...] = (
     Envelope(MessageId(7), ActorName("curator"), 2.5, Address("inproc://curator"), 1),
     Failure("no_answer", "nothing came"),
@@ -307,6 +328,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 mode_reason="the client lists again",
                 unlisted=3,
                 parent="two",
+                tokens=900,
+                tokens_saved=-20,
+                tokens_state="counted",
             )
         ]
     ),
@@ -354,6 +378,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.DescribeReach(ONE),
     curator.ReachDescribed(ONE, [RULES], ["TOKEN"], "developer"),
     curator.SwitchRouting(ONE, is_on=False),
+    curator.DescribeTokens(2.0),
+    curator.TokensDescribed("o200k_base", [SESSION_TOKENS], "why"),
+    finder.CountTools([RULES], "/src/app"),
+    finder.ToolsCounted(is_known=True, tools=7, tokens=900, unlisted=[GIT]),
 )
 
 

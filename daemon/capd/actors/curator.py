@@ -23,6 +23,7 @@ from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
+from capd.actors.token_desk import TokenBook, TokenDesk
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request, Way
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -93,9 +94,11 @@ class Curator:
         uses: RecentUses,
         checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
+        tokens: TokenDesk | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
+        self.tokens = TokenBook(tokens or TokenDesk(bus), place, view)
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
@@ -221,7 +224,8 @@ class Curator:
         """Return the stable text for the model."""
         if self.view.plan.mode == "pass-through":
             return ""
-        return instructions(dict(self.view.own), is_fixed=self._state.surface.is_fixed)
+        text = instructions(dict(self.view.own), is_fixed=self._state.surface.is_fixed)
+        return self.tokens.instructed(text)
 
     def met(self, client: ClientFacts) -> None:
         """Note what the client says of itself."""
@@ -241,7 +245,9 @@ class Curator:
             case "tools":
                 self._relisted.set()
                 self.view.listed()
-                return self.definitions()
+                surface, listed = self._state.surface, self.definitions()
+                self.tokens.listed(listed, len(surface) - len(surface.listed), time.time())
+                return listed
             case "seen tools":
                 return self.definitions()
             case "prompts":
@@ -272,9 +278,20 @@ class Curator:
 
     async def turn(self, text: str) -> bytes:
         """Take a turn on the session's own connection."""
-        return msgspec.json.encode(reports.turn(await self.take_turn(text)))
+        taken = await self.take_turn(text)
+        self.tokens.turned(taken.suggestion)
+        return msgspec.json.encode(reports.turn(taken))
 
     async def relayed(self, request: Request) -> Result:
+        """Return the result of a request of the client's; raises as `replied`."""
+        result = await self.replied(request)
+        if request.method == "tools/call":
+            own = self.view.own.get(WireName(text_of(request.members.get("name"))))
+            if own is not None:
+                return self.tokens.answered(own.name, result)
+        return result
+
+    async def replied(self, request: Request) -> Result:
         """Return the result of a request that goes to a server, or to a tool of capd's own.
 
         Raises:
@@ -437,6 +454,7 @@ class Curator:
             is_connected=self.upstream is not None,
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
+            **self.tokens.entry(),
             **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
@@ -496,5 +514,5 @@ class Curator:
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = hook_context.said(taken.context, taken.suggestion)
+        text = self.tokens.turned(hook_context.said(taken.context, taken.suggestion))
         return text_result(hook_context.hook_output(text))

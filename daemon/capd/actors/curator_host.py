@@ -26,6 +26,7 @@ from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
 from capd.actors.searching import described
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
+from capd.actors.token_desk import TokenBook, TokenDesk
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
@@ -118,11 +119,13 @@ class CuratorHost:
         journal: Journal | None = None,
         live: LiveSettings | None = None,
         habits: HabitStore | None = None,
+        tokens: TokenDesk | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
         self._journal = Journal() if journal is None else journal
         self._uses = RecentUses(bus)
+        self._tokens = tokens or TokenDesk(bus)
         self._results = results
         self._settings = FollowedSettings(
             rules or SessionRules(), domains or Domains(), live, results
@@ -150,6 +153,7 @@ class CuratorHost:
                 nursery.start_soon(self._habit_keeper.run)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
+                nursery.start_soon(self._tokens.run, self._books)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
                 await serve(
@@ -181,6 +185,8 @@ class CuratorHost:
                 return await self._hook_turn(request)
             case messages.DrainSessions():
                 return await self._drain.finish(self._upstreams, request.within)
+            case messages.DescribeTokens():
+                return await self._tokens.described(request.within, self._books)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -223,7 +229,12 @@ class CuratorHost:
         curator.linked_by = found.how
         if request.client_session:
             curator.client_sessions.add(request.client_session)
-        return await curator.take_turn(request.text)
+        taken = await curator.take_turn(request.text)
+        curator.tokens.turned(taken.context or taken.suggestion)
+        return taken
+
+    def _books(self) -> list[TokenBook]:
+        return [session.curator.tokens for session in self._sessions.values()]
 
     def _upstreams(self) -> list[Upstream]:
         found = (session.curator.upstream for session in self._sessions.values())
@@ -382,6 +393,7 @@ class CuratorHost:
             checks=self._checks,
             results=self._results,
             journal=self._journal,
+            tokens=self._tokens,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))

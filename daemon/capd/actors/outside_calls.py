@@ -17,7 +17,7 @@ async def called_from_outside(curator: Curator, request: messages.CallTool) -> m
     members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
     caller = CallHooks(client=curator.client)
     try:
-        result = await held(await curator.relayed(Request("tools/call", members, caller)))
+        result = await held(await curator.replied(Request("tools/call", members, caller)))
     except UnknownNameError as error:
         return messages.ToolCalled(key, "not_found", message=str(error))
     except CallFailedError as error:

@@ -221,9 +221,9 @@ def _session(entry: curator.SessionEntry) -> Document:
         "mode_reason": entry.mode_reason,
         "unlisted": entry.unlisted,
         "parent": entry.parent,
-        # Counted with a real tokenizer or not at all; that comes with the token accounting.
-        "tokens": None,
-        "tokens_saved": None,
+        "tokens": entry.tokens,
+        "tokens_saved": entry.tokens_saved,
+        "tokens_state": entry.tokens_state,
     }
 
 

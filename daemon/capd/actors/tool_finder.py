@@ -17,9 +17,11 @@ import trio
 from capd.actors.skill_finder import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.tool_indexing import distinct, index_servers, index_session
 from capd.actors.tool_sets import ToolSet, ToolSets
+from capd.actors.tool_tokens import Counts, ToolTokens
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.startable_files import real_path
 from capd.core.sessions.policy import Policy, PolicyRules
@@ -66,9 +68,15 @@ class ToolFinder:
     """Message in, tools out."""
 
     def __init__(
-        self, bus: Bus, lists: ToolLists, environments: SessionEnvironments, cache_file: Path
+        self,
+        bus: Bus,
+        lists: ToolLists,
+        environments: SessionEnvironments,
+        cache_file: Path,
+        counts: Counts | None = None,
     ) -> None:
         """`cache_file` is for the vectors of tools; those of skills are beside it."""
+        self._tokens = ToolTokens(counts or CountedTexts())
         self._bus = bus
         self._lists = lists
         self._environments = environments
@@ -112,6 +120,8 @@ class ToolFinder:
                 return self._described(request)
             case messages.ListDenied():
                 return await self._denied(request)
+            case messages.CountTools():
+                return await self._count(request)
 
     # Search
 
@@ -217,6 +227,16 @@ class ToolFinder:
     async def _read_once(self) -> None:
         with trio.move_on_after(DESCRIBE_TIMEOUT):
             await self._was_read.wait()
+
+    async def _count(self, request: messages.CountTools) -> messages.ToolsCounted:
+        if not self._was_read.is_set():
+            return messages.ToolsCounted(is_known=False)
+        tools, policy = self._sets.of(request.project), _policy(request.rules)
+        known, unlisted = tools.known, tools.unlisted_for(policy)
+        barred = tools.bars(policy, None)
+        permitted = sum(wire not in barred for wire in known.sources)
+        tokens = await self._tokens.of_permitted(known, barred)
+        return messages.ToolsCounted(True, permitted, tokens, unlisted)
 
     # What there is
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors import reports
+from capd.actors import reports, token_report
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
     EMBEDDER,
@@ -28,6 +28,8 @@ from capd_protos.types import SessionKey
 FIND_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """The status does not wait for a model that is busy or stopped."""
+TOKENS_WITHIN = 3.0
+"""Who asks for tokens alone waits for what is yet to be counted."""
 
 
 class Reading:
@@ -52,6 +54,7 @@ class Reading:
             "tools": self._tools,
             "discover": self._discover,
             "search": self._search,
+            "tokens": self._tokens,
             "config": self._config,
         }
 
@@ -88,6 +91,14 @@ class Reading:
 
     async def _sessions(self, _: frames.NoParams) -> dict[str, Any]:
         return reports.sessions(await self._ask.sessions())
+
+    async def _tokens(self, _: frames.NoParams) -> dict[str, Any]:
+        described = await self._ask.curator(
+            curator.DescribeTokens(TOKENS_WITHIN),
+            curator.TokensDescribed,
+            TOKENS_WITHIN + ASK_TIMEOUT,
+        )
+        return token_report.tokens(described)
 
     async def _secrets(self, _: frames.NoParams) -> dict[str, Any]:
         listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)

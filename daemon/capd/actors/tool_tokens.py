@@ -1,0 +1,58 @@
+"""The finder's part that knows how many tokens each known tool takes on a list."""
+
+from collections.abc import Container
+from typing import Protocol
+
+import structlog
+import trio
+
+from capd.adapters.tokens.counted_texts import NotCountedError
+from capd.core.sessions.surface import renamed
+from capd.core.tools.known_tools import KnownTools
+from capd_protos.types import WireName
+
+MOST_CATALOGS = 4
+
+log = structlog.get_logger(actor="finder")
+
+
+class Counts(Protocol):
+    """What counts texts (`adapters/tokens/counted_texts`)."""
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Return the tokens of each; raise NotCountedError."""
+        ...
+
+
+class ToolTokens:
+    """Counts the definitions of a catalog once, when somebody asks."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._tokens: dict[KnownTools, dict[WireName, int]] = {}
+        self._turn = trio.Lock()
+
+    async def of_permitted(self, known: KnownTools, barred: Container[WireName]) -> int | None:
+        """Return what all tools but the barred ones take, None where nothing can be counted."""
+        async with self._turn:
+            if known not in self._tokens:
+                try:
+                    self._tokens[known] = await self._counted(known)
+                except NotCountedError as error:
+                    log.warning("tools_not_counted", reason=str(error))
+                    return None
+                # The oldest is of a catalog that there is no more, or of a project.
+                if len(self._tokens) > MOST_CATALOGS:
+                    del self._tokens[next(iter(self._tokens))]
+            tokens = self._tokens[known]
+        return sum(count for wire, count in tokens.items() if wire not in barred)
+
+    async def _counted(self, known: KnownTools) -> dict[WireName, int]:
+        # Each is decoded and written again under its name: too long for the loop where many are.
+        listed = await trio.to_thread.run_sync(_as_listed, known)
+        counts = await self._counts.counted(list(listed.values()))
+        return {wire: counts[definition] for wire, definition in listed.items()}
+
+
+def _as_listed(known: KnownTools) -> dict[WireName, bytes]:
+    return {wire: renamed(source.definition.json, wire) for wire, source in known.sources.items()}

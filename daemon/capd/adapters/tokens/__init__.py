@@ -1,0 +1,1 @@
+"""Tokens of a large model, counted with its own vocabulary."""

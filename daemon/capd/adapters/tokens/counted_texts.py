@@ -1,0 +1,114 @@
+"""The tokens of texts that the daemon has seen: counted in a process of its own, once each.
+
+What is known is kept by a digest of the text, the last `MOST_KNOWN`; no text is kept here.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import trio
+
+from capd.adapters.tokens import counting_process
+from capd.core.errors import CapdError
+
+MOST_KNOWN = 20_000
+MOST_BYTES = 8 << 20
+"""Of the texts of one process, but for a single one that is longer: whoever lists megabytes shall
+not use up the time of all others."""
+TIMEOUT = 120.0
+_DIGEST_BYTES = 16
+_LONGEST_REASON = 300
+
+
+class NotCountedError(CapdError):
+    """Not everything was counted, and why; `counts` is what was."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.counts: dict[bytes, int] = {}
+
+
+class CountedTexts:
+    """Counts texts; those that were counted before cost nothing."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+        self._turn = trio.Lock()
+
+    async def counted(self, texts: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the tokens of each of `texts`.
+
+        Raises:
+            NotCountedError: the process did not do it.
+        """
+        distinct = list(dict.fromkeys(texts))
+        # One process at a time; who waited finds what the one before has counted.
+        async with self._turn:
+            digests = await trio.to_thread.run_sync(_digests, distinct)
+            by_text = dict(zip(distinct, digests, strict=True))
+            unknown = [text for text in distinct if by_text[text] not in self._known]
+            counts = {t: self._known[d] for t, d in by_text.items() if d in self._known}
+            failed: NotCountedError | None = None
+            for batch in _batches(unknown):
+                try:
+                    counts.update(zip(batch, await _count(batch), strict=True))
+                except NotCountedError as error:
+                    failed = error
+            for text, tokens in counts.items():
+                # Put in anew: the first ones are those that were asked for the longest ago.
+                self._known.pop(by_text[text], None)
+                self._known[by_text[text]] = tokens
+            while len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+        if failed is not None:
+            failed.counts = counts
+            raise failed
+        return counts
+
+
+def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size_bytes = 0
+    for text in texts:
+        if batch and size_bytes + len(text) > MOST_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(text)
+        size_bytes += len(text)
+    if batch:
+        yield batch
+
+
+async def _count(texts: list[bytes]) -> list[int]:
+    # -P: the folder that the daemon was started in must not be searched for modules.
+    argv = [sys.executable, "-P", "-m", counting_process.__name__]
+    kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+    with trio.move_on_after(TIMEOUT):
+        try:
+            done = await trio.run_process(
+                argv,
+                stdin=counting_process.written(texts),
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                env=kept,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotCountedError(f"Tokens are not counted: {error}") from error
+        try:
+            counts = counting_process.read(done.stdout)
+        except ValueError:
+            counts = []
+        if done.returncode == 0 and len(counts) == len(texts):
+            return counts
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        why = said[:_LONGEST_REASON] or f"the counting process ended with {done.returncode}"
+        raise NotCountedError(f"Tokens are not counted: {why}")
+    raise NotCountedError(f"Tokens are not counted: it took longer than {TIMEOUT:g} s")
+
+
+def _digests(texts: list[bytes]) -> list[bytes]:
+    return [blake2b(text, digest_size=_DIGEST_BYTES).digest() for text in texts]

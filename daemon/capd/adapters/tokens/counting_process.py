@@ -1,0 +1,56 @@
+"""Counts texts for the daemon and ends, so that the vocabulary's 60 MB go with it.
+
+    python -P -m capd.adapters.tokens.counting_process  <texts  >counts
+
+A text is its length in bytes, four of them, and itself; a count is a line.
+"""
+
+import os
+import resource
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+
+from capd.adapters.tokens.token_counts import VocabularyError, count
+
+FAILED = 1
+_LENGTH = struct.Struct(">I")
+_NICENESS = 10
+_CPU_SECONDS = 120
+_MEMORY_BYTES = 2 << 30
+
+
+def written(texts: Iterable[bytes]) -> bytes:
+    """Return texts as they come in."""
+    return b"".join(_LENGTH.pack(len(text)) + text for text in texts)
+
+
+def read(counts: bytes) -> list[int]:
+    """Return what was counted; raise ValueError for anything else."""
+    return [int(line) for line in counts.split()]
+
+
+def _texts(data: bytes) -> Iterator[bytes]:
+    position = 0
+    while position < len(data):
+        start = position + _LENGTH.size
+        position = start + _LENGTH.unpack_from(data, position)[0]
+        yield data[start:position]
+
+
+def main() -> int:
+    """Count what is on the standard input."""
+    os.nice(_NICENESS)
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    try:
+        for text in _texts(sys.stdin.buffer.read()):
+            sys.stdout.write(f"{count(text)}\n")
+    except (VocabularyError, ImportError) as error:
+        sys.stderr.write(f"{error}\n")
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""What one session costs its model in tokens: the list as it was sent, and what came beside it.
+
+Texts come in as they go out and are counted later, elsewhere: until then a text is kept, and what
+it is part of is unknown, never guessed. A list is the sum of its definitions, each counted by
+itself. A list that differs from the one sent before costs its first changed byte and all behind
+it: so far reaches what a provider has cached of it.
+
+    sent ──> open (its texts are kept) ──counted──> settled (a number)
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Literal
+
+Kind = Literal["turns", "searches", "answers", "changes"]
+Count = Callable[[bytes], int | None]
+"""Says how many tokens a text is, None where that is not known yet."""
+
+MOST_CHANGES = 10
+"""How many of the last changes are kept one by one."""
+MOST_OPEN = 64
+MOST_OPEN_BYTES = 8 << 20
+"""More than that waits for nobody who counts: it is said to be uncounted."""
+_NOT_FIRST = (0xC0, 0x80)
+"""The two highest bits of a byte of UTF-8 that no character begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Texts of one kind, over the life of the session."""
+
+    count: int = 0
+    tokens: int | None = 0
+    """Of all that are counted; None while one is yet to be."""
+    uncounted: int = 0
+    """How many never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """A list that was sent in place of another one."""
+
+    at: float
+    added: int
+    """Definitions that the list before did not have."""
+    removed: int
+    tokens: int | None
+    """What of the list has to be read anew; None where it was never counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A session in tokens; None stands for what is not known."""
+
+    tools: int | None
+    """How many the client was told of; None where it never asked."""
+    list_tokens: int | None
+    own_tokens: int | None
+    """The part of `list_tokens` that is capd's own tools."""
+    instructions: int | None
+    turns: Tally
+    searches: Tally
+    answers: Tally
+    changes: Tally
+    last_changes: tuple[ListChange, ...]
+    is_counting: bool
+    """Whether something was sent that is yet to be counted."""
+
+    @property
+    def surface(self) -> int | None:
+        """What stands before every prompt of the session."""
+        if self.list_tokens is None or self.instructions is None:
+            return None
+        return self.list_tokens + self.instructions
+
+    @property
+    def added(self) -> int | None:
+        """What came beside it: texts for the model, and lists that were read anew."""
+        total = 0
+        for part in (self.turns, self.searches, self.answers, self.changes):
+            if part.tokens is None:
+                return None
+            total += part.tokens
+        return total
+
+    def saved(self, all_tools: int | None) -> int | None:
+        """Return how much smaller the surface is than a list of everything; below 0 is a loss."""
+        if all_tools is None or self.surface is None:
+            return None
+        return all_tools - self.surface
+
+    def net(self, all_tools: int | None) -> int | None:
+        """Return what is left of it, were the session one single prompt."""
+        saved = self.saved(all_tools)
+        return None if saved is None or self.added is None else saved - self.added
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    kind: Kind
+    texts: tuple[bytes, ...]
+    change: ListChange | None = None
+
+
+class TokenAccount:
+    """The account of one session."""
+
+    __slots__ = ("_instructions", "_last", "_list", "_listed", "_open", "_own", "_sums", "_text")
+
+    def __init__(self) -> None:
+        self._listed: tuple[bytes, ...] | None = None
+        self._own = 0
+        self._list: tuple[int, int] | None = None
+        self._text = ""
+        self._instructions: int | None = 0
+        self._sums: dict[Kind, tuple[int, int, int]] = {}
+        self._open: tuple[_Open, ...] = ()
+        self._last: tuple[ListChange, ...] = ()
+
+    # What was sent
+
+    def listed(self, definitions: Sequence[bytes], own: int, now: float) -> None:
+        """Note a list of tools as it was sent; the first `own` of them are capd's."""
+        before, after = self._listed, tuple(definitions)
+        if after == before:
+            return
+        self._listed, self._own, self._list = after, own, None
+        if before is not None:
+            old, new = set(before), set(after)
+            change = ListChange(now, len(new - old), len(old - new), None)
+            self._note(_Open("changes", sent_anew(before, after), change))
+
+    def instructed(self, text: str) -> None:
+        """Note the instructions as they were sent."""
+        if text != self._text:
+            # Interned: a thousand sessions have the same text.
+            self._text = sys.intern(text)
+            self._instructions = None if text else 0
+
+    def said(self, kind: Kind, text: str) -> None:
+        """Note a text that reaches the model."""
+        if text:
+            self._note(_Open(kind, (_encoded(text),)))
+
+    # What it is
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether a list of tools was ever sent."""
+        return self._listed is not None
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether something was sent that is yet to be counted."""
+        is_list_open = self._listed is not None and self._list is None
+        return is_list_open or self._instructions is None or bool(self._open)
+
+    def wanted(self) -> Iterator[bytes]:
+        """Yield the texts that `settle` is to know the counts of."""
+        if self._listed is not None and self._list is None:
+            yield from self._listed
+        if self._instructions is None:
+            yield _encoded(self._text)
+        for each in self._open:
+            yield from each.texts
+
+    def settle(self, count: Count) -> None:
+        """Take over what is known by now."""
+        if self._listed is not None and self._list is None:
+            own = _summed(self._listed[: self._own], count)
+            rest = _summed(self._listed[self._own :], count)
+            if own is not None and rest is not None:
+                self._list = (own + rest, own)
+        if self._instructions is None:
+            self._instructions = count(_encoded(self._text))
+        still_open = []
+        for each in self._open:
+            tokens = _summed(each.texts, count)
+            if tokens is None:
+                still_open.append(each)
+            else:
+                self._settled(each, tokens)
+        self._open = tuple(still_open)
+
+    def figures(self) -> Figures:
+        """Return what is known."""
+        listed, own = self._list or (None, None)
+        return Figures(
+            tools=None if self._listed is None else len(self._listed),
+            list_tokens=listed,
+            own_tokens=own,
+            instructions=self._instructions,
+            turns=self._told("turns"),
+            searches=self._told("searches"),
+            answers=self._told("answers"),
+            changes=self._told("changes"),
+            last_changes=self._last,
+            is_counting=self.is_counting,
+        )
+
+    def _told(self, kind: Kind) -> Tally:
+        count, tokens, uncounted = self._sums.get(kind, (0, 0, 0))
+        is_open = any(each.kind == kind for each in self._open)
+        return Tally(count, None if is_open else tokens, uncounted)
+
+    def _note(self, item: _Open) -> None:
+        count, tokens, uncounted = self._sums.get(item.kind, (0, 0, 0))
+        kept_bytes = sum(len(text) for each in (*self._open, item) for text in each.texts)
+        if len(self._open) < MOST_OPEN and kept_bytes <= MOST_OPEN_BYTES:
+            self._sums[item.kind] = (count + 1, tokens, uncounted)
+            self._open = (*self._open, item)
+            return
+        self._sums[item.kind] = (count + 1, tokens, uncounted + 1)
+        if item.change is not None:
+            self._keep(item.change)
+
+    def _settled(self, item: _Open, tokens: int) -> None:
+        count, before, uncounted = self._sums[item.kind]
+        self._sums[item.kind] = (count, before + tokens, uncounted)
+        if item.change is not None:
+            self._keep(replace(item.change, tokens=tokens))
+
+    def _keep(self, change: ListChange) -> None:
+        ordered = sorted((*self._last, change), key=lambda each: each.at)
+        self._last = tuple(ordered[-MOST_CHANGES:])
+
+
+def sent_anew(before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return what of a list lies at or behind the first byte that the one before did not have."""
+    for at, (old, new) in enumerate(zip_longest(before, after)):
+        if old == new:
+            continue
+        if new is None:
+            # What was taken off the end leaves all that is sent as it was.
+            return ()
+        rest = new[_common(old or b"", new) :]
+        return (rest, *after[at + 1 :])
+    return ()
+
+
+def _common(old: bytes, new: bytes) -> int:
+    """Return how many bytes two texts begin with alike, in whole characters."""
+    pairs = enumerate(zip(old, new, strict=False))
+    end = next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
+    while 0 < end < len(new) and new[end] & _NOT_FIRST[0] == _NOT_FIRST[1]:
+        end -= 1
+    return end
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="replace")
+
+
+def _summed(texts: Sequence[bytes], count: Count) -> int | None:
+    total = 0
+    for text in texts:
+        tokens = count(text)
+        if tokens is None:
+            return None
+        total += tokens
+    return total
