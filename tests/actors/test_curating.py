@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from capd.core.servers.identity import server_identity
@@ -88,6 +89,8 @@ async def desk(
         await known(world, "files", "odds")
         while not world.finder._sets.users.index.has_vectors:
             await trio.sleep(0.05)
+        world.scopes["ledger"].cancel()
+        await trio.testing.wait_all_tasks_blocked()
         books = FakeLedger(world)
         books.uses = [ledger.Use(identity(server), name, n, 1.0) for server, name, n in uses]
         await world.nursery.start(books.run)

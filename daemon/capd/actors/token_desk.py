@@ -13,7 +13,8 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors.searching import FINDER, rules_of
+from capd.actors.denials import rules_of
+from capd.actors.searching import FINDER
 from capd.actors.tool_tokens import Counts
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.adapters.tokens.token_counts import VOCABULARY
