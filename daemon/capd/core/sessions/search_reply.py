@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
 
 BUDGET = 2600
@@ -96,7 +97,7 @@ def _full(hit: Shown, *, is_bounded: bool) -> str:
     description = _text(members.get("description"))
     if is_bounded and len(description) > LONGEST_DESCRIPTION:
         description = description[: LONGEST_DESCRIPTION - 1] + "…"
-    schema = msgspec.json.encode(members.get("inputSchema", {})).decode()
+    schema = msgspec.json.encode(short_schema(members.get("inputSchema", {}))).decode()
     return "\n".join(part for part in (f"## {hit.name}", description, schema) if part)
 
 

@@ -1,0 +1,1 @@
+"""Berths, boats, stays and invoices of a harbour."""
