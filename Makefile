@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale wheel clean
+.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -48,6 +48,9 @@ bench-relay: $(VENV)/.installed
 
 bench-scale: $(VENV)/.installed
 	$(BIN)/python -m bench.scale
+
+bench-tokens: $(VENV)/.installed
+	$(BIN)/python -m bench.tokens
 
 wheel: $(VENV)/.developing
 	python -m build --installer uv --outdir dist .

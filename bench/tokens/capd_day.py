@@ -30,9 +30,15 @@ class CapdDay:
     """One daemon, for one row."""
 
     def __init__(
-        self, folder: Path, servers: Sequence[Server], places: dict[str, str], *, mode: str, kept: Path
+        self,
+        folder: Path,
+        servers: Sequence[Server],
+        places: dict[str, str],
+        *,
+        mode: str,
+        kept: Path,
     ) -> None:
-        """`kept` is where what the servers list is kept from the first row's daemon to the others."""
+        """`kept` is where what the servers list is kept for the daemons of further rows."""
         self.folder = folder
         self._project = Path(places["P"])
         self._env = {

@@ -88,7 +88,14 @@ SERVERS = (
     Server("time", ("uvx", "mcp-server-time==2026.10.19"), ("time",)),
     Server(
         "sqlite",
-        ("uvx", "--with", "mcp<2", "mcp-server-sqlite==2025.4.25", "--db-path", "{{P}}/data/harbour.db"),
+        (
+            "uvx",
+            "--with",
+            "mcp<2",
+            "mcp-server-sqlite==2025.4.25",
+            "--db-path",
+            "{{P}}/data/harbour.db",
+        ),
         ("sqlite",),
     ),
     Server(

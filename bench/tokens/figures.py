@@ -130,7 +130,7 @@ def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
             yield line
 
 
-def _verdict(is_met: bool, what: str, wanted: str) -> str:  # noqa: FBT001 - two words
+def _verdict(is_met: bool, what: str, wanted: str) -> str:
     return f"{'met' if is_met else 'MISSED'}: {what} (wanted: at most {wanted})"
 
 

@@ -35,6 +35,9 @@ def made_project() -> None:
     """Make the project anew: sources, a database, a history, and one unfinished change."""
     shutil.rmtree(PROJECT, ignore_errors=True)
     shutil.copytree(_SOURCES, PROJECT, ignore=shutil.ignore_patterns("web"))
+    for file in PROJECT.rglob("*.py.txt"):
+        # Under their own names they would be checked, and found, as modules of capd's tree.
+        file.rename(file.with_suffix(""))
     (PROJECT / "data").mkdir()
     _database(PROJECT / "data" / "harbour.db")
     (PROJECT / ".gitignore").write_text("data/\n", encoding="utf-8")
@@ -70,7 +73,9 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def _git(*arguments: str, when: str = "2026-10-05T08:00:00+00:00") -> None:
     who = {"NAME": "Ada", "EMAIL": "ada@example.org", "DATE": when}
-    env = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
+    env = {
+        f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()
+    }
     subprocess.run(
         ["git", *arguments],
         cwd=PROJECT,

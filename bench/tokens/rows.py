@@ -87,7 +87,9 @@ def direct(servers: Sequence[Server], places: dict[str, str]) -> Iterator[dict[s
             client.close()
 
 
-def played(row: Row, day: Day, servers: Sequence[Server], places: dict[str, str], tools: int) -> Day50:
+def played(
+    row: Row, day: Day, servers: Sequence[Server], places: dict[str, str], tools: int
+) -> Day50:
     """Play the day through one way, on a fresh project."""
     made_project()
     if not row.mode:
@@ -108,7 +110,9 @@ def played(row: Row, day: Day, servers: Sequence[Server], places: dict[str, str]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _played(row: Row, day: Day, opened: Callable[[], Toolbox], capd: CapdDay | None = None) -> Day50:
+def _played(
+    row: Row, day: Day, opened: Callable[[], Toolbox], capd: CapdDay | None = None
+) -> Day50:
     whole = Day50(row)
     for conversation in day.conversations:
         toolbox = opened()

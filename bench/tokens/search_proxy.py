@@ -47,7 +47,9 @@ class SearchProxy:
         self._all = Aggregator(servers)
         self._by_name = {str(tool["name"]): tool for tool in self._all.listed()}
         self._index = ToolIndex(
-            described(tool, ToolName(name.partition("__")[2]), name.partition("__")[0], WireName(name))
+            described(
+                tool, ToolName(name.partition("__")[2]), name.partition("__")[0], WireName(name)
+            )
             for name, tool in self._by_name.items()
         )
 

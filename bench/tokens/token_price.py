@@ -73,9 +73,7 @@ class Bill:
         )
 
 
-def bill(
-    requests: Iterable[Priced], rates: Rates, *, expires_between_turns: bool = False
-) -> Bill:
+def bill(requests: Iterable[Priced], rates: Rates, *, expires_between_turns: bool = False) -> Bill:
     """Return what one conversation's requests come to, in their order."""
     total = Bill()
     before: tuple[int, ...] = ()

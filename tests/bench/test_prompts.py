@@ -3,7 +3,8 @@
 from bench.tokens.prompts import ModelRequest, prompts
 from bench.tokens.token_price import Priced
 
-NUMBERS = {name: number for number, name in enumerate("git files system hello answer more".split())}
+WORDS = ("git", "files", "system", "hello", "answer", "more")
+NUMBERS = {word: number for number, word in enumerate(WORDS)}
 
 
 def words(text: str) -> list[int]:

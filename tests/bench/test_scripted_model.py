@@ -77,9 +77,7 @@ def test_an_unlisted_tool_is_searched_for_once_and_called_through_the_caller() -
 
 def test_tools_whose_names_were_told_are_looked_up_by_name_all_at_once() -> None:
     whole = '{"name":"git__log","x":1}\n{"name":"git__add","x":1}'
-    toolbox = Toolbox(
-        told="On: git__log, git__add.", found={"select:git__log,git__add": whole}
-    )
+    toolbox = Toolbox(told="On: git__log, git__add.", found={"select:git__log,git__add": whole})
 
     played = play(toolbox, [LOG], [ADD])
 
@@ -105,7 +103,11 @@ def test_the_day_has_fifty_turns_and_a_search_for_each_tool() -> None:
 
     turns = [turn for conversation in read.conversations for turn in conversation.turns]
     calls = [call for turn in turns for step in turn.steps for call in step]
-    assert (len(read.conversations), len(turns), sum(not turn.steps for turn in turns)) == (5, 50, 15)
+    assert (len(read.conversations), len(turns), sum(not turn.steps for turn in turns)) == (
+        5,
+        50,
+        15,
+    )
     assert {call.tool for call in calls} == set(read.wants)
     assert "{{" not in repr(read)
 

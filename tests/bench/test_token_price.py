@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from bench.tokens.token_price import Bill, Priced, Rates, bill, common_prefix
 from hypothesis import given
 from hypothesis import strategies as st
-
-from bench.tokens.token_price import Bill, Priced, Rates, bill, common_prefix
 
 RATES = Rates(least_cached=4)
 HEAD = (1, 2, 3, 4, 5)
@@ -88,4 +87,6 @@ def test_a_common_prefix_is_common_and_ends_where_they_differ(
     shared = common_prefix(one, other)
 
     assert one[:shared] == other[:shared]
-    assert one[shared : shared + 1] != other[shared : shared + 1] or shared == len(one) == len(other)
+    assert one[shared : shared + 1] != other[shared : shared + 1] or shared == len(one) == len(
+        other
+    )

@@ -52,7 +52,10 @@ VALUES = st.recursive(
             {"$defs": {"Key": {"title": "Key", "items": {"properties": {"b": {"title": "B"}}}}}},
             {"$defs": {"Key": {"items": {"properties": {"b": {}}}}}},
         ),
-        ({"properties": True, "anyOf": 3, "items": [1]}, {"properties": True, "anyOf": 3, "items": [1]}),
+        (
+            {"properties": True, "anyOf": 3, "items": [1]},
+            {"properties": True, "anyOf": 3, "items": [1]},
+        ),
         (True, True),
     ],
 )
