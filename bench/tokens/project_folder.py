@@ -35,9 +35,9 @@ def made_project() -> None:
     """Make the project anew: sources, a database, a history, and one unfinished change."""
     shutil.rmtree(PROJECT, ignore_errors=True)
     shutil.copytree(_SOURCES, PROJECT, ignore=shutil.ignore_patterns("web"))
-    for file in PROJECT.rglob("*.py.txt"):
+    for source in PROJECT.rglob("*.py.txt"):
         # Under their own names they would be checked, and found, as modules of capd's tree.
-        file.rename(file.with_suffix(""))
+        source.rename(source.with_suffix(""))
     (PROJECT / "data").mkdir()
     _database(PROJECT / "data" / "harbour.db")
     (PROJECT / ".gitignore").write_text("data/\n", encoding="utf-8")
