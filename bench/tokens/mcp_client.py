@@ -44,6 +44,8 @@ class McpClient:
         self._is_stateless = is_stateless
         self._news = threading.Condition()
         self._writing = threading.Lock()
+        # One list at a time: who asks for the tools waits for the list that is under way.
+        self._listing = threading.Lock()
         self._answers: dict[int, dict[str, Any]] = {}
         self._last_id = 0
         self._is_behind = self._is_over = False
@@ -123,8 +125,7 @@ class McpClient:
     def _follow(self) -> None:
         # A notification stands on the wire before the answer to what was asked after it.
         self.ask("tools/list" if self._is_stateless else "ping")
-        if self._is_behind:
-            self.tools = self._listed()
+        self._relist()
 
     def _listed(self) -> list[Tool]:
         tools: list[Tool] = []
@@ -180,10 +181,14 @@ class McpClient:
             self._is_behind = True
             if self._follows == "at once":
                 # As a client does that follows: a prompt hook waits for it.
-                threading.Thread(target=self._relist, daemon=True).start()
+                threading.Thread(target=self._relist_beside, daemon=True).start()
 
     def _relist(self) -> None:
+        with self._listing:
+            if self._is_behind:
+                self.tools = self._listed()
+
+    def _relist_beside(self) -> None:
+        # The connection may end meanwhile; who asks next hears of it.
         with contextlib.suppress(ClientError):
-            tools = self._listed()
-            with self._news:
-                self.tools = tools
+            self._relist()
