@@ -81,7 +81,8 @@ def main() -> int:
         shutil.rmtree(FOLDER, ignore_errors=True)
     print(table(shown, rates))
     if len(rows) == len(ROWS):
-        print("\n" + "\n".join(verdicts(shown, rates)))
+        is_whole = len(servers) == len(SERVERS)
+        print("\n" + "\n".join(verdicts(shown, rates, is_whole=is_whole)))
     return 0
 
 

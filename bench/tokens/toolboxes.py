@@ -20,29 +20,37 @@ class Toolbox(Protocol):
     @property
     def system(self) -> str:
         """What it adds to the system prompt."""
+        ...
 
     def turn(self, text: str) -> str:
         """Hand over the user's words; return what the model is told beside them."""
+        ...
 
     def listed(self) -> Sequence[Tool]:
         """Return the tools that the next model request has."""
+        ...
 
     def name(self, call: Call) -> str:
         """Return what a call's tool is called."""
+        ...
 
     @property
     def search(self) -> str:
         """The tool that finds others; empty where all are listed."""
+        ...
 
     @property
     def caller(self) -> str:
         """The tool that calls what is not listed."""
+        ...
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         """Call what is listed."""
+        ...
 
     def close(self) -> None:
         """End the conversation."""
+        ...
 
 
 def offered(tool: Tool) -> str:

@@ -1,5 +1,7 @@
 """Schemas lose the titles that repeat a name, and nothing else."""
 
+from typing import Any
+
 import jsonschema
 import pytest
 from hypothesis import given
@@ -64,7 +66,7 @@ def test_a_title_that_is_the_name_again_goes(whole: object, short: object) -> No
 
 
 @given(SCHEMAS, VALUES)
-def test_the_same_arguments_fit(schema: dict[str, object], value: object) -> None:
+def test_the_same_arguments_fit(schema: dict[str, Any], value: Any) -> None:
     short = short_schema(schema)
 
     assert isinstance(short, dict)
