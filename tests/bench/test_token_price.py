@@ -58,6 +58,14 @@ def test_a_cache_that_expires_is_written_again_at_each_turn() -> None:
     assert came_to == Bill(requests=3, prompt=18, read=5, written=13)
 
 
+def test_only_what_the_request_before_has_written_is_found() -> None:
+    requests = [Priced((*HEAD, 6, 7), 0), Priced(HEAD, 0), Priced((*HEAD, 6, 7), 0)]
+
+    came_to = bill(requests, RATES)
+
+    assert came_to == Bill(requests=3, prompt=19, read=10, written=9, breaks=1, broken=2)
+
+
 def test_no_request_costs_nothing() -> None:
     assert bill([], RATES) == Bill()
 
