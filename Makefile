@@ -12,7 +12,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale wheel clean
+.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -50,6 +50,9 @@ bench-relay: $(VENV)/.installed
 
 bench-scale: $(VENV)/.installed
 	$(BIN)/python -m bench.scale
+
+bench-tokens: $(VENV)/.installed
+	$(BIN)/python -m bench.tokens
 
 wheel: $(VENV)/.developing
 	python -m build --installer uv --outdir dist .

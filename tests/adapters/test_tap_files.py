@@ -56,6 +56,15 @@ def test_the_users_taps_come_first_in_their_order(tmp_path: Path) -> None:
     assert tap_places(listed) == [*expected, starter_place()]
 
 
+def test_the_starter_tap_can_be_left_out(tmp_path: Path) -> None:
+    listed = tmp_path / "taps.toml"
+    listed.write_text('starter = false\n[[taps]]\nname = "mine"\npath = "/src/mine"\n')
+
+    places = tap_places(listed)
+
+    assert places == [TapPlace(TapName("mine"), Path("/src/mine"))]
+
+
 def test_a_provider_is_chosen_by_tap_and_name(tmp_path: Path, tap: Path) -> None:
     capability(tap, "db", config=CONFIG, default=DEFAULT, mine=DEFAULT)
     listed = tmp_path / "taps.toml"

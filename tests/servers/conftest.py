@@ -137,6 +137,8 @@ def both() -> Iterator[Both]:
     (folder / "projects").mkdir()
     (folder / "tmp").mkdir()
     home.env["TMPDIR"] = str(folder / "tmp")
+    # Two dozen servers are more than a session of an editor lists by itself (docs/surface.md).
+    home.env["CAPD_SURFACE"] = "dynamic"
     serve = functools.partial(_Quiet, directory=str(folder / "projects"))
     web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
     threading.Thread(target=web.serve_forever, daemon=True).start()

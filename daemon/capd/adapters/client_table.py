@@ -20,6 +20,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relists: Relists = "mid_turn"
     shrinks: bool = True
     stateless_relists: bool = False
+    appends: bool = False
     name_limit: Annotated[int, msgspec.Meta(ge=32, le=1024)] = 64
     tool_limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 128
     prefix: str | None = None

@@ -46,6 +46,8 @@ class _TapList(msgspec.Struct):
     taps: list[_TapEntry] = []
     providers: dict[str, str] = {}
     """By `tap/name`: a bare name would mean another tap's capability once taps change places."""
+    starter: bool = True
+    """Whether the tap that is built in counts as well."""
 
 
 def starter_place() -> TapPlace:
@@ -58,7 +60,7 @@ def starter_place() -> TapPlace:
 
 
 def tap_places(list_file: Path) -> list[TapPlace]:
-    """Return the taps in order of precedence: the user's as added, then the starter tap.
+    """Return the taps in order of precedence: the user's as added, then the starter tap if wanted.
 
     Raises:
         TapUnreadableError: the list is there and cannot be used.
@@ -73,8 +75,9 @@ def tap_places(list_file: Path) -> list[TapPlace]:
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise TapUnreadableError(f"{list_file}: {error}") from None
     places = [TapPlace(TapName(entry.name), Path(entry.path)) for entry in listed.taps]
-    places.append(starter_place())
-    names = [place.name for place in places]
+    names = [*(place.name for place in places), STARTER]
+    if listed.starter:
+        places.append(starter_place())
     if twice := [name for name in names if names.count(name) > 1]:
         raise TapUnreadableError(f"{list_file}: two taps are named {twice[0]!r}")
     return [replace(place, providers=_chosen(listed.providers, place.name)) for place in places]

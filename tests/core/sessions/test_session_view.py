@@ -64,7 +64,7 @@ def test_what_the_user_has_set_counts(mode: str) -> None:
 
 @pytest.mark.parametrize(
     ("tools", "size", "is_all", "mode"),
-    [(10, 69_000, True, "pass-through"), (10, 71_000, True, "dynamic"), (129, 9, True, "dynamic"),
+    [(10, 69_000, True, "pass-through"), (10, 71_000, True, "stable"), (129, 9, True, "dynamic"),
      (10, 9, False, "dynamic")],
 )  # fmt: skip
 def test_everything_is_listed_only_where_it_is_known_and_fits(
@@ -72,6 +72,28 @@ def test_everything_is_listed_only_where_it_is_known_and_fits(
 ) -> None:
     made = view("somebody", "pass-through")
     made.described(tools, size, is_all=is_all)
+
+    made.settle(Surface(()))
+
+    assert made.plan.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("client", "known", "mode"),
+    [
+        ("opencode", 10_500, "dynamic"),
+        ("opencode", 10_501, "stable"),
+        ("somebody", 10_501, "stable"),
+        ("claude", 56_000, "dynamic"),
+        ("claude", 56_001, "stable"),
+    ],
+)
+@pytest.mark.parametrize("is_all", [True, False])
+def test_a_list_changes_only_where_there_is_little_that_could_come(
+    client: str, known: int, mode: str, *, is_all: bool
+) -> None:
+    made = view(client)
+    made.described(200, known, is_all=is_all)
 
     made.settle(Surface(()))
 

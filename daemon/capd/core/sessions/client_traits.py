@@ -15,6 +15,11 @@ Mode = Literal["dynamic", "stable", "pass-through"]
 
 BYTES_PER_TOKEN = 3.5
 """Of tool definitions in JSON; only for asking whether everything fits."""
+CHANGING_TOKENS = 3_000
+"""Of all tools: over it a list that changes costs more than one that does not (bench/tokens), as
+the client sends each change, and all that its prompt has behind the list, to its model anew."""
+APPENDED_TOKENS = 16_000
+"""The same where the client adds tools at the end of its prompt: only they are paid for."""
 _SHORTEST_NAME = 24
 """Below it nothing but a hash would be left of a name."""
 
@@ -32,6 +37,8 @@ class ClientTraits:
     """Whether a tool that is gone from the list is gone from the model's as well."""
     stateless_relists: bool = False
     """Whether it was seen to follow the list in the stateless era too."""
+    appends: bool = False
+    """Whether a tool that comes later stands behind what its model has read, and not before it."""
     name_limit: int = LIMIT
     """Most characters of a name, its own prefix included."""
     tool_limit: int = 128
@@ -77,12 +84,14 @@ def plan(
     is_stateless: bool = False,
     was_seen: bool | None = None,
     size_bytes: int | None = None,
+    known_bytes: int = 0,
     share: float = 0.1,
 ) -> Plan:
     """Return the mode for a session.
 
     `was_seen` says whether the client was seen to list again, None where nobody knows yet.
-    `size_bytes` is all that it could be shown, None where that is not known.
+    `size_bytes` is all that it could be shown, None where that is not known; `known_bytes` what
+    is known of it.
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode
@@ -91,22 +100,27 @@ def plan(
         if size_bytes is not None and size_bytes / BYTES_PER_TOKEN <= limit:
             return Plan("pass-through", f"everything fits into {limit:.0f} tokens")
         why = "not every server's tools are known" if size_bytes is None else "too much for it"
-        automatic = _automatic(traits, is_stateless=is_stateless, was_seen=was_seen)
+        automatic = _automatic(traits, known_bytes, is_stateless=is_stateless, was_seen=was_seen)
         return Plan(automatic.mode, f"pass-through was set: {why}; {automatic.reason}")
     if chosen == "dynamic":
         return Plan("dynamic", "set by the user")
     if chosen == "stable":
         return Plan("stable", "set by the user")
-    return _automatic(traits, is_stateless=is_stateless, was_seen=was_seen)
+    return _automatic(traits, known_bytes, is_stateless=is_stateless, was_seen=was_seen)
 
 
-def _automatic(traits: ClientTraits, *, is_stateless: bool, was_seen: bool | None) -> Plan:
+def _automatic(
+    traits: ClientTraits, known_bytes: int, *, is_stateless: bool, was_seen: bool | None
+) -> Plan:
     if is_stateless and not traits.stateless_relists:
         return Plan("stable", "a list of the stateless era does not change")
     if was_seen is False:
         return Plan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:
         return Plan("stable", "the client is known not to list again")
+    limit = APPENDED_TOKENS if traits.appends else CHANGING_TOKENS
+    if known_bytes / BYTES_PER_TOKEN > limit:
+        return Plan("stable", f"over {limit} tokens of tools: a changing list would cost more")
     return Plan("dynamic", "the client lists again")
 
 

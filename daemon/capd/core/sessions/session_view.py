@@ -100,6 +100,7 @@ class SessionView:
             is_stateless=is_stateless,
             was_seen=self._habits.seen(self._key, self._version),
             size_bytes=self._size(),
+            known_bytes=self._known[1] if self._known is not None else 0,
             share=self.rules.share,
         )
         if self.plan.mode == "pass-through" and not self._has_everything:

@@ -1,0 +1,155 @@
+"""A daemon in a folder of its own, whose tap has a capability for each server of the day."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.tokens.catalog import Server
+from bench.tokens.day import filled
+from bench.tokens.mcp_client import Follows, McpClient
+
+from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.mcp_host import without_capd
+
+_PATIENCE = 180.0
+_LOOKED = 0.5
+
+
+class NotReadyError(Exception):
+    """The daemon does not do what the bench needs; the text says what."""
+
+
+class CapdDay:
+    """One daemon, for one row."""
+
+    def __init__(
+        self,
+        folder: Path,
+        servers: Sequence[Server],
+        places: dict[str, str],
+        *,
+        mode: str,
+        kept: Path,
+    ) -> None:
+        """`kept` is where what the servers list is kept for the daemons of further rows."""
+        self.folder = folder
+        self._project = Path(places["P"])
+        self._env = {
+            **without_capd(),
+            "CAPD_HOME": str(folder),
+            "CAPD_SURFACE": mode,
+            # A conversation ends and the next one begins: the servers stay, as they do directly.
+            "CAPD_LINGER": "600",
+        }
+        self._sessions = 0
+        _define(folder, servers, places)
+        self._kept = kept
+        if kept.is_dir():
+            shutil.copytree(kept, folder / "cache")
+        with (folder / "daemon.log").open("wb") as log:
+            self._daemon = subprocess.Popen(
+                [sys.executable, "-P", "-m", "capd", "daemon", "run"],
+                env=self._env,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    def prepare(self, tools: int) -> None:
+        """Wait until all tools are known and are searched by vectors as well.
+
+        Raises:
+            NotReadyError: they are not.
+        """
+        self._until("the daemon does not serve", lambda: bool(self._ask("status")))
+        if not self._kept.is_dir():
+            self._index()
+
+        def is_ready() -> bool:
+            found = self._ask("search", query="read a file", limit=1)
+            # A fused answer has come from the model; the catalog's own vectors come first.
+            return found["mode"] == "fused" and int(found["searched"]) == tools
+
+        self._until(f"not all of {tools} tools are searched by vectors", is_ready)
+        if not self._kept.is_dir():
+            shutil.copytree(self.folder / "cache", self._kept)
+
+    def client(self, name: str, follows: Follows, *, is_stateless: bool = False) -> McpClient:
+        """Return a client of its own session."""
+        self._sessions += 1
+        env = {**self._env, "CAPD_CLIENT": name, "CAPD_SESSION": f"day-{self._sessions}"}
+        return McpClient(
+            [sys.executable, "-P", "-m", "capd_client.entry", "mcp"],
+            env=env,
+            folder=self._project,
+            name=name,
+            follows=follows,
+            is_stateless=is_stateless,
+        )
+
+    def modes(self) -> set[str]:
+        """Return the modes of the sessions that there are."""
+        return {str(session["mode"]) for session in self._ask("sessions")["sessions"]}
+
+    def close(self) -> None:
+        """End the daemon, which ends its servers."""
+        self._daemon.terminate()
+        try:
+            self._daemon.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._daemon.pid, signal.SIGKILL)
+            self._daemon.wait()
+
+    def _index(self) -> None:
+        argv = [sys.executable, "-P", "-m", "capd_client.entry", "index"]
+        done = subprocess.run(
+            argv, env=self._env, cwd=self._project, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NotReadyError(f"capd index: {done.stdout}{done.stderr}")
+
+    def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+        with Control(str(self.folder / "run" / "capd.sock")) as control:
+            return control.call(method, params)
+
+    def _until(self, trouble: str, is_so: Any) -> None:
+        give_up_at = time.monotonic() + _PATIENCE
+        why = ""
+        while time.monotonic() < give_up_at and self._daemon.poll() is None:
+            try:
+                if is_so():
+                    return
+            except (ControlError, DaemonDownError) as error:
+                why = str(error)
+            time.sleep(_LOOKED)
+        log = (self.folder / "daemon.log").read_text(encoding="utf-8", errors="replace")
+        raise NotReadyError(f"{trouble}: {why}\n{log[-2000:]}")
+
+
+def _define(folder: Path, servers: Sequence[Server], places: dict[str, str]) -> None:
+    for server in servers:
+        capability = folder / "tap" / "capabilities" / server.name
+        capability.mkdir(parents=True)
+        triggers = f"triggers = {json.dumps(server.triggers, ensure_ascii=False)}\n"
+        (capability / "config.toml").write_text(triggers, encoding="utf-8")
+        argv: list[str] = filled(list(server.argv), places)
+        env = ", ".join(
+            f"{key} = {json.dumps(value)}" for key, value in filled(server.env, places).items()
+        )
+        (capability / "default.toml").write_text(
+            f"[[mcp.servers]]\nname = {json.dumps(server.name)}\ncommand = {json.dumps(argv[0])}\n"
+            f"args = {json.dumps(argv[1:])}\nenv = {{ {env} }}\ntimeout_seconds = 120\n",
+            encoding="utf-8",
+        )
+    (folder / "config").mkdir()
+    tap = json.dumps(str(folder / "tap"))
+    (folder / "config" / "taps.toml").write_text(
+        f'starter = false\n[[taps]]\nname = "day"\npath = {tap}\n', encoding="utf-8"
+    )

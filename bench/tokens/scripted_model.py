@@ -1,0 +1,161 @@
+"""The model of the day: it knows what it wants to call, and only what its prompt has told it.
+
+A tool that is listed is called by its name. One whose schema it has read in this conversation is
+called through the tool for that. Those of which it has read the names alone are looked up by name,
+all that a turn needs at once; any other is searched for by what it should do when a step needs it,
+several side by side. Each round is a model request more. What two searches do not bring is lost:
+the step goes on without it, and the loss is counted.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.tokens.day import Call, Conversation, Turn
+from bench.tokens.prompts import ModelRequest
+from bench.tokens.toolboxes import Toolbox, offered, text_of
+
+HOST = (
+    "You are a coding assistant in the user's editor. Answer in plain words and keep it short. "
+    "Use the tools where they help, several at once where they do not need each other, and say "
+    "what you did. Never guess the contents of a file: read it. Ask before you delete anything."
+)
+"""What every row's system prompt begins with."""
+# As capd writes a hit that it gives in full, and as the proxy does.
+_SCHEMA_OF = re.compile(r'^(?:## (\S+)|\{"name":"([^"]+)",)', re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Played:
+    """One conversation as it went."""
+
+    requests: list[ModelRequest] = field(default_factory=list)
+    calls: int = 0
+    searches: int = 0
+    lost: list[str] = field(default_factory=list)
+    """Calls that did not reach their tool."""
+    failed: list[str] = field(default_factory=list)
+    """Calls that did, and came back as errors."""
+    lists: int = 0
+    """How often the list was another one than at the request before."""
+    longest_list: int = 0
+
+
+class ScriptedModel:
+    """One conversation through one way."""
+
+    def __init__(self, toolbox: Toolbox, wants: dict[str, str]) -> None:
+        self._toolbox = toolbox
+        self._wants = wants
+        self._system = "\n\n".join(part for part in (HOST, toolbox.system) if part)
+        self._messages: list[str] = []
+        self._schemas: set[str] = set()
+        """Tools whose schema a search has brought."""
+        self._begins_turn = False
+        self._listed: dict[str, str] = {}
+        self.played = Played()
+
+    def play(self, conversation: Conversation) -> Played:
+        for turn in conversation.turns:
+            self._play(turn)
+        return self.played
+
+    def _play(self, turn: Turn) -> None:
+        told = self._toolbox.turn(turn.say)
+        self._messages.append(turn.say)
+        if told:
+            self._messages.append(f"<context>{told}</context>")
+        self._begins_turn = True
+        self._look()
+        self._look_up_named([call for step in turn.steps for call in step])
+        for step in turn.steps:
+            self._search_for(step, turn.say)
+            reachable = [call for call in step if self._is_known(call)]
+            self.played.lost += [call.tool for call in step if not self._is_known(call)]
+            if reachable:
+                self._call(reachable)
+        self._answer(turn.answer.strip())
+
+    def _is_known(self, call: Call) -> bool:
+        name = self._toolbox.name(call)
+        return name in self._listed or name in self._schemas
+
+    def _look_up_named(self, calls: Sequence[Call]) -> None:
+        """Get the schemas of what the turn needs and was told the names of, all at once."""
+        names = [self._toolbox.name(call) for call in calls if not self._is_known(call)]
+        named = [name for name in dict.fromkeys(names) if any(name in m for m in self._messages)]
+        if named and self._toolbox.search:
+            self._searched([f"select:{','.join(named)}"])
+
+    def _search_for(self, calls: Sequence[Call], say: str) -> None:
+        """Look for what a step needs by what it does, then by the user's own words."""
+        for words in (self._wants, dict.fromkeys(self._wants, say)):
+            missing = [call.tool for call in calls if not self._is_known(call)]
+            if not missing or not self._toolbox.search:
+                return
+            self._searched(list(dict.fromkeys(words[tool] for tool in missing)))
+
+    def _searched(self, queries: Sequence[str]) -> None:
+        self.played.searches += len(queries)
+        asked = [(self._toolbox.search, {"query": query}) for query in queries]
+        for found in self._asked(asked):
+            self._schemas.update(with_schemas(found))
+
+    def _call(self, calls: Sequence[Call]) -> None:
+        asked: list[tuple[str, dict[str, Any]]] = []
+        for call in calls:
+            name = self._toolbox.name(call)
+            if name in self._listed:
+                asked.append((name, call.arguments))
+            else:
+                asked.append((self._toolbox.caller, {"name": name, "arguments": call.arguments}))
+        self.played.calls += len(calls)
+        self._asked(asked, calls)
+
+    def _asked(
+        self, asked: Sequence[tuple[str, dict[str, Any]]], calls: Sequence[Call] = ()
+    ) -> list[str]:
+        """Have the model write tool calls, and return their results."""
+        uses = [
+            json.dumps({"name": name, "input": arguments}, ensure_ascii=False)
+            for name, arguments in asked
+        ]
+        self._requested("\n".join(uses))
+        results = [self._toolbox.call(name, arguments) for name, arguments in asked]
+        texts = [text_of(result) for result in results]
+        for call, result, text in zip(calls, results, texts, strict=False):
+            if result.get("isError"):
+                self.played.failed.append(f"{call.tool}: {text[:200]}")
+        self._messages += texts
+        self._look()
+        return texts
+
+    def _answer(self, text: str) -> None:
+        self._requested(text)
+
+    def _look(self) -> None:
+        """Take over the list that the next request has."""
+        listed = {str(tool["name"]): offered(tool) for tool in self._toolbox.listed()}
+        if self._listed and list(listed.items()) != list(self._listed.items()):
+            self.played.lists += 1
+        self._listed = listed
+        self.played.longest_list = max(self.played.longest_list, len(listed))
+
+    def _requested(self, written: str) -> None:
+        request = ModelRequest(
+            tuple(self._listed.values()),
+            self._system,
+            tuple(self._messages),
+            written,
+            self._begins_turn,
+        )
+        self.played.requests.append(request)
+        self._messages.append(written)
+        self._begins_turn = False
+
+
+def with_schemas(found: str) -> set[str]:
+    """Return the tools whose schemas an answer of a search has, and not their names alone."""
+    return {one or other for one, other in _SCHEMA_OF.findall(found)}

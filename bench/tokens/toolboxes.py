@@ -1,0 +1,145 @@
+"""The ways in which a model gets at the tools of ten servers.
+
+A way has a list of tools, perhaps words for the system prompt and for each turn, and knows how a
+tool of a server is called on it. Nothing here decides what the model does: see `scripted_model`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from bench.tokens.day import Call
+from bench.tokens.mcp_client import McpClient, Tool
+
+Result = dict[str, Any]
+
+
+class Toolbox(Protocol):
+    """One way, as one conversation has it."""
+
+    @property
+    def system(self) -> str:
+        """What it adds to the system prompt."""
+        ...
+
+    def turn(self, text: str) -> str:
+        """Hand over the user's words; return what the model is told beside them."""
+        ...
+
+    def listed(self) -> Sequence[Tool]:
+        """Return the tools that the next model request has."""
+        ...
+
+    def name(self, call: Call) -> str:
+        """Return what a call's tool is called."""
+        ...
+
+    @property
+    def search(self) -> str:
+        """The tool that finds others; empty where all are listed."""
+        ...
+
+    @property
+    def caller(self) -> str:
+        """The tool that calls what is not listed."""
+        ...
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        """Call what is listed."""
+        ...
+
+    def close(self) -> None:
+        """End the conversation."""
+        ...
+
+
+def offered(tool: Tool) -> str:
+    """Return a tool as a model's API takes it: no title, no annotations, no output schema."""
+    sent = {
+        "name": tool["name"],
+        "description": tool.get("description", ""),
+        "input_schema": tool["inputSchema"],
+    }
+    return json.dumps(sent, ensure_ascii=False, separators=(",", ":"))
+
+
+def text_of(result: Result) -> str:
+    """Return a result as the model gets it."""
+    return "\n".join(
+        str(block["text"]) if block.get("type") == "text" else f"[{block.get('type')}]"
+        for block in result.get("content", [])
+    )
+
+
+class Aggregator:
+    """Every tool of every server, always."""
+
+    system = ""
+    search = ""
+    caller = ""
+
+    def __init__(self, servers: Mapping[str, McpClient]) -> None:
+        self._servers = servers
+        self._tools = [
+            {**tool, "name": f"{name}__{tool['name']}"}
+            for name, server in servers.items()
+            for tool in server.tools
+        ]
+
+    def turn(self, text: str) -> str:
+        del text
+        return ""
+
+    def listed(self) -> Sequence[Tool]:
+        return self._tools
+
+    def name(self, call: Call) -> str:
+        return call.tool.replace(":", "__")
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        server, _, tool = name.partition("__")
+        return self._servers[server].call(tool, arguments)
+
+    def close(self) -> None:
+        """Leave the servers to the next conversation."""
+
+
+class CapdSession:
+    """One session of a capd daemon, through its shim."""
+
+    search = "tool_search"
+
+    def __init__(self, client: McpClient, *, hands_over_turns: bool) -> None:
+        self._client = client
+        self._hands_over_turns = hands_over_turns
+        client.open()
+        self.system = client.instructions
+        names = [str(tool["name"]) for tool in client.tools]
+        self._prefix = "capd_" if "capd_capability" in names else ""
+        self.search = self._own("tool_search", names)
+        self.caller = self._own("tool_call", names)
+
+    def turn(self, text: str) -> str:
+        said = ""
+        if self._hands_over_turns:
+            answer = text_of(self._client.call("capd_turn", {"prompt": text}))
+            output = json.loads(answer).get("hookSpecificOutput", {})
+            said = str(output.get("additionalContext", ""))
+        self._client.turn_begins()
+        return said
+
+    def listed(self) -> Sequence[Tool]:
+        self._client.request_begins()
+        return list(self._client.tools)
+
+    def name(self, call: Call) -> str:
+        return call.tool.replace(":", "__")
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        return self._client.call(name, arguments)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _own(self, name: str, names: Sequence[str]) -> str:
+        return self._prefix + name if self._prefix + name in names else ""
