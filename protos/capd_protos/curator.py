@@ -164,12 +164,25 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """Tools that are on and not on the list: callable by name, or through `tool_call`."""
     parent: str = ""
     """The session that it was started by, if one started it."""
+    calls: int = 0
+    """Tool calls that succeeded."""
+
+
+class HookCount(msgspec.Struct, frozen=True):
+    """How many prompt hooks of one client found the session that they speak for."""
+
+    client: str
+    linked: int
+    unlinked: int
+    reason: str = ""
+    """Why the last one that found none did not: `none` or `ambiguous`."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
     """All sessions, oldest first."""
 
     sessions: list[SessionEntry]
+    hooks: list[HookCount] = []
 
 
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):

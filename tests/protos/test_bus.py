@@ -143,6 +143,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 servers=["git"],
                 wanted_keys=["A"],
                 commands=["uvx"],
+                unpinned=["mcp-server-git"],
             )
         ]
     ),
@@ -273,8 +274,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 mode_reason="the client lists again",
                 unlisted=3,
                 parent="two",
+                calls=4,
             )
-        ]
+        ],
+        [curator.HookCount("claude-code", 3, 1, "ambiguous")],
     ),
     curator.CuratorRefused("session_unknown", "no such session"),
     curator.SessionStarted(ONE, "zed"),

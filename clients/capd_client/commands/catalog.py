@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from capd_client import tables
+from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import DaemonDownError
 from capd_client.taps import TapError, TapList
@@ -60,7 +61,7 @@ def tap_add(*, where: str, name: str | None) -> None:
 
 
 @tap.command("update")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completing.taps)
 def tap_update(*, names: tuple[str, ...]) -> None:
     """Bring taps that are git checkouts up to date, all of them or those named."""
     from capd_client import tap_git  # noqa: PLC0415 - as above
@@ -103,7 +104,7 @@ def tap_list(*, as_json: bool) -> None:
 
 
 @tap.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.taps)
 def tap_remove(*, name: str) -> None:
     """Take the tap NAME off the list, and remove its clone if capd made it; a folder stays."""
     from capd_client import tap_git  # noqa: PLC0415 - as above

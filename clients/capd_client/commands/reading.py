@@ -7,7 +7,6 @@ import click
 
 from capd_client import tables
 from capd_client.commands.shared import (
-    EXIT_DEGRADED,
     ask,
     json_option,
     print_json,
@@ -29,8 +28,6 @@ def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None
             print_json(result)
         else:
             show(result)
-        if name == "status" and (result.get("daemon") or {}).get("degraded"):
-            click.get_current_context().exit(EXIT_DEGRADED)
 
     return command
 
@@ -112,9 +109,6 @@ def version(*, as_json: bool) -> None:
 
 
 COMMANDS = {
-    "status": _reading(
-        "status", "Say how the daemon is: taps, sessions, servers, decisions.", tables.print_status
-    ),
     "caps": _reading(
         "caps", "List every capability, and why it is not used.", tables.print_capabilities
     ),

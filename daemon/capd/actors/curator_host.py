@@ -18,7 +18,7 @@ import trio
 
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
-from capd.actors.hook_linking import candidate_of, hook_of
+from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.result_desk import ResultRoom
 from capd.actors.searching import described
@@ -124,6 +124,7 @@ class CuratorHost:
         self._sessions: dict[SessionKey, _Session] = {}
         self._keeper = SessionKeeper(store, self._record)
         self._drain = Drain()
+        self._hooks = HookCounts()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
@@ -189,6 +190,7 @@ class CuratorHost:
             hook_of(request),
             [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
         )
+        self._hooks.note(request.client, found)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)
         if found.key is None:
             text = f"no one session belongs to this hook ({found.how}): name it with --session"
@@ -223,7 +225,8 @@ class CuratorHost:
             [
                 session.curator.entry(now, session.opened_at, session.client_pid or session.pid)
                 for session in self._sessions.values()
-            ]
+            ],
+            self._hooks.listed(),
         )
 
     # Life of a session

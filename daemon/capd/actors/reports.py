@@ -42,6 +42,7 @@ def caps(
                 "servers": entry.servers,
                 "commands": entry.commands,
                 "missing": [key for key in entry.wanted_keys if key not in available_keys],
+                "unpinned": entry.unpinned,
                 "active_in": active.get((entry.tap, entry.name), []),
             }
             for entry in listed.capabilities
@@ -85,6 +86,7 @@ def status(
         "sessions": [_session(entry) for entry in listed_sessions.sessions],
         "servers": [_server(entry) for entry in listed_servers.servers],
         "decisions": [_decision(entry) for entry in described.decisions[-20:]],
+        "hooks": [msgspec.to_builtins(count) for count in listed_sessions.hooks],
     }
 
 
@@ -204,6 +206,7 @@ def _session(entry: curator.SessionEntry) -> Document:
         "mode_reason": entry.mode_reason,
         "unlisted": entry.unlisted,
         "parent": entry.parent,
+        "calls": entry.calls,
         # Counted with a real tokenizer or not at all; that comes with the token accounting.
         "tokens": None,
         "tokens_saved": None,
