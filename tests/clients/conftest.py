@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from .patients import Patient
+
 CLIENTS = Path(__file__).parents[2] / "clients"
 SHIM = CLIENTS / "capd_client" / "shim.py"
 PATIENT = 20.0
@@ -268,6 +270,12 @@ def home(tmp_path: Path) -> Path:
     folder = tmp_path / "capd"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Patient:
+    """A user for `capd doctor` to look at."""
+    return Patient(tmp_path)
 
 
 @pytest.fixture

@@ -144,6 +144,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 wanted_keys=["A"],
                 commands=["uvx"],
                 unpinned=["mcp-server-git"],
+                npm_packages=["@playwright/mcp"],
             )
         ]
     ),

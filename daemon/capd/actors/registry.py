@@ -23,7 +23,7 @@ from capd.core.routing import gates, priors
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Unknown
-from capd.core.taps.package_pins import unpinned_packages
+from capd.core.taps.package_pins import npm_packages, unpinned_packages
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
@@ -162,6 +162,7 @@ class Registry:
                         list(capability.wanted_keys),
                         sorted({server.command for server in capability.servers if server.command}),
                         unpinned_packages(capability.servers),
+                        npm_packages(capability.servers),
                     )
                 )
         return entries

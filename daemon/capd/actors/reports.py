@@ -43,6 +43,7 @@ def caps(
                 "commands": entry.commands,
                 "missing": [key for key in entry.wanted_keys if key not in available_keys],
                 "unpinned": entry.unpinned,
+                "npm_packages": entry.npm_packages,
                 "active_in": active.get((entry.tap, entry.name), []),
             }
             for entry in listed.capabilities

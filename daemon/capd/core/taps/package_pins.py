@@ -22,6 +22,18 @@ def unpinned_packages(servers: Iterable[ServerSpec]) -> list[str]:
     return sorted({package for package in found if package is not None})
 
 
+def npm_packages(servers: Iterable[ServerSpec]) -> list[str]:
+    """Return the names, without versions, of the packages that npx fetches for `servers`."""
+    found = set()
+    for server in servers:
+        words = _runner_words(server)
+        package = _package(words[1:], is_npm=True) if words and words[0] == "npx" else None
+        if package is not None and _PLAIN.fullmatch(package):
+            # The first @ of `@scope/name@1.2.3` is part of the name.
+            found.add(package[0] + package[1:].partition("@")[0])
+    return sorted(found)
+
+
 def unpinned_package(server: ServerSpec) -> str | None:
     """Return the package that `server` runs in whatever version there is, if it does."""
     words = _runner_words(server)
