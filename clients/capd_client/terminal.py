@@ -4,7 +4,6 @@ Standard library only, so that a command which prints a few lines starts at once
 """
 
 import os
-import shutil
 import sys
 import textwrap
 
@@ -38,9 +37,13 @@ def styled(text: str, style: str, *, is_coloured: bool) -> str:
 
 def width() -> int:
     """Return how many columns a line may take."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
-        return max(_NARROWEST, shutil.get_terminal_size().columns)
-    return WIDTH_OF_FILES
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked):
+        return max(_NARROWEST, int(asked))
+    if not sys.stdout.isatty():
+        return WIDTH_OF_FILES
+    # A terminal that does not know its width says 0.
+    return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
 
 
 def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> list[str]:
