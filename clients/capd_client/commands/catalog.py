@@ -21,7 +21,8 @@ def check(*, path: Path | None, as_json: bool) -> None:
     """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
-    command = [sys.executable, "-m", "capd", "check", *([str(path)] if path else [])]
+    # -P: a folder `capd` in the working directory is not the daemon.
+    command = [sys.executable, "-P", "-m", "capd", "check", *([str(path)] if path else [])]
     command += ["--json"] if as_json else []
     # The rules are the daemon's, and no daemon need run for them.
     done = subprocess.run(command, check=False)

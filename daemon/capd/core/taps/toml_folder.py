@@ -38,6 +38,8 @@ class TomlFolder:
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             at = _AT_LINE.search(what)
             line = int(at[1]) if at else 0
+            if "at end of document" in what:
+                line = max(1, len(self.texts[file].splitlines()))
             self.findings.append(Finding(f"{self.path}/{file}", line, f"{file}: {what}"))
             return None
 
