@@ -201,6 +201,7 @@ class Children:
                     control,
                     __version__,
                     stopping=shared.stopping,
+                    may_connect=configuration.servers.may_connect,
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

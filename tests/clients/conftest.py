@@ -4,11 +4,14 @@ import json
 import os
 import queue
 import select
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,9 @@ class Link:
         return hello
 
     def close(self) -> None:
+        # Closing alone does not wake a thread that reads.
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 
@@ -273,9 +279,12 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
+def patient() -> Iterator[Patient]:
     """A user for `capd doctor` to look at."""
-    return Patient(tmp_path)
+    # A socket's path has a limit that pytest's own folder may be over.
+    folder = Path(tempfile.mkdtemp(prefix="capd"))
+    yield Patient(folder)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ class ServersTable(msgspec.Struct, frozen=True):
     """How long an instance that nobody holds is kept."""
     longest_call: Seconds = 0.0
     """After how long a call is given up whatever progress it reports; 0 for never."""
+    may_connect: tuple[str, ...] = ()
+    """Servers, by globs, whose own processes may use capd as clients do."""
 
 
 class SessionsTable(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ from capd.adapters.platform.guard import descendants
 
 __all__ = [
     "PeerCredentials",
+    "ancestors",
     "become_subreaper",
     "descendants",
     "keep_large_blocks_apart",
@@ -42,3 +43,13 @@ __all__ = [
     "set_dumpable",
     "trim_memory",
 ]
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return the processes above `pid`, the nearest first, down to process 1."""
+    found: list[int] = []
+    parent = parent_pid(pid)
+    while parent and parent not in found:
+        found.append(parent)
+        parent = parent_pid(parent)
+    return found
