@@ -125,9 +125,9 @@ WAITING: dict[str, tuple[str, ...]] = {
 """Commands that wait for the daemon, and what they need beside their name."""
 
 
-def start(env: dict[str, str], *arguments: str, **more: Any) -> "subprocess.Popen[bytes]":
+def start(env: dict[str, str], *arguments: str, stdout: int) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "capd_client.entry", *arguments]
-    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, **more)
+    return subprocess.Popen(command, env=env, stdout=stdout, stderr=subprocess.PIPE)
 
 
 def wait_until(look: Callable[[], bool]) -> None:

@@ -295,3 +295,32 @@ def _read_all(descriptor: int) -> bytes:
     finally:
         os.close(descriptor)
     return shown
+
+
+def test_top_without_a_terminal_says_what_to_do(base_env: dict[str, str]) -> None:
+    done = capd(base_env, "top")
+
+    what, remedy = done.stderr.splitlines()
+    assert (done.stdout, what, done.returncode) == ("", "capd: `capd top` needs a terminal", 1)
+    assert remedy == "For a script: capd status --json, or capd events --json"
+
+
+def test_top_without_a_daemon_is_told_before_the_screen_is_taken(
+    base_env: dict[str, str], socket_at: Path
+) -> None:
+    main, other = os.openpty()
+    env = {**base_env, "TERM": "xterm-256color"}
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "capd_client.entry", "top"],
+        env=env,
+        stdin=other,
+        stdout=other,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(other)
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+
+    os.close(main)
+    assert (said.splitlines()[0], process.returncode) == (f"capd: no daemon at {socket_at}", 3)
