@@ -117,6 +117,14 @@ class _Page:
                 styled(line, "red", is_coloured=self._is_coloured) for line in self.lines[start:]
             ]
             self.say(f"fix: {remedy(each)}", "  ", "    ")
+        if daemon.get("needs_restart"):
+            changed = ", ".join(map(str, daemon["needs_restart"]))
+            self.say(f"needs a restart: {changed} (`capd restart`)", further="  ")
+        for project, lines in (daemon.get("project_files") or {}).items():
+            for line in lines:
+                self.say(f"{project}: {line}", further="  ")
+        if status.get("ledger"):
+            self.say(_records(status["ledger"]), further="  ")
 
     def tap(self, tap: Document) -> Iterator[tuple[str, str]]:
         """Yield how a tap was loaded."""
@@ -183,8 +191,29 @@ def _surface(session: Document) -> str:
     if session.get("unlisted"):
         line += f" ({session['unlisted']} on and not listed)"
     line += f", {session.get('mode', '?')}"
-    if session.get("tokens") is not None:
-        line += f"; {session['tokens']} tokens now, {session.get('tokens_saved', 0)} saved"
+    tokens = _tokens(session)
+    return f"{line}; {tokens}" if tokens else line
+
+
+def _tokens(session: Document) -> str:
+    """Say what a session costs and saves, as far as it has been counted."""
+    tokens, saved = session.get("tokens"), session.get("tokens_saved")
+    state = str(session.get("tokens_state") or "").replace("_", " ")
+    if tokens is None:
+        return f"tokens: {state}" if state else ""
+    if saved is None:
+        return f"{tokens} tokens now" + (f", {state}" if state else "")
+    return f"{tokens} tokens now, {abs(saved)} {'saved' if saved >= 0 else 'lost'}"
+
+
+def _records(ledger: Document) -> str:
+    """Say what is kept of what happened."""
+    if not ledger.get("enabled"):
+        return "records: none are kept ([ledger] enabled = false)"
+    counts = [f"{count} {table}" for table, count in (ledger.get("rows") or {}).items() if count]
+    line = f"records: {', '.join(counts) or 'none yet'}, {size(ledger.get('size_bytes'))}"
+    for word in ("waiting", "dropped"):
+        line += f", {ledger[word]} {word}" if ledger.get(word) else ""
     return line
 
 

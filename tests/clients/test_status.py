@@ -147,6 +147,43 @@ def test_a_session_that_has_lost_its_client_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("counted", "said"),
+    [
+        ({"tokens": 900, "tokens_saved": 41_000}, "; 900 tokens now, 41000 saved"),
+        ({"tokens": 900, "tokens_saved": -20}, "; 900 tokens now, 20 lost"),
+        ({"tokens": 900, "tokens_saved": None}, "; 900 tokens now"),
+        ({"tokens": None, "tokens_saved": None}, ""),
+        ({"tokens": None, "tokens_state": "not_counted"}, "; tokens: not counted"),
+    ],
+)
+def test_tokens_are_told_as_far_as_they_are_counted(counted: dict[str, Any], said: str) -> None:
+    shown = {**STATUS, "sessions": [{**SESSION, **counted}]}
+
+    lines = status_lines(shown, now=NOW, columns=80)
+
+    assert f"    12/340 tools (3 on and not listed), dynamic{said}" in lines
+
+
+def test_what_is_kept_and_what_waits_for_a_restart_is_told() -> None:
+    daemon = {
+        "version": "0.1.0",
+        "needs_restart": ["embedder.placement"],
+        "project_files": {"/src/app": ["line 3: servers are ignored until capd trust"]},
+    }
+    ledger = {"enabled": True, "rows": {"calls": 3, "decisions": 0}, "size_bytes": 2 << 20}
+
+    lines = status_lines({"daemon": daemon, "ledger": {**ledger, "dropped": 1}}, now=0, columns=80)
+    without = status_lines({"daemon": {}, "ledger": {"enabled": False}}, now=0, columns=80)
+
+    assert lines[2:5] == [
+        "needs a restart: embedder.placement (`capd restart`)",
+        "/src/app: line 3: servers are ignored until capd trust",
+        "records: 3 calls, 2 MiB, 1 dropped",
+    ]
+    assert without[2] == "records: none are kept ([ledger] enabled = false)"
+
+
+@pytest.mark.parametrize(
     ("problem", "fix"),
     [
         ("no routing: the file is short", "`capd doctor` says how to repair the model"),

@@ -24,6 +24,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "call": "call a tool",
         "enable": "switch a capability on",
         "disable": "switch it off",
+        "routing": "on or off, in a session",
     },
     "Add": {
         "add": "a server of your own",
