@@ -261,11 +261,12 @@ async def test_the_status_counts_calls_and_hooks_that_found_no_session(
         await control.ask("hook", text="thanks", client="claude", client_session="one")
         # Both were started by this process, so a hook of it may mean either.
         await world.session("t")
-        await control.ask("hook", text="thanks", client="claude", client_session="two")
+        for other in ("two", "three"):
+            await control.ask("hook", text="thanks", client="claude", client_session=other)
 
         status = await control.result("status")
 
         assert [entry["calls"] for entry in status["sessions"]] == [2, 0]
         assert status["hooks"] == [
-            {"client": "claude", "linked": 1, "unlinked": 1, "reason": "ambiguous"}
+            {"client": "claude", "linked": 1, "unlinked": 2, "reason": "ambiguous"}
         ]
