@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,11 +87,11 @@ class Home:
         """Define a capability on the plain server."""
         self.capability(name, [sys.executable, "-I", str(PLAIN_SERVER), self.tag], **more)
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start a daemon and return it when it serves."""
+    def start(self, under: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start a daemon, `under` another program if need be, and return it when it serves."""
         with (self.folder / "daemon.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "capd", "daemon", "run"],
+                [*under, sys.executable, "-P", "-m", "capd", "daemon", "run"],
                 env=self.env,
                 stderr=log,
                 cwd=self.folder,
@@ -116,12 +116,12 @@ class Home:
         with Control(self.socket) as control:
             return control.call(method, params)
 
-    def shim(self, session: str) -> McpHost:
-        """Connect an editor through the shim, handshake done."""
+    def shim(self, session: str, cwd: Path | None = None) -> McpHost:
+        """Connect an editor through the shim, handshake done; it works in `cwd`."""
         host = McpHost(
             [sys.executable, "-I", "-S", str(SHIM), self.socket],
             env={**self.env, "CAPD_SESSION": session, "CAPD_CLIENT": "test-editor"},
-            cwd=str(self.folder),
+            cwd=str(cwd or self.folder),
         )
         host.initialize("test-editor")
         return host
@@ -133,6 +133,21 @@ class Home:
             env=self.env,
             cwd=self.folder,
             input=said,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def at_terminal(self, *arguments: str, typed: str) -> subprocess.CompletedProcess[str]:
+        """Run the `capd` command on a terminal of its own, and type there."""
+        command = [sys.executable, "-P", "-m", "capd_client.entry", *arguments]
+        spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+        return subprocess.run(
+            [sys.executable, "-c", spawn, *command],
+            env=self.env,
+            cwd=self.folder,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=120,

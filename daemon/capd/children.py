@@ -18,6 +18,7 @@ from capd.actors import (
     ledger,
     registry,
     secret_keeper,
+    settings_keeper,
     supervisor,
     tool_finder,
 )
@@ -25,12 +26,13 @@ from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
-from capd.adapters.client_table import client_table
+from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
+from capd.adapters.live_settings import LiveSettings
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
@@ -38,13 +40,13 @@ from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.session_files import SessionFiles
-from capd.adapters.session_settings import session_rules
+from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
+from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
-from capd.core.results.limits import Limits
-from capd.core.sessions.session_rules import SessionRules
+from capd.core.servers.tree_limits import usual_limits
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -71,7 +73,7 @@ log = structlog.get_logger()
 def addresses(where: Places, configuration: Configuration) -> dict[ActorName, Address]:
     """Return where each actor is reached."""
     names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME)
-    found = {name: Address(f"inproc://{name}") for name in names}
+    found = {name: Address(f"inproc://{name}") for name in (*names, settings_keeper.NAME)}
     is_apart = configuration.embedder.placement == "process"
     socket = Path(where.run, "embedder.ipc")
     # A socket's path has a limit; where it is too long, the model lives in this process.
@@ -100,13 +102,14 @@ class Children:
     def __init__(
         self,
         where: Places,
-        configuration: Configuration,
+        live: LiveSettings,
         environment: dict[str, str],
         problems: list[str],
     ) -> None:
         """`environment` is what servers get on from; `problems` takes what is wrong on the way."""
         self._where = where
-        self._configuration = configuration
+        self._live = live
+        self._configuration = live.current
         self._environment = environment
         self._problems = problems
 
@@ -123,8 +126,11 @@ class Children:
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
         tool_lists = ToolLists(Path(where.cache, "tools"))
+        trust = TrustFile(Path(where.state, "trust.json"))
         settings = SupervisorSettings(
             linger=configuration.servers.linger,
+            trust=trust,
+            linger_now=lambda: self._live.current.servers.linger,
             longest_call=configuration.servers.longest_call,
             shared_cwd=shared_cwd,
             environment=self._environment,
@@ -134,6 +140,11 @@ class Children:
             tool_lists=tool_lists,
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
+            tree_limits=usual_limits(
+                configuration.servers.most_processes,
+                configuration.servers.most_memory_mib,
+                platform.machine_bytes(),
+            ),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
@@ -144,13 +155,20 @@ class Children:
         return [
             self._embedder_child(bus),
             Child(
+                settings_keeper.NAME,
+                lambda task_status: settings_keeper.SettingsKeeper(bus, self._live).run(
+                    task_status=task_status
+                ),
+            ),
+            Child(
                 registry.NAME,
                 lambda task_status: registry.Registry(
                     bus,
                     Path(where.config, "taps.toml"),
                     Path(where.cache, "vectors.bin"),
-                    configuration.routing.priors,
+                    lambda: self._live.current.routing.priors,
                     is_watching=configuration.taps.watch,
+                    trust=trust,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -185,8 +203,7 @@ class Children:
                     instances,
                     environments,
                     SessionFiles(Path(where.state, "sessions")),
-                    domains=configuration.domains(),
-                    rules=self._session_rules(),
+                    live=self._live,
                     version=__version__,
                     results=results,
                     journal=journal,
@@ -210,18 +227,11 @@ class Children:
     def _result_room(self) -> ResultRoom | None:
         """Return where long results are kept, None where none is ever cut."""
         table = self._configuration.results
-        limits = Limits(table.limit, table.servers, table.tools, table.media)
+        limits = result_limits(self._configuration)
         if not (table.limit or any(table.servers.values()) or any(table.tools.values())):
             return None
         folder = Path(self._where.cache, "results")
         return ResultRoom(ResultStore(folder, most_bytes=table.store_mib << 20), limits)
-
-    def _session_rules(self) -> SessionRules:
-        table, problems = client_table(Path(self._where.config, "clients.toml"))
-        for problem in problems:
-            log.error("configuration_problem", reason=problem)
-        self._problems.extend(problems)
-        return session_rules(self._configuration, table)
 
     def _http_children(self, bus: Bus, connections: Handover[int, Connection]) -> list[Child]:
         table = self._configuration.listen_http

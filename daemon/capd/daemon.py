@@ -17,12 +17,13 @@ from capd import __version__
 from capd.actors import (
     curator_host,
     registry,
+    settings_keeper,
     supervisor,
     tool_finder,
 )
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
-from capd.adapters.configuration import Configuration, load_configuration
+from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.systemd import Notifier
 from capd.children import Children, Shared, addresses
@@ -34,6 +35,7 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import DaemonStopping, DrainSessions, SessionsDrained
 from capd_protos.places import Places, places
 from capd_protos.registry import RegistryDescribed, ReloadCatalog
+from capd_protos.settings import ReloadSettings, SettingsDescribed
 from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
@@ -43,6 +45,7 @@ MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
 DRAINED: MsgpackCodec[SessionsDrained] = MsgpackCodec(SessionsDrained)
+SETTINGS: MsgpackCodec[SettingsDescribed] = MsgpackCodec(SettingsDescribed)
 RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
 
 EVENTS = Address("inproc://events")
@@ -69,14 +72,13 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
         if Path(where.run) != socket_path.parent:
             # The same state under another socket is another daemon all the same.
             stack.enter_context(sole_daemon(Path(where.run, "capd.sock.lock")))
-        configuration, problems = load_configuration(Path(where.config, "config.toml"), environment)
-        for problem in problems:
-            log.error("configuration_problem", reason=problem)
+        live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
+        live.load()
         _raise_descriptor_limit()
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
-        daemon = Daemon(where, configuration, problems, dict(environment), server_listener)
+        daemon = Daemon(where, live, dict(environment), server_listener)
         await daemon.run(notifier)
 
 
@@ -86,14 +88,13 @@ class Daemon:
     def __init__(
         self,
         where: Places,
-        configuration: Configuration,
-        problems: list[str],
+        live: LiveSettings,
         environment: dict[str, str],
         server_listener: trio.SocketListener,
     ) -> None:
         self._where = where
-        self._configuration = configuration
-        self._problems = problems
+        self._live = live
+        self._problems: list[str] = []
         self._environment = environment
         self._listener = server_listener
         self._started_at = time.monotonic()
@@ -106,7 +107,7 @@ class Daemon:
         """Start every actor in its order, serve, and stop them in reverse."""
         async with (
             Bus(
-                addresses(self._where, self._configuration),
+                addresses(self._where, self._live.current),
                 ActorName("daemon"),
                 events=EVENTS,
                 bind_events=True,
@@ -143,7 +144,7 @@ class Daemon:
             self._scope.cancel()
 
     def _children(self, bus: Bus) -> list[Child]:
-        made = Children(self._where, self._configuration, self._environment, self._problems)
+        made = Children(self._where, self._live, self._environment, self._problems)
         shared = Shared(
             bus, self._listener, self.described, self.stop, self._stop_asked, self._path_known
         )
@@ -151,7 +152,7 @@ class Daemon:
 
     async def _drain(self, bus: Bus) -> None:
         """Let calls under way end; clients are told to come back to the next daemon."""
-        within = self._configuration.daemon.drain
+        within = self._live.current.daemon.drain
         try:
             await bus.ask(curator_host.NAME, DrainSessions(within), DRAINED, within + STOP_TIMEOUT)
         except CapdError as error:
@@ -166,7 +167,9 @@ class Daemon:
             "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
             "socket": self._where.socket,
             "path": self._environment.get("PATH", os.defpath),
-            "degraded": list(self._problems),
+            "degraded": [*self._live.problems, *self._problems],
+            "needs_restart": self._live.needs_restart,
+            "project_files": self._live.project_problems,
         }
 
     async def _follow_signals(self, nursery: trio.Nursery) -> None:
@@ -184,6 +187,7 @@ class Daemon:
 
     async def _reload(self) -> None:
         try:
+            await self._bus.ask(settings_keeper.NAME, ReloadSettings(), SETTINGS, RELOAD_TIMEOUT)
             await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
         except CapdError as error:
             log.error("reload_failed", reason=str(error))

@@ -2,6 +2,7 @@
 
 capd daemon run            the daemon, in the foreground
 capd check [PATH]          what is wrong with taps and overlays
+capd config ...            what can be set, and what is
 capd eval ...              how good its decisions are, on data; no daemon takes part
 """
 
@@ -34,6 +35,11 @@ def main(arguments: Sequence[str]) -> int:
             from capd.evaluation import command  # noqa: PLC0415
 
             return command.main(rest)
+        case ["config", *rest]:
+            from capd import configuring  # noqa: PLC0415 - the daemon has no use for it
+
+            configure_logs(os.environ)
+            return configuring.main(rest)
         case ["check", *rest]:
             from capd import check  # noqa: PLC0415 - the daemon has no use for it
 

@@ -42,6 +42,8 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     """The policy of the session that asks."""
     keys: list[str] | None = None
     """Environment keys that it has values for; None where that does not matter."""
+    project: str = ""
+    """The project of the session, whose own tools count as well."""
 
 
 class ToolHit(msgspec.Struct, frozen=True):
@@ -139,6 +141,7 @@ class LookUpTool(msgspec.Struct, frozen=True, tag="finder.look_up"):
     """With it `name` is the tool's own."""
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
+    project: str = ""
 
 
 class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
@@ -160,6 +163,7 @@ class DescribeTools(msgspec.Struct, frozen=True, tag="finder.describe"):
     rules: list[PolicyTable] = []
     waits: bool = False
     """Whether to wait, a few seconds at most, until the catalog was read once."""
+    project: str = ""
 
 
 class EagerServer(msgspec.Struct, frozen=True):

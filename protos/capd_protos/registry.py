@@ -8,6 +8,7 @@ from capd_protos.types import (
     CapabilitySpec,
     Decision,
     Finding,
+    ServerSpec,
     SessionKey,
     SkillSpec,
     TapName,
@@ -40,6 +41,8 @@ class ResolveCapability(msgspec.Struct, frozen=True, tag="registry.resolve"):
     """Find the capability of this name (`name` or `tap/name`)."""
 
     name: str
+    project: str = ""
+    """The session's project, whose own capabilities count as well; empty where it has none."""
 
 
 class CapabilityResolved(msgspec.Struct, frozen=True, tag="registry.resolved"):
@@ -60,6 +63,11 @@ class CapabilityUnknown(msgspec.Struct, frozen=True, tag="registry.unknown"):
 
 class ListCapabilities(msgspec.Struct, frozen=True, tag="registry.list"):
     """List everything that taps define, what cannot be used included."""
+
+    project: str = ""
+    """The session's project, whose own capabilities count as well; empty where it has none."""
+    all_projects: bool = False
+    """Whether what the projects that are known define is listed as well."""
 
 
 class CapabilityEntry(msgspec.Struct, frozen=True):
@@ -97,6 +105,8 @@ class DiscoverCapabilities(msgspec.Struct, frozen=True, tag="registry.discover")
     limit: int = 5
     domain: str = ""
     """Capabilities of other domains are left out; empty leaves none out."""
+    project: str = ""
+    """The session's project, whose own capabilities count as well; empty where it has none."""
 
 
 class CapabilityHit(msgspec.Struct, frozen=True):
@@ -115,7 +125,7 @@ class CapabilitiesFound(msgspec.Struct, frozen=True, tag="registry.found"):
 
 
 class RegistryRefused(msgspec.Struct, frozen=True, tag="registry.refused"):
-    """No answer, and why: `model_not_ready` or `no_intent`."""
+    """No answer, and why: `model_not_ready`, `no_intent` or `changed`."""
 
     code: str
     message: str
@@ -127,6 +137,11 @@ class ReloadCatalog(msgspec.Struct, frozen=True, tag="registry.reload"):
 
 class DescribeRegistry(msgspec.Struct, frozen=True, tag="registry.describe"):
     """Say what is loaded and what was decided last."""
+
+    project: str = ""
+    """The session's project, whose own capabilities count as well; empty where it has none."""
+    all_projects: bool = False
+    """Whether keys count that any project asks for."""
 
 
 class TapEntry(msgspec.Struct, frozen=True):
@@ -167,6 +182,8 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     profile: dict[str, str | float | int]
     watch: str = ""
     """Why changes of files are not followed; empty where they are."""
+    trust_problem: str = ""
+    """Why what was agreed to cannot be believed, so that nothing of any project is trusted."""
 
 
 class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
@@ -175,6 +192,8 @@ class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
     wanted_keys: list[str]
     has_other_skills: bool = False
     """Whether the prompts of skills are others than before."""
+    project: str = ""
+    """The real path of the one project whose sessions this is about; empty for all sessions."""
 
 
 class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
@@ -226,6 +245,75 @@ class SkillUnknown(msgspec.Struct, frozen=True, tag="registry.no_skill"):
     """Whether there is a skill of this name."""
 
 
+class ListStartables(msgspec.Struct, frozen=True, tag="registry.startables"):
+    """Say what a project's files would start, and what of it is trusted."""
+
+    project: str
+
+
+class StartableEntry(msgspec.Struct, frozen=True):
+    """One server of a project."""
+
+    server: ServerSpec
+    digest: str
+    """What an agreement is to: the definition, and the contents of the files that it names."""
+    state: str
+    """`untrusted`, `trusted` or `changed`."""
+    files: dict[str, str] = {}
+    """Digests of the project's files that the definition names, by path."""
+    changes: list[str] = []
+    """What is another since it was agreed to."""
+    wanted_keys: list[str] = []
+    """Keys whose values it would get."""
+    warnings: list[str] = []
+    problem: str = ""
+    """Why nobody can agree to it."""
+    capabilities: list[CapabilityName] = []
+
+
+class StartablesListed(msgspec.Struct, frozen=True, tag="registry.startables_listed"):
+    """What a project's files would start."""
+
+    project: str
+    """Its real path."""
+    servers: list[StartableEntry]
+    findings: list[Finding] = []
+    error: str = ""
+    """Why its files cannot be read."""
+
+
+class GrantTrust(msgspec.Struct, frozen=True, tag="registry.grant"):
+    """Agree to servers of a project, each by the digest under which somebody has seen it."""
+
+    project: str
+    digests: list[str]
+
+
+class RevokeTrust(msgspec.Struct, frozen=True, tag="registry.revoke"):
+    """Agree to nothing of a project any more."""
+
+    project: str
+
+
+class ListTrusted(msgspec.Struct, frozen=True, tag="registry.trusted"):
+    """Say what is agreed to, of all projects."""
+
+
+class TrustedProject(msgspec.Struct, frozen=True):
+    """One project."""
+
+    project: str
+    servers: list[str]
+
+
+class TrustedListed(msgspec.Struct, frozen=True, tag="registry.trusted_listed"):
+    """What is agreed to."""
+
+    projects: list[TrustedProject]
+    problem: str = ""
+    """Why that cannot be believed, so that nothing is trusted."""
+
+
 Request = (
     RouteMessage
     | ResolveCapability
@@ -235,6 +323,10 @@ Request = (
     | DescribeRegistry
     | ListSkills
     | ReadSkill
+    | ListStartables
+    | GrantTrust
+    | RevokeTrust
+    | ListTrusted
 )
 Reply = (
     MessageRouted
@@ -247,5 +339,7 @@ Reply = (
     | SkillsListed
     | SkillText
     | SkillUnknown
+    | StartablesListed
+    | TrustedListed
 )
 Event = CatalogChanged | MessageDecided

@@ -243,6 +243,25 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     ticket: int
 
 
+class ConfigParams(msgspec.Struct, frozen=True):
+    """Params of `config`: with a project, its own file counts as well."""
+
+    project: str = ""
+
+
+class TrustParams(msgspec.Struct, frozen=True):
+    """Params of `trust` and `trust_revoke`: a project by its absolute path."""
+
+    project: str
+
+
+class GrantParams(msgspec.Struct, frozen=True):
+    """Params of `trust_grant`: the digests that a person has seen and agreed to."""
+
+    project: str
+    digests: list[str]
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -267,5 +286,10 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "reload": NoParams,
     "secrets": NoParams,
     "stop": NoParams,
+    "config": ConfigParams,
+    "trust": TrustParams,
+    "trust_list": NoParams,
+    "trust_grant": GrantParams,
+    "trust_revoke": TrustParams,
 }
 """The control methods and their params."""

@@ -36,7 +36,7 @@ from capd_protos.types import (
 R = TypeVar("R")
 Json = dict[str, Any]
 
-ACTORS = ("finder", "registry", "supervisor", "curator", "embedder")
+ACTORS = ("finder", "registry", "supervisor", "curator", "embedder", "settings")
 
 
 def tool(name: str, description: str = "") -> Json:

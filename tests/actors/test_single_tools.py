@@ -31,7 +31,8 @@ async def known(world: World, *names: str) -> None:
         await world.tool_lists.keep(server_identity(spec), spec.name, "1", tools)
     world.finder._changed.set()
     while not all(
-        any(s.spec.name == n for s in world.finder._known.sources.values()) for n in names
+        any(s.spec.name == n for s in world.finder._sets.users.known.sources.values())
+        for n in names
     ):
         await trio.sleep(0.05)
 
@@ -196,7 +197,7 @@ async def test_a_tool_without_its_secret_says_which(
         await world.tool_lists.keep(server_identity(spec), spec.name, "1", listed)
         world.finder._changed.set()
         await trio.sleep(1)
-        while "alpha__echo" not in world.finder._known.sources:
+        while "alpha__echo" not in world.finder._sets.users.known.sources:
             await trio.sleep(0.05)
         client = await world.session("s")
 
@@ -328,7 +329,7 @@ async def test_everything_is_listed_and_nothing_of_capds_own_where_it_all_fits(
     async with running_world(tmp_path, rules=SessionRules(mode="pass-through")) as world:
         # All that the catalog has: the built-in tap's servers were never asked.
         await known(world, "alpha", "beta")
-        world.finder._unlisted = []
+        world.finder._sets.users.unlisted = []
         client = await world.session("s")
 
         listed = await client.result("tools/list")
@@ -369,7 +370,7 @@ async def test_a_server_that_is_not_lazy_is_started_and_listed_for_every_session
     async with running_world(tmp_path) as world:
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while not world.finder._known.eager:
+        while not world.finder._sets.users.known.eager:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)
@@ -389,7 +390,7 @@ async def test_a_server_that_waits_for_its_secret_holds_up_no_other(
         world.capability("aaa", "aaa", keys=secret)
         world.capability("gamma", "gamma", keys="lazy = false")
         await world.reload()
-        while len(world.finder._known.eager) < 3:
+        while len(world.finder._sets.users.known.eager) < 3:
             await trio.sleep(0.05)
         client = await world.session("s")
         await trio.sleep(1)
@@ -405,7 +406,7 @@ async def test_a_message_is_not_for_a_capability_of_another_domain(
         config.write_text(f'{config.read_text()}domains = ["writer"]\n')
         await world.reload()
         await world.until_routing()
-        world.host._domains = Domains({"editor": "developer"}, {})
+        world.host._settings._domains = Domains({"editor": "developer"}, {})
         client = await world.session("s")
 
         taken = await client.result("capd/turn", text="alpha things please")

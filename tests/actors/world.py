@@ -16,12 +16,14 @@ from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
+from capd.actors.settings_keeper import SettingsKeeper
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.supervisor import Instances, Supervisor
 from capd.actors.tool_finder import ToolFinder
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
+from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.tool_lists import ToolLists
@@ -204,8 +206,13 @@ class World:
         nursery: trio.Nursery,
         stack: ExitStack,
         rules: SessionRules,
+        *,
+        is_live: bool = False,
     ) -> None:
         self.folder = folder
+        self.live = LiveSettings(folder / "config", {}, None)
+        self.live.load()
+        self.settings = SettingsKeeper(bus, self.live, is_watching=False)
         self.bus = bus
         self.machine = Machine()
         self.embedder = FakeEmbedder(bus)
@@ -241,6 +248,7 @@ class World:
             self.kept,
             rules=rules,
             version="0",
+            live=self.live if is_live else None,
         )
         self.socket = folder / "s"
         self.stops: list[str] = []
@@ -278,6 +286,7 @@ class World:
 
     async def start(self) -> None:
         await self.nursery.start(self._kept, "embedder", self.embedder)
+        await self.nursery.start(self._kept, "settings", self.settings)
         await self.nursery.start(self._kept, "registry", self.registry)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
@@ -347,12 +356,12 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path, *, cap: int = 4, rules: SessionRules | None = None, is_live: bool = False
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started."""
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap))
+            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), is_live=is_live)
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -363,10 +372,10 @@ async def world(
 
 @asynccontextmanager
 async def running_world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path, *, cap: int = 4, rules: SessionRules | None = None, is_live: bool = False
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules) as made:
+    async with world(folder, cap=cap, rules=rules, is_live=is_live) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

@@ -14,7 +14,16 @@ import msgspec
 import pytest
 
 import capd_protos
-from capd_protos import curator, embedder, envelope, finder, registry, socket, supervisor
+from capd_protos import (
+    curator,
+    embedder,
+    envelope,
+    finder,
+    registry,
+    settings,
+    socket,
+    supervisor,
+)
 from capd_protos import types as values
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope, Failure
@@ -45,7 +54,14 @@ from capd_protos.types import (
 GOLDEN: dict[str, str] = json.loads(
     (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
 )
-MODULES: tuple[types.ModuleType, ...] = (embedder, registry, supervisor, finder, curator)
+MODULES: tuple[types.ModuleType, ...] = (
+    embedder,
+    registry,
+    supervisor,
+    finder,
+    curator,
+    settings,
+)
 
 ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
 GIT, IDENTITY, INSTANCE = ServerName("git"), ServerIdentity("9c1e"), InstanceId("git-1")
@@ -70,6 +86,7 @@ SERVER = ServerSpec(
     description="reads",
     is_scope_fixed=True,
     oauth=OAuthClient("capd", "{{ENV:S}}", 8123),
+    project="/src/app",
 )
 CAPABILITY = CapabilitySpec(
     ID,
@@ -121,11 +138,11 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.RouteMessage(
         ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app"
     ),
-    registry.ResolveCapability("me/mine/git"),
-    registry.ListCapabilities(),
-    registry.DiscoverCapabilities("history", 3, "developer"),
+    registry.ResolveCapability("me/mine/git", "/src/app"),
+    registry.ListCapabilities("/src/app", all_projects=True),
+    registry.DiscoverCapabilities("history", 3, "developer", "/src/app"),
     registry.ReloadCatalog(),
-    registry.DescribeRegistry(),
+    registry.DescribeRegistry("/src/app", all_projects=True),
     registry.MessageRouted(DECISION),
     registry.CapabilityResolved(CAPABILITY, {"org/tool": "/deps/org/tool.sh"}),
     registry.CapabilityUnknown("gti", "no tap has it", ["git"]),
@@ -162,13 +179,14 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         "why",
         {"model": "m", "threshold": 0.45, "top_k": 3},
         "it is switched off",
+        "damaged",
     ),
     registry.ListSkills(),
     registry.ReadSkill("review"),
     registry.SkillsListed([SKILL]),
     registry.SkillText(SKILL, "Do it."),
     registry.SkillUnknown("reviw", "no tap has it", ["review"], is_there=True),
-    registry.CatalogChanged(["A"], has_other_skills=True),
+    registry.CatalogChanged(["A"], has_other_skills=True, project="/src/app"),
     registry.MessageDecided(ONE, "abstain", "too_short", ""),
     supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT),
     supervisor.ReleaseServer(ONE, INSTANCE, at_once=True),
@@ -217,11 +235,17 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerToolsChanged(GIT, INSTANCE),
     supervisor.ToolListKept(GIT, IDENTITY),
     finder.FindTools(
-        "show it", 3, 9, {WireName("git__log"): finder.ToolBar("denied", "no")}, [RULES], ["TOKEN"]
+        "show it",
+        3,
+        9,
+        {WireName("git__log"): finder.ToolBar("denied", "no")},
+        [RULES],
+        ["TOKEN"],
+        "/src/app",
     ),
-    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"]),
+    finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"], "/src/app"),
     finder.ToolLookedUp(TOOL_HIT, finder.ToolBar("denied", "no"), [WireName("git__diff")], 7, 2),
-    finder.DescribeTools(["git:*"], [RULES], waits=True),
+    finder.DescribeTools(["git:*"], [RULES], waits=True, project="/src/app"),
     finder.ToolsDescribed(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
     finder.IndexServers(ONE, "/src/app"),
     finder.ToolsFound(
@@ -288,6 +312,39 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.DaemonStopping(),
     curator.DrainSessions(8.0),
     curator.SessionsDrained(1),
+    registry.ListStartables("/src/app"),
+    registry.StartablesListed(
+        "/src/app",
+        [
+            registry.StartableEntry(
+                SERVER,
+                "aa",
+                "changed",
+                {"db.sh": "bb"},
+                ["file db.sh"],
+                ["A"],
+                ["no version"],
+                "large",
+                [ID.name],
+            )
+        ],
+        [FINDING],
+        "gone",
+    ),
+    registry.GrantTrust("/src/app", ["aa"]),
+    registry.RevokeTrust("/src/app"),
+    registry.ListTrusted(),
+    registry.TrustedListed([registry.TrustedProject("/src/app", ["git"])], "damaged"),
+    settings.ReloadSettings(),
+    settings.DescribeSettings("/src/app"),
+    settings.SettingsDescribed(
+        ["config.toml is not used"],
+        [settings.ProjectProblems("/src/app", ["line 1"])],
+        ["embedder.placement"],
+        "no",
+        [settings.SettingValue("servers.linger", b"30.0", "CAPD_LINGER")],
+    ),
+    settings.SettingsChanged(),
 )
 
 
@@ -296,7 +353,9 @@ def tag_of(message: type[msgspec.Struct]) -> str:
 
 
 def unions_of(module: types.ModuleType) -> list[tuple[type[msgspec.Struct], ...]]:
-    return [module.Request.__args__, module.Reply.__args__, module.Event.__args__]
+    unions = (module.Request, module.Reply, module.Event)
+    # Of one member alone there is no union.
+    return [getattr(union, "__args__", (union,)) for union in unions]
 
 
 def messages_of(module: types.ModuleType) -> list[type[msgspec.Struct]]:

@@ -38,6 +38,8 @@ _WHERE = {
     "not_yet": ("acp", "import", "learn", "memory"),
     "own_servers": ("add", "remove"),
     "secrets": ("secret",),
+    "settings": ("config",),
+    "trusting": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
     "status": ("status", "top"),
 }

@@ -170,7 +170,9 @@ class Activation:
                 await self._followed(step)
 
     async def _enable(self, name: str, on_progress: OnProgress) -> Outcome:
-        resolved = await self.holds.ask_registry(registry.ResolveCapability(name))
+        resolved = await self.holds.ask_registry(
+            registry.ResolveCapability(name, self._place.project)
+        )
         if isinstance(resolved, registry.CapabilityUnknown):
             why = Unknown(resolved.reason, tuple(resolved.near))
             raise NotActivatedError(own_tools.unknown(name, why))
@@ -247,7 +249,8 @@ class Activation:
     async def _start(self, held: Held) -> supervisor.ServerReady:
         """Hold a server that was switched on unstarted, with what it depends on installed."""
         if held.via is not None:
-            resolved = await self.holds.ask_registry(registry.ResolveCapability(str(held.via)))
+            request = registry.ResolveCapability(str(held.via), self._place.project)
+            resolved = await self.holds.ask_registry(request)
             if isinstance(resolved, registry.CapabilityResolved):
                 await self._install(resolved.capability, resolved.scripts)
         return await self.holds.acquire(held.spec)

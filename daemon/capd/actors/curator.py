@@ -34,6 +34,7 @@ from capd.core.sessions.instructions import instructions
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_record import SessionRecord, recorded, restore
+from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown, Surface
 from capd.runtime.bus import Bus
@@ -172,6 +173,13 @@ class Curator:
         """Decide again how the client sees the session, by what it says of itself."""
         name = text_of(members_or_none(client.info).get("name"))
         self.view.settle(self._state.surface, name, is_stateless=is_stateless(client))
+        if self.view.policy != self._state.policy:
+            self.activation.restrict(self.view.policy)
+
+    def follow(self, rules: SessionRules) -> None:
+        """Go by other rules, as far as they may change for a client that has listed."""
+        self.view.follow(rules)
+        self._state.active.cap, self._state.active.tool_cap = rules.cap, rules.tool_cap
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
 

@@ -18,6 +18,7 @@ import trio
 
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
+from capd.actors.followed_settings import FollowedSettings
 from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.result_desk import ResultRoom
@@ -29,7 +30,9 @@ from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.ledger.journal import Journal
+from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
+from capd.adapters.trust.startable_files import real_path
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.linking import link
@@ -45,7 +48,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
-from capd_protos import finder, registry, supervisor
+from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
@@ -57,11 +60,13 @@ Hint = (
     | supervisor.ServerStarted
     | supervisor.ServerExited
     | registry.CatalogChanged
+    | settings.SettingsChanged
 )
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 TOPICS = (
     *("server.tools_changed", "server.started", "server.exited"),
     "registry.changed",
+    "settings.changed",
 )
 
 LOST_RETENTION = 30.0
@@ -103,21 +108,24 @@ class CuratorHost:
         environments: SessionEnvironments,
         store: SessionStore,
         *,
-        rules: SessionRules,
         version: str,
+        rules: SessionRules | None = None,
         results: ResultRoom | None = None,
         domains: Domains | None = None,
         journal: Journal | None = None,
+        live: LiveSettings | None = None,
     ) -> None:
+        """`rules` and `domains` are for who has no settings that live."""
         self._journal = journal or Journal()
         self._results = results
-        self._domains = domains or Domains()
+        self._settings = FollowedSettings(
+            rules or SessionRules(), domains or Domains(), live, results
+        )
         self._bus = bus
         self._store = store
         self._connections = connections
         self._instances = instances
         self._environments = environments
-        self._rules = rules
         self._habits = Habits()
         self._checks = ArgumentChecks()
         self._version = version
@@ -239,10 +247,12 @@ class CuratorHost:
         record = None
         if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
             record = await self._store.load(SessionKey(hello.session))
+        project = hello.project or hello.cwd
+        await self._settings.meet(project)
         view = SessionView(
-            self._rules,
+            self._settings.rules(project),
             client=hello.client.name,
-            project=hello.project or hello.cwd,
+            project=project,
             habits=self._habits,
             is_bare=request.is_bare,
             has_results=self._results is not None,
@@ -340,7 +350,7 @@ class CuratorHost:
         while not key or key in self._sessions:
             key = fresh_key(hello.client.name, secrets.token_hex(2))
         project = hello.project or hello.cwd
-        domain = self._domains.of(hello.client.name, project)
+        domain = self._settings.domain(hello.client.name, project)
         place = SessionPlace(key, hello.client.name, project, domain=domain, parent=hello.parent)
         curator = Curator(
             place,
@@ -439,7 +449,12 @@ class CuratorHost:
                         if hint.identity in session.curator.activation.holds.subscribed.servers:
                             self._nursery.start_soon(self._renew, session)
                     continue
+                if isinstance(hint, settings.SettingsChanged):
+                    self._settings.changed([each.curator for each in self._sessions.values()])
+                    continue
                 for session in self._sessions.values():
+                    if hint.project and hint.project != real_path(session.curator.place.project):
+                        continue
                     if hint.has_other_skills:
                         session.curator.skills_changed()
                     if session.curator.upstream is not None and hint.wanted_keys:

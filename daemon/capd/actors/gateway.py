@@ -184,7 +184,10 @@ class Gateway:
         self._connections.put(connection, Connection(SocketSink(stream), reader, welcomed))
         try:
             described = await self._bus.ask(
-                REGISTRY, registry.DescribeRegistry(), REGISTRY_REPLIES, ASK_TIMEOUT
+                REGISTRY,
+                registry.DescribeRegistry(hello.project or hello.cwd),
+                REGISTRY_REPLIES,
+                ASK_TIMEOUT,
             )
             opened = await self._bus.ask(
                 CURATOR,

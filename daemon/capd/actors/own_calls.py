@@ -139,7 +139,9 @@ class OwnCalls:
         return text_result(text, is_error=not outcome.is_ok)
 
     async def _listed(self) -> Outcome:
-        reply = await self._activation.holds.ask_registry(registry.ListCapabilities())
+        reply = await self._activation.holds.ask_registry(
+            registry.ListCapabilities(self._place.project)
+        )
         assert isinstance(reply, registry.CapabilitiesListed)
         # Reversed: where two taps have one name, the first tap's entry stays.
         winners = {e.name: e for e in reversed(reply.capabilities) if e.is_routable}
@@ -153,7 +155,9 @@ class OwnCalls:
 
     async def _discovered(self, intent: str) -> Outcome:
         reply = await self._activation.holds.ask_registry(
-            registry.DiscoverCapabilities(intent, domain=self._place.domain)
+            registry.DiscoverCapabilities(
+                intent, domain=self._place.domain, project=self._place.project
+            )
         )
         if not isinstance(reply, registry.CapabilitiesFound):
             return Outcome(own_tools.MODEL_NOT_READY, is_ok=False)

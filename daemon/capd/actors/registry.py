@@ -8,7 +8,8 @@ fingerprinted and forgotten.
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,13 +18,17 @@ import trio
 
 from capd.actors.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
+from capd.actors.project_catalogs import ProjectCatalogs
+from capd.actors.trust_desk import TrustDesk
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
+from capd.adapters.trust.trust_file import TrustFile
 from capd.core.routing import gates, priors
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
-from capd.core.taps.catalog import Catalog, Unknown
+from capd.core.taps.catalog import Catalog, Tap, Unknown
 from capd.core.taps.package_pins import npm_packages, unpinned_packages
+from capd.core.trust.project_tap import tap_name
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
@@ -46,11 +51,12 @@ class Registry:
         bus: Bus,
         tap_list: Path,
         cache_file: Path,
-        switched_on: Collection[str] = priors.ON,
+        switched_on: Callable[[], Collection[str]] = lambda: priors.ON,
         *,
         is_watching: bool = False,
+        trust: TrustFile | None = None,
     ) -> None:
-        """`switched_on` names the priors that may count, of those with a weight.
+        """`switched_on` names the priors that may count at this moment, of those with a weight.
 
         `is_watching` loads the catalog again whenever one of its files changes.
         """
@@ -61,7 +67,16 @@ class Registry:
         self._skills: list[messages.SkillEntry] = []
         self._profile = read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
-        self._switched_on = {name for name in switched_on if self._profile.priors.get(name)}
+        self._names_priors = switched_on
+        self._projects = ProjectCatalogs(
+            trust or TrustFile(tap_list.with_name("trust.json")),
+            lambda: self._catalog,
+            lambda name: CatalogVectors(
+                bus, cache_file.with_name(f"vectors.{name}.bin"), self._profile
+            ),
+            self._project_changed,
+        )
+        self._desk = TrustDesk(self._projects)
         self._use = priors.Use()
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
@@ -71,6 +86,7 @@ class Registry:
         self._is_serving = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
+            nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
@@ -79,22 +95,27 @@ class Registry:
         match request:
             case messages.RouteMessage():
                 return messages.MessageRouted(await self._route(request))
-            case messages.ResolveCapability(name):
-                return self._resolve(name)
-            case messages.ListCapabilities():
-                return messages.CapabilitiesListed(self._entries())
+            case messages.ResolveCapability(name, project):
+                return self._resolve(name, self._catalog_of(project))
+            case messages.ListCapabilities(project, all_projects):
+                catalog = self._catalog_of(project)
+                more = list(self._projects.taps) if all_projects else []
+                return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
             case messages.DiscoverCapabilities():
                 return await self._discover(request)
             case messages.ReloadCatalog():
                 if not await self._files.load():
                     self._tell()
-                return self._described()
+                await self._projects.reload()
+                return await self._described(messages.DescribeRegistry())
             case messages.ListSkills():
                 return messages.SkillsListed(self._skills)
             case messages.ReadSkill(name):
                 return await self._read_skill(name)
             case messages.DescribeRegistry():
-                return self._described()
+                return await self._described(request)
+            case _:
+                return await self._desk.replied(request)
 
     # What there is
 
@@ -106,12 +127,19 @@ class Registry:
         skills = [messages.SkillEntry(name, each) for name, each in catalog.skills.items()]
         has_other_skills, self._skills = skills != self._skills, skills
         self._vectors.catalog_changed(catalog)
+        self._projects.users_changed()
         if self._is_serving:
             self._tell(has_other_skills=has_other_skills)
 
     def _tell(self, *, has_other_skills: bool = False) -> None:
         keys = list(self._catalog.wanted_keys)
         self._bus.publish(messages.CatalogChanged(keys, has_other_skills))
+
+    def _project_changed(self, project: str, catalog: Catalog) -> None:
+        self._bus.publish(messages.CatalogChanged(list(catalog.wanted_keys), project=project))
+
+    def _catalog_of(self, project: str) -> Catalog:
+        return self._projects.catalog(self._projects.known(project))
 
     async def _follow_files(self) -> None:
         while True:
@@ -129,43 +157,13 @@ class Registry:
             return messages.SkillUnknown(name, reason, is_there=True)
         return messages.SkillText(messages.SkillEntry(prompt, skill), text)
 
-    def _resolve(self, name: str) -> messages.Reply:
-        found = self._catalog.find(name)
+    def _resolve(self, name: str, catalog: Catalog) -> messages.Reply:
+        found = catalog.find(name)
         if isinstance(found, Unknown):
             return messages.CapabilityUnknown(name, found.reason, list(found.near))
-        tap = self._catalog.tap_of(found.id)
+        tap = catalog.tap_of(found.id)
         scripts = {r: tap.scripts[r] for r in found.requires if r in tap.scripts} if tap else {}
         return messages.CapabilityResolved(found, scripts)
-
-    def _entries(self) -> list[messages.CapabilityEntry]:
-        entries: list[messages.CapabilityEntry] = []
-        for tap in self._catalog.taps:
-            for read in tap.reads:
-                capability = read.capability
-                if capability is None:
-                    entries.append(
-                        messages.CapabilityEntry(tap.name, read.name, "", False, read.reason)
-                    )
-                    continue
-                is_builtin = any(s.transport == "builtin" for s in capability.servers)
-                entries.append(
-                    messages.CapabilityEntry(
-                        tap.name,
-                        read.name,
-                        capability.provider,
-                        True,
-                        "builtin_unsupported" if is_builtin else "",
-                        capability.description,
-                        list(capability.domains),
-                        list(capability.triggers),
-                        [server.name for server in capability.servers],
-                        list(capability.wanted_keys),
-                        sorted({server.command for server in capability.servers if server.command}),
-                        unpinned_packages(capability.servers),
-                        npm_packages(capability.servers),
-                    )
-                )
-        return entries
 
     # Routing
 
@@ -197,10 +195,12 @@ class Registry:
     async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
         fingerprint = gates.fingerprint(request.text)
         # The one that the vectors are of: a reload may come while the embedder works.
-        catalog = self._catalog
+        project = self._projects.known(request.project)
+        catalog = self._projects.catalog(project)
+        vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(cleaned)
         try:
-            message, scorer = await self._vectors.compared(text)
+            message, scorer = await vectors.compared(text)
         except NotReadyError:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
         kept = gates.eligible(catalog.winners, request.domain, request.keys)
@@ -218,12 +218,13 @@ class Registry:
     ) -> dict[str, Collection[CapabilityId]]:
         """Return what each prior that is on speaks for."""
         favoured: dict[str, Collection[CapabilityId]] = {}
-        if "files" in self._switched_on:
+        switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
+        if "files" in switched_on:
             listing = await project_files(request.project)
             favoured["files"] = priors.spoken_for(capabilities, listing)
-        if "session" in self._switched_on:
+        if "session" in switched_on:
             favoured["session"] = self._use.of(f"session {request.session}")
-        if "project" in self._switched_on and request.project:
+        if "project" in switched_on and request.project:
             favoured["project"] = self._use.of(f"project {request.project}")
         return favoured
 
@@ -231,10 +232,12 @@ class Registry:
         intent = request.intent.strip()
         if not intent:
             return messages.RegistryRefused("no_intent", "the intent is empty")
-        catalog = self._catalog
+        project = self._projects.known(request.project)
+        catalog = self._projects.catalog(project)
+        vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(intent)
         try:
-            message, scorer = await self._vectors.compared(text)
+            message, scorer = await vectors.compared(text)
         except NotReadyError:
             return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         specs = {c.id: c for c in catalog.winners if is_inside(request.domain, c.domains)}
@@ -252,20 +255,16 @@ class Registry:
             ]
         )
 
-    def _described(self) -> messages.RegistryDescribed:
-        taps = [
-            messages.TapEntry(
-                tap.name,
-                tap.path,
-                tap.revision,
-                len(tap.capabilities),
-                tap.unroutable,
-                list(tap.findings),
-                tap.error,
-                len(tap.skills),
-            )
-            for tap in self._catalog.taps
+    async def _described(self, request: messages.DescribeRegistry) -> messages.RegistryDescribed:
+        own = self._projects.catalog(await self._projects.meet(request.project))
+        taps = [_tap_entry(tap) for tap in (*self._catalog.taps, *self._projects.taps)]
+        taps += [
+            messages.TapEntry(tap_name(project), project, "", 0, {}, [], error)
+            for project, error in self._projects.errors.items()
         ]
+        wanted = set(own.wanted_keys)
+        if request.all_projects:
+            wanted.update(*(Catalog([tap]).wanted_keys for tap in self._projects.taps))
         if self._files.list_error:
             taps.insert(
                 0,
@@ -283,7 +282,7 @@ class Registry:
         return messages.RegistryDescribed(
             taps=taps,
             decisions=list(self._decisions),
-            wanted_keys=list(self._catalog.wanted_keys),
+            wanted_keys=sorted(wanted),
             embedder_state=self._vectors.state,
             embedder_reason=self._vectors.reason,
             profile={
@@ -293,4 +292,49 @@ class Registry:
                 "top_k": profile.top_k,
             },
             watch=self._files.watch_error if self._is_watching else "it is switched off",
+            trust_problem=self._projects.trust.read().problem,
         )
+
+
+def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
+    entries: list[messages.CapabilityEntry] = []
+    for tap in taps:
+        for read in tap.reads:
+            capability = read.capability
+            if capability is None:
+                entries.append(
+                    messages.CapabilityEntry(tap.name, read.name, "", False, read.reason)
+                )
+                continue
+            is_builtin = any(s.transport == "builtin" for s in capability.servers)
+            entries.append(
+                messages.CapabilityEntry(
+                    tap.name,
+                    read.name,
+                    capability.provider,
+                    True,
+                    "builtin_unsupported" if is_builtin else "",
+                    capability.description,
+                    list(capability.domains),
+                    list(capability.triggers),
+                    [server.name for server in capability.servers],
+                    list(capability.wanted_keys),
+                    sorted({server.command for server in capability.servers if server.command}),
+                    unpinned_packages(capability.servers),
+                    npm_packages(capability.servers),
+                )
+            )
+    return entries
+
+
+def _tap_entry(tap: Tap) -> messages.TapEntry:
+    return messages.TapEntry(
+        tap.name,
+        tap.path,
+        tap.revision,
+        len(tap.capabilities),
+        tap.unroutable,
+        list(tap.findings),
+        tap.error,
+        len(tap.skills),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from capd.adapters.clients.session_environment import Stored
-from capd_protos import curator, embedder, finder, registry, supervisor
+from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos.types import SessionKey
 
 SCHEMA = 1
@@ -305,4 +305,20 @@ def secrets(
         ],
         "problems": stored.problems(),
         "notes": stored.notes(),
+    }
+
+
+def config_document(project: str, described: settings.SettingsDescribed) -> Document:
+    """Return `config`: every key with its value, and where that is from."""
+    return {
+        "schema": SCHEMA,
+        "project": project,
+        "values": [
+            {"key": each.key, "value": msgspec.Raw(each.value), "origin": each.origin}
+            for each in described.values
+        ],
+        "problems": described.problems,
+        "project_files": {each.project: each.problems for each in described.projects},
+        "needs_restart": described.needs_restart,
+        "not_watched": described.watch,
     }

@@ -71,6 +71,7 @@ class Searching:
             self._state.active.tool_cap,
             rules=rules_of(self._view),
             keys=self._environments.keys(self._place.key),
+            project=self._place.project,
         )
         try:
             found = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
@@ -144,6 +145,7 @@ class Searching:
             known.server if known else ServerIdentity(""),
             rules_of(self._view),
             self._environments.keys(self._place.key),
+            self._place.project,
         )
         try:
             reply = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
@@ -192,7 +194,9 @@ async def described(
     With `waits`, or where it has pins, not before the catalog was read, or a few seconds.
     """
     patterns = list(view.patterns)
-    request = finder.DescribeTools(patterns, rules_of(view), waits=waits or bool(patterns))
+    request = finder.DescribeTools(
+        patterns, rules_of(view), waits=waits or bool(patterns), project=view.project
+    )
     try:
         reply = await bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
     except _UNANSWERED:

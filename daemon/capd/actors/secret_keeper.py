@@ -35,7 +35,10 @@ class SecretKeeper:
             task_status.started()
             try:
                 described = await self._bus.ask(
-                    REGISTRY, registry.DescribeRegistry(), DESCRIBED, CATALOG_TIMEOUT
+                    REGISTRY,
+                    registry.DescribeRegistry(all_projects=True),
+                    DESCRIBED,
+                    CATALOG_TIMEOUT,
                 )
             except CapdError as error:
                 log.warning("secrets_not_asked_for", reason=str(error))

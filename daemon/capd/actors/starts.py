@@ -22,8 +22,11 @@ from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
+from capd.adapters.trust.trust_file import TrustFile
+from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
@@ -55,8 +58,14 @@ class SupervisorSettings:
     """Where results go that are too large to hold."""
     path_known: trio.Event = field(default_factory=_set)
     """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
+    trust: TrustFile | None = None
+    """What was agreed to of projects' files; without it none of theirs is started."""
+    linger_now: Callable[[], float] | None = None
+    """The linger at this moment, where it can change."""
     eras: EraFile | None = None
     """Where is written down which servers answer in the stateless era."""
+    tree_limits: TreeLimits | None = None
+    """What one server's processes may take; None where nobody looks."""
 
 
 class Starts:
@@ -80,6 +89,18 @@ class Starts:
         path = self.environment({})["PATH"]
         if await trio.to_thread.run_sync(partial(shutil.which, server.command, path=path)) is None:
             await known.wait()
+
+    async def vouched(self, server: ServerSpec) -> None:
+        """Return where somebody has agreed to what is about to be started.
+
+        Raises:
+            UntrustedError: it is a project's, and is not what was agreed to.
+        """
+        if not server.project:
+            return
+        if self._settings.trust is None:
+            raise UntrustedError(f"{server.name} of the project {server.project} is not trusted")
+        await trio.to_thread.run_sync(refuse_untrusted, server, self._settings.trust)
 
     def opened(
         self, server: ServerSpec, values: Mapping[str, str], project: str
@@ -124,6 +145,8 @@ class Starts:
     def _process_spec(
         self, server: ServerSpec, values: Mapping[str, str], project: str
     ) -> ProcessSpec:
+        # A project's own runs where it was looked at, whatever links lead there.
+        project = server.project or project
         filled = resolved(server, values, Folders(cwd=project, project=project))
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project

@@ -18,6 +18,7 @@ from capd.actors.installs import Installs
 from capd.actors.instance_records import InstanceRecord
 from capd.actors.login_desk import LoginDesk
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
+from capd.actors.tree_watch import watch_trees
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
@@ -86,9 +87,13 @@ class Supervisor:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
             nursery.start_soon(self._listen)
+            if self._settings.tree_limits is not None:
+                nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
+        if self._settings.linger_now is not None:
+            self._leases.linger = self._settings.linger_now()
         match request:
             case messages.AcquireServer():
                 return await self._acquire(request)
@@ -239,6 +244,9 @@ class Supervisor:
                 for instance in self._instances.values():
                     instance.attempts.forgive()
 
+    def _runs(self) -> list[ServerRun]:
+        return [each.run for each in self._instances.values() if each.run and each.run.pid]
+
     # One instance
 
     async def _serve(self, instance: InstanceRecord) -> None:
@@ -248,6 +256,7 @@ class Supervisor:
             with instance.scope:
                 await trio.sleep(instance.attempts.wait(trio.current_time()))
                 await self._starts.path_settled(instance.server)
+                await self._starts.vouched(instance.server)
                 await self._serve_run(instance)
             problem = None
         except* CapdError as errors:

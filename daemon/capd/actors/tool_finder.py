@@ -7,7 +7,6 @@ It reads the tool lists that the supervisor keeps, for the servers that the cata
 embeds what it has not embedded before. A query's text is embedded and forgotten.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +15,17 @@ import trio
 
 from capd.actors.skill_finder import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.tool_indexing import distinct, index_servers, index_session
+from capd.actors.tool_sets import ToolSet, ToolSets
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolLists
-from capd.core.sessions.policy import Policy, PolicyRules
+from capd.adapters.trust.startable_files import real_path
 from capd.core.tools import search_answers
-from capd.core.tools.known_tools import KnownTools, Source
+from capd.core.tools.known_tools import Source
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
-from capd.core.tools.tool_search import Bar, ToolIndex
-from capd.core.tools.tool_text import Tool
+from capd.core.tools.tool_search import Bar
+from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -37,8 +37,6 @@ from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
     ActorName,
     CapabilitySpec,
-    ServerName,
-    WireName,
 )
 
 if TYPE_CHECKING:
@@ -73,10 +71,11 @@ class ToolFinder:
         self._lists = lists
         self._environments = environments
         self._vectors = ToolVectors(bus, cache_file)
+        self._sets = ToolSets(
+            ToolSet(self._vectors),
+            lambda name: ToolVectors(bus, cache_file.with_name(f"tool_vectors.{name}.bin")),
+        )
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
-        self._index = ToolIndex()
-        self._known = KnownTools()
-        self._unlisted: list[ServerName] = []
         self._was_read = trio.Event()
         self._changed = trio.Event()
 
@@ -84,6 +83,7 @@ class ToolFinder:
         """Serve until cancelled."""
         self._changed.set()
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
             nursery.start_soon(self._vectors.follow)
@@ -116,62 +116,52 @@ class ToolFinder:
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
         given = {name: Bar(bar.code, bar.reason) for name, bar in request.barred.items()}
-        barred = {**self._bars(request.rules, request.keys), **given}
+        tools = self._sets.of(request.project)
+        barred = {**tools.bars(request.rules, request.keys), **given}
         if isinstance(asked, Selection):
-            selected = self._index.selected(asked.names, request.cap, barred)
-            hits = [self._hit(each) for each in selected.tools]
-            text = search_answers.unresolved(selected, self._searched())
-            return messages.ToolsFound(hits, text, len(self._index.tools), "selected")
+            selected = tools.index.selected(asked.names, request.cap, barred)
+            hits = [hit_of(tools.known.sources[each.wire_name]) for each in selected.tools]
+            text = search_answers.unresolved(selected, tools.searched())
+            return messages.ToolsFound(hits, text, len(tools.index.tools), "selected")
         vector: Vectors | None = None
-        if self._index.tools or self._skills.has_any:
+        if tools.index.tools or self._skills.has_any:
             vector = await self._vectors.of_query(asked.words)
-        index = self._index
+        index, known = tools.index, tools.known
         found = index.ranked(asked.words, asked.limit, vector, barred)
         text = search_answers.withheld(found.withheld)
         if not found.hits:
-            text = search_answers.missed(asked.words, found, self._searched())
+            text = search_answers.missed(asked.words, found, tools.searched())
         elif found.is_lexical:
             text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
         return messages.ToolsFound(
-            [self._hit(hit.tool, hit.score) for hit in found.hits],
+            [hit_of(known.sources[hit.tool.wire_name], hit.score) for hit in found.hits],
             text,
             len(index.tools),
             "lexical" if found.is_lexical else "fused",
             self._skills.found(asked.words, MOST_BESIDE_TOOLS, vector),
         )
 
-    def _searched(self) -> search_answers.Searched:
-        return search_answers.searched(self._index, self._unlisted)
-
-    def _bars(
-        self, rules: Sequence[messages.PolicyTable], keys: Sequence[str] | None
-    ) -> dict[WireName, Bar]:
-        tables = (PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules)
-        return self._known.bars(Policy(tuple(tables)), None if keys is None else frozenset(keys))
-
-    def _hit(self, found: Tool, score: float = 0.0) -> messages.ToolHit:
-        return hit_of(self._known.sources[found.wire_name], score)
-
     def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
-        searched, unlisted = len(self._index.tools), len(self._unlisted)
-        barred = self._bars(request.rules, request.keys)
-        source = self._known.source(request.name, request.identity)
+        tools = self._sets.of(request.project)
+        searched, unlisted = len(tools.index.tools), len(tools.unlisted)
+        barred = tools.bars(request.rules, request.keys)
+        source = tools.known.source(request.name, request.identity)
         if source is None:
-            near = list(self._index.near(request.name, barred))
+            near = list(tools.index.near(request.name, barred))
             return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
         bar = barred.get(source.wire_name)
         told = messages.ToolBar(bar.code, bar.reason) if bar else None
         return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
 
     def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
-        known = self._known
-        barred = self._bars(request.rules, None)
+        tools = self._sets.of(request.project)
+        known, barred = tools.known, tools.bars(request.rules, None)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
         return messages.ToolsDescribed(
             self._was_read.is_set(),
             len(permitted),
             sum(len(source.definition.json) for source in permitted),
-            len(self._unlisted),
+            len(tools.unlisted),
             [hit_of(source) for source in known.matching(request.patterns, barred)],
             [messages.EagerServer(spec, via) for spec, via in known.eager.values()],
         )
@@ -206,32 +196,30 @@ class ToolFinder:
         await self._skills.take(skills)
         servers = distinct(server for c in capabilities for server in c.servers)
         lists = await self._lists.load_all(list(servers))
-        known = KnownTools(capabilities, {i: each.tools for i, each in lists.items()})
-        self._unlisted = sorted({s.name for i, s in servers.items() if i not in lists})
-        index = await trio.to_thread.run_sync(ToolIndex, known.tools)
+        known = {identity: each.tools for identity, each in lists.items()}
+        await self._sets.take(capabilities, known, self._nursery)
         platform.trim_memory()
-        self._index, self._known = index, known
         self._was_read.set()
+        index = self._sets.users.index
         self._bus.publish(messages.ToolsIndexed(len(index.tools), index.servers))
-        self._vectors.wanted(index)
         log.info(
             "tools_indexed",
             tools=len(index.tools),
             servers=len(lists),
-            unlisted=len(self._unlisted),
+            unlisted=len(self._sets.users.unlisted),
             seconds=round(trio.current_time() - started_at, 3),
         )
 
     async def _capabilities(self) -> list[CapabilitySpec]:
-        listed = await self._bus.ask(
-            REGISTRY, registry.ListCapabilities(), REGISTRY_REPLIES, CATALOG_TIMEOUT
-        )
+        """Return what the user's taps define, and what projects do as far as it is trusted."""
+        everything = registry.ListCapabilities(all_projects=True)
+        listed = await self._bus.ask(REGISTRY, everything, REGISTRY_REPLIES, CATALOG_TIMEOUT)
         assert isinstance(listed, registry.CapabilitiesListed)
         found: list[CapabilitySpec] = []
         for entry in listed.capabilities:
             if not entry.is_routable:
                 continue
-            request = registry.ResolveCapability(f"{entry.tap}/{entry.name}")
+            request = registry.ResolveCapability(f"{entry.tap}/{entry.name}", project_of(entry.tap))
             reply = await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, CATALOG_TIMEOUT)
             if isinstance(reply, registry.CapabilityResolved):
                 found.append(reply.capability)
@@ -240,7 +228,8 @@ class ToolFinder:
     # capd index
 
     async def _index_servers(self, request: messages.IndexServers) -> messages.ServersIndexed:
-        capabilities = await self._capabilities()
+        own = {"", real_path(request.project)}
+        capabilities = [c for c in await self._capabilities() if project_of(c.id.tap) in own]
         servers = distinct(server for c in capabilities for server in c.servers)
         session = index_session()
         self._environments.put(session, self._environments.values(request.session))

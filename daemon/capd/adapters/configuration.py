@@ -1,18 +1,21 @@
 """The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
 
-A key that is absent from a nearer layer resets nothing. A file that cannot be used leaves the
-defaults, and says so: a daemon with a wrong setting is of more use than none (70-operation).
+A key that is absent from a nearer layer resets nothing. A file that cannot be used leaves what was
+before, and says so: a daemon with a wrong setting is of more use than none (70-operation). The
+text under a key is its documentation: `capd config schema` and the docs are made of it.
 """
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from capd.adapters.good_file import GoodFile
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
+from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.domains import Domains
+from capd.core.settings.layers import Layer, Merged, UnusableError, merged, parsed, with_variable
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
@@ -24,6 +27,11 @@ class ServersTable(msgspec.Struct, frozen=True):
     """How long an instance that nobody holds is kept."""
     longest_call: Seconds = 0.0
     """After how long a call is given up whatever progress it reports; 0 for never."""
+    most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
+    """How many processes one server's tree may have; 0 for any number."""
+    most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How much memory one server's tree may take; 0 for all, none for half of the machine's, at
+    most 6 GiB."""
     may_connect: tuple[str, ...] = ()
     """Servers, by globs, whose own processes may use capd as clients do."""
 
@@ -41,6 +49,7 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """`[surface]` (docs/surface.md)."""
 
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
+    """How clients see what is on; `auto` decides by what each can do."""
     pins: tuple[str, ...] = ()
     """Tools that are always listed: `server:tool` or wire names, with globs."""
     pass_through: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
@@ -55,14 +64,18 @@ class RulesTable(msgspec.Struct, frozen=True):
     """Allow and deny patterns, `server:tool` or `tool`, with globs."""
 
     allow: tuple[str, ...] = ()
+    """Where there is one, what none of them matches is denied."""
     deny: tuple[str, ...] = ()
+    """What any of them matches is denied."""
 
 
 class PolicyTable(RulesTable, frozen=True):
     """`[policy]`: for everybody, by client, and by project folder."""
 
     clients: dict[str, RulesTable] = {}
+    """The same for clients, by globs of their names."""
     projects: dict[str, RulesTable] = {}
+    """The same for projects, by folder; what is below it is in it."""
 
 
 class EmbedderTable(msgspec.Struct, frozen=True):
@@ -101,6 +114,7 @@ class HttpTable(msgspec.Struct, frozen=True):
     """`[listen_http]`: the front for clients that speak only HTTP (docs/http.md)."""
 
     enabled: bool = False
+    """Whether there is such a front."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 8377
     """On 127.0.0.1, which cannot be changed."""
     names: Literal["prefixed", "bare"] = "prefixed"
@@ -188,32 +202,31 @@ VARIABLES = {
 }
 
 
+def effective(
+    layers: Sequence[Layer], environment: Mapping[str, str]
+) -> tuple[Configuration, Merged, list[str]]:
+    """Return what files and variables say together, and a line for each variable that does not."""
+    used = list(layers)
+    problems: list[str] = []
+    for variable, path in VARIABLES.items():
+        if variable not in environment:
+            continue
+        below = merged(used).tables
+        try:
+            layer = with_variable(below, Configuration, path, environment[variable], variable)
+        except UnusableError as error:
+            problems.append(f"{variable} is not used: {error}")
+        else:
+            used.append(layer)
+    whole = merged(used)
+    return msgspec.convert(whole.tables, Configuration, strict=False), whole, problems
+
+
 def load_configuration(
     file: Path, environment: Mapping[str, str]
 ) -> tuple[Configuration, list[str]]:
     """Return the configuration, and a line for each layer that could not be used."""
-    problems: list[str] = []
-    tables: dict[str, Any] = {}
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-        msgspec.convert(tables, Configuration)
-    except FileNotFoundError:
-        pass
-    except RecursionError:
-        problems.append(f"{file} is not used: nested too deeply")
-        tables = {}
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
-    except (OSError, ValueError, msgspec.ValidationError) as error:
-        problems.append(f"{file} is not used: {error}")
-        tables = {}
-    for variable, (table, key) in VARIABLES.items():
-        if variable not in environment:
-            continue
-        layered = {**tables, table: {**tables.get(table, {}), key: environment[variable]}}
-        try:
-            msgspec.convert(layered, Configuration, strict=False)
-        except msgspec.ValidationError as error:
-            problems.append(f"{variable} is not used: {error}")
-        else:
-            tables = layered
-    return msgspec.convert(tables, Configuration, strict=False), problems
+    own = GoodFile(file, lambda text: parsed(text, Configuration, str(file)))
+    own.load()
+    configuration, _, problems = effective([own.layer] if own.layer else [], environment)
+    return configuration, [*([own.problem] if own.problem else []), *problems]

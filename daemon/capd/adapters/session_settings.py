@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from capd.adapters.configuration import Configuration, RulesTable
+from capd.core.results.limits import Limits
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
@@ -28,6 +29,12 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         projects=_named("projects", policy.projects),
         table=table,
     )
+
+
+def result_limits(configuration: Configuration) -> Limits:
+    """Return when results are too long."""
+    table = configuration.results
+    return Limits(table.limit, table.servers, table.tools, table.media)
 
 
 def _named(kind: str, tables: Mapping[str, RulesTable]) -> tuple[tuple[str, PolicyRules], ...]:

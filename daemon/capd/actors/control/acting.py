@@ -14,7 +14,7 @@ from capd.actors.control.questions import (
     MethodError,
     Questions,
 )
-from capd_protos import curator, finder, registry, supervisor
+from capd_protos import curator, finder, registry, settings, supervisor
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
 
@@ -105,6 +105,7 @@ class Acting:
         return reports.indexed(reply)
 
     async def _reload(self, _: frames.NoParams) -> dict[str, Any]:
+        await self._ask.settings(settings.ReloadSettings())
         described = await self._ask.registry(registry.ReloadCatalog(), registry.RegistryDescribed)
         return {"schema": reports.SCHEMA, "taps": reports.taps(described)}
 

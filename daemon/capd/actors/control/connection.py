@@ -13,6 +13,7 @@ from capd.actors import reports
 from capd.actors.control.acting import Acting
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
+from capd.actors.control.trusting import Trusting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.line_texts import checked_text, recover_id
@@ -65,6 +66,7 @@ class Control:
         questions = Questions(bus)
         self._acting = Acting(questions)
         reading = Reading(questions, environments, daemon)
+        self._trusting = Trusting(bus)
         self._methods = {**reading.methods, **self._acting.methods}
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
@@ -125,6 +127,8 @@ class Control:
     async def _result(self, method: str, params: Any, peer_pid: int) -> Any:
         if isinstance(params, frames.HookParams):
             return await self._acting.hook(params, peer_pid)
+        if method in self._trusting.methods:
+            return await self._trusting.methods[method](params, peer_pid)
         return await self._methods[method](params)
 
     async def _stream_events(

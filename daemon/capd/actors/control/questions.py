@@ -6,7 +6,7 @@ import msgspec
 
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import curator, embedder, finder, ledger, registry, supervisor
+from capd_protos import curator, embedder, finder, ledger, registry, settings, supervisor
 from capd_protos import socket as frames
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
@@ -17,6 +17,7 @@ CURATOR = ActorName("curator")
 EMBEDDER = ActorName("embedder")
 FINDER = ActorName("finder")
 LEDGER = ActorName("ledger")
+SETTINGS = ActorName("settings")
 
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
@@ -24,6 +25,8 @@ CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
 EMBEDDER_REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
 FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 LEDGER_REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
+
+SETTINGS_REPLIES: MsgpackCodec[settings.Reply] = MsgpackCodec(settings.Reply)
 
 ASK_TIMEOUT = 5.0
 LEDGER_TIMEOUT = 2.0
@@ -57,6 +60,10 @@ class Questions:
     async def servers(self) -> supervisor.ServersListed:
         """Return every server that is known to the supervisor."""
         return await self.supervisor(supervisor.ListServers(), supervisor.ServersListed)
+
+    async def settings(self, request: settings.Request) -> settings.SettingsDescribed:
+        """Return what can be set, and what is."""
+        return await self.bus.ask(SETTINGS, request, SETTINGS_REPLIES, ASK_TIMEOUT)
 
     async def registry(self, request: msgspec.Struct, expected: type[T]) -> T:
         """Return the registry's reply, which is an `expected`."""

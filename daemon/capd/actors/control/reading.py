@@ -20,7 +20,8 @@ from capd.actors.control.questions import (
     Questions,
 )
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd_protos import curator, embedder, finder, registry
+from capd.core.trust.project_tap import project_of
+from capd_protos import curator, embedder, finder, registry, settings
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
 
@@ -51,6 +52,7 @@ class Reading:
             "tools": self._tools,
             "discover": self._discover,
             "search": self._search,
+            "config": self._config,
         }
 
     async def _status(self, _: frames.NoParams) -> dict[str, Any]:
@@ -71,7 +73,8 @@ class Reading:
         return reports.status(daemon, described, model, sessions, servers)
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
-        listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)
+        request = registry.ListCapabilities(all_projects=True)
+        listed = await self._ask.registry(request, registry.CapabilitiesListed)
         sessions = await self._ask.sessions()
         return reports.caps(listed, sessions.sessions, self._keys(sessions))
 
@@ -122,6 +125,10 @@ class Reading:
         assert isinstance(reply, finder.ToolsFound)
         return reports.found_tools(reply)
 
+    async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
+        described = await self._ask.settings(settings.DescribeSettings(params.project))
+        return reports.config_document(params.project, described)
+
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
         """Return the keys that are stored, or that some live session has a value for."""
         own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
@@ -129,7 +136,10 @@ class Reading:
 
 
 def _degraded(described: registry.RegistryDescribed) -> list[str]:
-    found = [tap.error for tap in described.taps if tap.error]
+    # What is wrong with a project's files is told with its tap, and is no trouble of capd's.
+    found = [tap.error for tap in described.taps if tap.error and not project_of(tap.name)]
+    if described.trust_problem:
+        found.append(described.trust_problem)
     if described.embedder_state == "unusable":
         found.append(f"no routing: {described.embedder_reason}")
     return found

@@ -8,23 +8,29 @@ import sys
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
         become_subreaper,
+        has_terminal,
         keep_large_blocks_apart,
+        machine_bytes,
         parent_pid,
         peer_credentials,
         process_start_time,
         rss_bytes,
         set_dumpable,
+        tree_use,
         trim_memory,
     )
 else:
     from capd.adapters.platform.portable import (
         become_subreaper,
+        has_terminal,
         keep_large_blocks_apart,
+        machine_bytes,
         parent_pid,
         peer_credentials,
         process_start_time,
         rss_bytes,
         set_dumpable,
+        tree_use,
         trim_memory,
     )
 from capd.adapters.platform.credentials import PeerCredentials
@@ -35,12 +41,16 @@ __all__ = [
     "ancestors",
     "become_subreaper",
     "descendants",
+    "descends_from",
+    "has_terminal",
     "keep_large_blocks_apart",
+    "machine_bytes",
     "parent_pid",
     "peer_credentials",
     "process_start_time",
     "rss_bytes",
     "set_dumpable",
+    "tree_use",
     "trim_memory",
 ]
 
@@ -53,3 +63,9 @@ def ancestors(pid: int) -> list[int]:
         found.append(parent)
         parent = parent_pid(parent)
     return found
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Tell whether `ancestor` started a process; one that is gone is not vouched for either."""
+    is_gone = pid <= 0 or process_start_time(pid) is None
+    return is_gone or pid == ancestor or ancestor in ancestors(pid)

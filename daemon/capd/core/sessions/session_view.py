@@ -68,6 +68,7 @@ class SessionView:
         self._habits = habits or Habits()
         self._watch = RelistWatch()
         self._key = client
+        self._names: tuple[str, ...] = ()
         self._known: tuple[int, int, bool] | None = None
         self._has_deferred = True
         self._has_everything = False
@@ -83,7 +84,8 @@ class SessionView:
     def settle(self, surface: Surface, own_name: str = "", *, is_stateless: bool = False) -> None:
         """Decide how the client sees the session, by what it is called so far."""
         names = [own_name, self._client]
-        self.policy = self.rules.policy([name for name in names if name], self._project)
+        self._names = tuple(name for name in names if name)
+        self.policy = self.rules.policy(self._names, self._project)
         key, self.traits = traits_of(self.rules.table, names)
         self._key = key or own_name or self._client
         if self.is_bare:
@@ -112,6 +114,16 @@ class SessionView:
         surface.is_fixed = self.plan.mode == "stable"
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
+
+    def follow(self, rules: SessionRules) -> None:
+        """Take over what other rules permit; how the client sees it stays until it settles."""
+        self.rules = rules
+        self.policy = rules.policy(self._names, self._project)
+
+    @property
+    def project(self) -> str:
+        """The session's project."""
+        return self._project
 
     @property
     def patterns(self) -> tuple[str, ...]:

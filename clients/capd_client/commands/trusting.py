@@ -1,0 +1,111 @@
+"""`capd trust`: shows what a project's files would start, and takes a person's word for it."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from capd_client import tables
+from capd_client.commands.shared import ask, fail, json_option, print_json
+
+_NO_TERMINAL = (
+    "capd trust asks a person, on a terminal, and this is none: nothing was trusted\n"
+    "Run it yourself in a terminal, or only look with --json."
+)
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--list", "is_list", is_flag=True, help="List what is trusted, of all projects.")
+@click.option("--revoke", is_flag=True, help="Trust nothing of the project any more.")
+@json_option
+def trust(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) -> None:
+    """Show what the project at PATH (here) would start, and ask whether it may.
+
+    Each server is trusted by its whole content: the command line, environment, address, headers,
+    and the project's files that these name. Whatever changes of it asks again.
+    """
+    if is_list:
+        _show_list(ask("trust_list"), as_json=as_json)
+        return
+    project = os.path.abspath(path or Path.cwd())  # noqa: PTH100 - keeps symlinks, as editors do
+    if as_json and not revoke:
+        print_json(ask("trust", project=project))
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail(_NO_TERMINAL)
+    if revoke:
+        ask("trust_revoke", project=project)
+        tables.say(f"{project}: nothing of it is trusted. What runs goes on until it ends.")
+        return
+    _ask_about(ask("trust", project=project))
+
+
+def _ask_about(shown: Mapping[str, Any]) -> None:
+    project, servers = str(shown["project"]), list(shown["servers"])
+    if shown.get("error"):
+        fail(tables.printable(shown["error"]))
+    for finding in shown.get("findings") or []:
+        tables.say(f"{finding['path']}: {finding['reason']}")
+    if not servers:
+        tables.say(f"{project} defines no servers: there is nothing to trust.")
+        return
+    fresh = [each for each in servers if each["state"] != "trusted"]
+    if not fresh:
+        tables.say(f"{project}: all {len(servers)} of its servers are trusted, as they are.")
+        return
+    tables.say(f"{project} would start, as you, whenever a session of it asks:")
+    for each in fresh:
+        _show(each)
+    click.echo("\nFiles are pinned as they are; what they read or import in turn is not.")
+    able = [each["digest"] for each in fresh if not each["problem"]]
+    if not able:
+        fail("nothing of it can be trusted")
+    if not click.confirm(f"Trust {_counted(len(able))}?", default=False):
+        fail("nothing was trusted")
+    ask("trust_grant", project=project, digests=able)
+    tables.say(f"{project}: trusted {_counted(len(able))}.")
+
+
+def _show(server: Mapping[str, Any]) -> None:
+    lines = [
+        ("for", ", ".join(server["capabilities"])),
+        ("runs", shlex.join(server["command"])),
+        ("in", server["cwd"] if server["command"] else ""),
+        ("connects to", server["url"]),
+        *(("sets", f"{key}={value}") for key, value in server["env"].items()),
+        *(("sends", f"{key}: {value}") for key, value in server["headers"].items()),
+        ("is given your", ", ".join(server["wanted_keys"])),
+        ("at once", "" if server["lazy"] else "it starts with every session of the project"),
+        *(("file", f"{name}  {digest[:12]}") for name, digest in server["files"].items()),
+        ("changed", ", ".join(server["changes"])),
+        *(("warning", each) for each in server["warnings"]),
+        ("cannot", server["problem"]),
+    ]
+    tables.say(f"\n  {server['name']} ({server['state']})", keep_lines=True)
+    for label, text in lines:
+        if text:
+            tables.say(f"    {label:<13} {text}")
+
+
+def _show_list(listed: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(listed)
+        return
+    for each in listed["projects"]:
+        tables.say(f"{each['project']}: {', '.join(each['servers'])}")
+    if listed.get("problem"):
+        fail(tables.printable(listed["problem"]))
+    if not listed["projects"]:
+        click.echo("No project is trusted.")
+
+
+def _counted(number: int) -> str:
+    return f"{number} server{'s' if number != 1 else ''}"
+
+
+COMMANDS = {"trust": trust}

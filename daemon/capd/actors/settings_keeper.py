@@ -1,0 +1,155 @@
+"""The keeper of the settings: reads their files whenever one changes, and says what holds.
+
+    a file changes ──> read again ──> another whole holds, which is told
+                             └──bad──> the last good one holds, and the status says why
+
+Who follows the settings reads `LiveSettings`; the event is a hint that there is something to read.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from capd.adapters.client_table import NAME as CLIENTS_FILE
+from capd.adapters.live_settings import CONFIG_FILE, LiveSettings
+from capd.adapters.watched_files import Folders, Watch, WatchError
+from capd.core.settings.known_keys import Path as KeyPath
+from capd.core.settings.layers import written
+from capd.core.settings.project_keys import FILE_NAME
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.serving import serve
+from capd_protos import settings as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+NAME = ActorName("settings")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+TRY_AGAIN = 10.0
+
+log = structlog.get_logger(actor="settings")
+
+
+class SettingsKeeper:
+    """Message in, settings out."""
+
+    def __init__(self, bus: Bus, settings: LiveSettings, *, is_watching: bool = True) -> None:
+        """`is_watching` reads the files whenever one of them changes."""
+        self._is_watching = is_watching
+        self._bus = bus
+        self._settings = settings
+        self._watch_error = ""
+        self._told: list[str] = []
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self._is_watching:
+                nursery.start_soon(self._follow)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        if isinstance(request, messages.ReloadSettings):
+            await self._reload()
+            return self._described("", has_values=False)
+        await self._settings.meet(request.project)
+        return self._described(request.project)
+
+    async def _reload(self) -> None:
+        has_changed = await self._settings.reload()
+        problems = self._settings.problems
+        for problem in problems:
+            if problem not in self._told:
+                log.error("configuration_problem", reason=problem)
+        self._told = problems
+        if has_changed:
+            log.info("settings_changed", needs_restart=self._settings.needs_restart)
+            self._bus.publish(messages.SettingsChanged())
+
+    def _described(self, project: str, *, has_values: bool = True) -> messages.SettingsDescribed:
+        found = described(self._settings, project, has_values=has_values)
+        return msgspec.structs.replace(found, watch=self._watch_error)
+
+    # Files that change
+
+    async def _follow(self) -> None:
+        while True:
+            await contained("follow settings", self._follow_changes, log=log)
+            await trio.sleep(TRY_AGAIN)
+
+    async def _follow_changes(self) -> None:
+        while True:
+            self._settings.met = trio.Event()
+            folders = self._folders()
+            try:
+                async with Watch(folders) as watch, trio.open_nursery() as nursery:
+                    self._watch_error = ""
+                    # Only what is watched already can be read without missing a change.
+                    await self._reload()
+                    nursery.start_soon(self._until_met, nursery.cancel_scope)
+                    await watch.changed()
+                    nursery.cancel_scope.cancel()
+            except* WatchError as errors:
+                self._watch_error = f"changes of settings are not followed: {errors.exceptions[0]}"
+                log.warning("settings_not_watched", reason=self._watch_error)
+                await trio.sleep(TRY_AGAIN)
+
+    async def _until_met(self, scope: trio.CancelScope) -> None:
+        """Watch anew when another project is to be followed."""
+        await self._settings.met.wait()
+        scope.cancel()
+
+    def _folders(self) -> Folders:
+        found: dict[Path, frozenset[str] | None] = {}
+        # A folder that is not there yet is waited for at the nearest one above it.
+        below = self._settings.folder
+        names = frozenset({CONFIG_FILE, CLIENTS_FILE})
+        while not below.is_dir() and below != below.parent:
+            below, names = below.parent, frozenset({below.name})
+        found[below] = names
+        for project in self._settings.projects:
+            folder = Path(project)
+            if folder.is_dir():
+                found[folder] = found.get(folder, frozenset()) or frozenset({FILE_NAME})
+        return found
+
+
+def described(
+    settings: LiveSettings, project: str, *, has_values: bool = True
+) -> messages.SettingsDescribed:
+    """Return what holds, in `project` where it is not empty, and what does not."""
+    return messages.SettingsDescribed(
+        settings.problems,
+        [messages.ProjectProblems(*each) for each in settings.project_problems.items()],
+        settings.needs_restart,
+        values=_values(settings, project) if has_values else [],
+    )
+
+
+def _values(settings: LiveSettings, project: str) -> list[messages.SettingValue]:
+    """Return every key that there is, with its value and where that is from."""
+    effective = settings.of(project)
+    whole = msgspec.to_builtins(effective.configuration)
+    if effective.domain:
+        whole = {"domain": effective.domain, **whole}
+    return [
+        messages.SettingValue(
+            written(path), msgspec.json.encode(value), effective.merged.origins.get(path, "")
+        )
+        for path, value in _leaves(whole)
+    ]
+
+
+def _leaves(tables: Mapping[str, Any], above: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
+    found: list[tuple[KeyPath, Any]] = []
+    for key, value in tables.items():
+        path = (*above, key)
+        if isinstance(value, Mapping) and value:
+            found += _leaves(value, path)
+        elif not isinstance(value, Mapping):
+            found.append((path, value))
+    return found

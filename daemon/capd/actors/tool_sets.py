@@ -1,0 +1,104 @@
+"""The finder's tools as one kind of session has them: everybody's, or a project's as well.
+
+A project's own tools are in the set of its own sessions and in no other; neither a name nor a
+count of them is told elsewhere.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from capd.actors.tool_vectors import ToolVectors
+from capd.adapters.trust.startable_files import real_path
+from capd.core.servers.identity import server_identity
+from capd.core.sessions.policy import Policy, PolicyRules
+from capd.core.tools import search_answers
+from capd.core.tools.known_tools import KnownTools
+from capd.core.tools.tool_search import Bar, ToolIndex
+from capd.core.trust.project_tap import project_of
+from capd_protos import finder as messages
+from capd_protos.types import (
+    CapabilitySpec,
+    ServerIdentity,
+    ServerName,
+    ToolDefinition,
+    WireName,
+)
+
+Lists = Mapping[ServerIdentity, Sequence[ToolDefinition]]
+
+
+class ToolSet:
+    """What some sessions can find."""
+
+    def __init__(self, vectors: ToolVectors) -> None:
+        self.vectors = vectors
+        self.index = ToolIndex()
+        self.known = KnownTools()
+        self.unlisted: list[ServerName] = []
+        """Servers whose tools are not known."""
+
+    async def take(self, capabilities: Sequence[CapabilitySpec], lists: Lists) -> None:
+        """Hold the tools of `capabilities`, by what their servers listed last."""
+        known = KnownTools(capabilities, lists)
+        index = await trio.to_thread.run_sync(ToolIndex, known.tools)
+        servers = [server for each in capabilities for server in each.servers]
+        self.unlisted = sorted({s.name for s in servers if server_identity(s) not in lists})
+        self.index, self.known = index, known
+        self.vectors.wanted(index)
+
+    def searched(self) -> search_answers.Searched:
+        """Return how much there is to search, for an answer."""
+        return search_answers.searched(self.index, self.unlisted)
+
+    def bars(
+        self, rules: Sequence[messages.PolicyTable], keys: Sequence[str] | None
+    ) -> dict[WireName, Bar]:
+        """Return every tool that a session may not use."""
+        tables = (PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules)
+        return self.known.bars(Policy(tuple(tables)), None if keys is None else frozenset(keys))
+
+
+class ToolSets:
+    """The set of everybody, and those of projects that add to it."""
+
+    def __init__(self, users: ToolSet, vectors: Callable[[str], ToolVectors]) -> None:
+        """`vectors` makes those of one more set, by a name for files."""
+        self.users = users
+        self._make_vectors = vectors
+        self._projects: dict[str, ToolSet] = {}
+        self._scopes: dict[str, trio.CancelScope] = {}
+
+    def of(self, project: str) -> ToolSet:
+        """Return what sessions of `project` can find."""
+        if not self._projects or not project:
+            return self.users
+        return self._projects.get(real_path(project), self.users)
+
+    async def take(
+        self, capabilities: Iterable[CapabilitySpec], lists: Lists, nursery: trio.Nursery
+    ) -> None:
+        """Hold the tools of `capabilities`, each where it belongs."""
+        by_project: dict[str, list[CapabilitySpec]] = {"": []}
+        for each in capabilities:
+            by_project.setdefault(project_of(each.id.tap), []).append(each)
+        users = by_project.pop("")
+        for gone in self._projects.keys() - by_project.keys():
+            del self._projects[gone]
+            self._scopes.pop(gone).cancel()
+        await self.users.take(users, lists)
+        for project, own in by_project.items():
+            made = self._projects.get(project)
+            if made is None:
+                name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+                made = ToolSet(self._make_vectors(name))
+                self._scopes[project] = trio.CancelScope()
+                nursery.start_soon(_kept, made.vectors, self._scopes[project])
+            await made.take([*users, *own], lists)
+            self._projects[project] = made
+
+
+async def _kept(vectors: ToolVectors, scope: trio.CancelScope) -> None:
+    with scope:
+        await vectors.follow()

@@ -1,0 +1,142 @@
+"""What is said of each key: read from the structs of the configuration, where it is written once.
+
+The text under a field is its meaning; the type and the default are the field's own. The table in
+docs/configuration.md and the JSON Schema of `capd config schema` are both made of it.
+"""
+
+import ast
+import inspect
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from capd.adapters.configuration import VARIABLES, Configuration
+from capd.adapters.live_settings import is_for_restart
+from capd.core.settings.known_keys import ANY, KnownKey, Path, known_keys
+from capd.core.settings.project_keys import ADDS, LOWERS, PROJECT_KEYS, PROJECT_TABLES
+
+_PROJECT_WORDS = {ADDS: "adds", LOWERS: "downwards"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDocument:
+    """One key, for a person."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+    variable: str
+    """The variable of the environment that sets it, if one does."""
+    is_live: bool
+    """Whether a change counts while the daemon runs."""
+    project: str
+    """What a project's file may do with it; empty for nothing."""
+
+
+def key_documents() -> list[KeyDocument]:
+    """Return every key, in the order of the structs."""
+    variables: dict[Path, str] = {path: variable for variable, path in VARIABLES.items()}
+    return [
+        KeyDocument(
+            key.name,
+            _type_text(_schema_of(key.type)),
+            _default_text(key.default),
+            meaning_of(key.table, key.field),
+            variables.get(key.path, ""),
+            not is_for_restart(key.path),
+            _project_text(key),
+        )
+        for key in known_keys(Configuration)
+    ]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of `config.toml`, with what each key means."""
+    (root,), components = msgspec.json.schema_components(
+        [Configuration], ref_template="#/$defs/{name}"
+    )
+    tables = {key.table for key in known_keys(Configuration)} | {Configuration}
+    for table in tables:
+        for name, property_ in components[table.__name__].get("properties", {}).items():
+            if meaning := meaning_of(table, name):
+                property_["description"] = meaning
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "capd config.toml",
+        **root,
+        "$defs": components,
+    }
+
+
+def meaning_of(table: type[msgspec.Struct], field: str) -> str:
+    """Return the text under a field, in one line; empty where there is none."""
+    for each in table.__mro__:
+        if field in _texts_of(each):
+            return _texts_of(each)[field]
+    return ""
+
+
+@cache
+def _texts_of(table: type) -> Mapping[str, str]:
+    """Return the text under each field of a class: Python itself keeps none."""
+    try:
+        source = inspect.getsource(inspect.getmodule(table) or table)
+    except (OSError, TypeError):
+        return {}
+    named = [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == table.__name__
+    ]
+    body = named[0].body if named else []
+    found: dict[str, str] = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(meaning))),
+            ):
+                found[name] = " ".join(meaning.split())
+    return found
+
+
+def _schema_of(type_: Any) -> Mapping[str, Any]:
+    return msgspec.json.schema(type_)
+
+
+def _type_text(schema_: Mapping[str, Any]) -> str:
+    """Say what a value is, of the schema of its type."""
+    if "enum" in schema_:
+        return ", ".join(f"`{each}`" for each in schema_["enum"])
+    words = {"string": "text", "boolean": "true or false", "integer": "whole number"}
+    kind = schema_.get("type", "")
+    match kind:
+        case "array":
+            return f"list of {_type_text(schema_.get('items', {}))}s"
+        case "object":
+            return f"{_type_text(schema_.get('additionalProperties', {}))} by name"
+        case "integer" | "number":
+            least = schema_.get("minimum", schema_.get("exclusiveMinimum"))
+            most = schema_.get("maximum", schema_.get("exclusiveMaximum"))
+            above = "above " if "exclusiveMinimum" in schema_ else ""
+            bounds = f", {above}{least} to {most}" if most is not None else ""
+            return words.get(kind, "number") + bounds
+    return words.get(kind, str(kind))
+
+
+def _default_text(value: Any) -> str:
+    if value is msgspec.NODEFAULT:
+        return ""
+    return msgspec.json.encode(value).decode()
+
+
+def _project_text(key: KnownKey) -> str:
+    if key.path[0] in PROJECT_TABLES and ANY not in key.path:
+        return "yes"
+    how = PROJECT_KEYS.get(key.path, "")
+    return _PROJECT_WORDS.get(how, "yes") if how else ""

@@ -1,0 +1,43 @@
+"""Files that somebody else may have put there: no pipe is waited for, and no device read."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a file, and nothing else that has a name; yield its descriptor and its status.
+
+    Raises:
+        OSError: there is none, it cannot be opened, or it is something else.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
+
+
+def read_up_to(descriptor: int, most_bytes: int) -> bytes:
+    """Return a file's bytes, `most_bytes` at most.
+
+    Raises:
+        OSError: it cannot be read, or has more.
+    """
+    parts: list[bytes] = []
+    left = most_bytes + 1
+    while left and (part := os.read(descriptor, min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    if not left:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes")
+    return b"".join(parts)

@@ -1,0 +1,84 @@
+"""A project's own capabilities, and what of them somebody has agreed to, as files say it now."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap
+from capd.adapters.trust.startable_files import startable
+from capd.adapters.trust.trust_file import TrustFile
+from capd.core.taps.catalog import Tap
+from capd.core.trust.project_tap import (
+    FOLDER,
+    MOST_CAPABILITIES,
+    bound,
+    servers_of,
+    tap_name,
+    trusted_part,
+)
+from capd.core.trust.startable import TRUSTED, Agreed, Startable
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRead:
+    """One project as it was read."""
+
+    project: str
+    tap: Tap | None = None
+    """With all that it defines, None where it defines nothing."""
+    startables: Sequence[Startable] = ()
+    agreed: dict[str, Agreed] = field(default_factory=dict)
+    error: str = ""
+    """Why its files cannot be read."""
+
+    @property
+    def usable(self) -> Tap | None:
+        """What its sessions may have."""
+        if self.tap is None:
+            return None
+        trusted = [each.server for each in self.startables if each.state(self.agreed) == TRUSTED]
+        return trusted_part(self.tap, trusted)
+
+
+def read_project(project: str, trust: TrustFile) -> ProjectRead:
+    """Return what a project, by its real path, defines; nothing of it is started or fetched."""
+    folder = Path(project, FOLDER)
+    try:
+        if not (folder / "capabilities").is_dir():
+            return ProjectRead(project)
+        _check_size(folder / "capabilities")
+        tap = bound(read_tap(TapPlace(tap_name(project), folder)), project)
+    except TapUnreadableError as error:
+        return ProjectRead(project, error=str(error))
+    except OSError as error:
+        return ProjectRead(project, error=f"{folder}: {error.strerror}")
+    startables = [startable(server) for server in servers_of(tap)]
+    return ProjectRead(project, tap, startables, dict(trust.read().of(project)))
+
+
+def _check_size(folder: Path) -> None:
+    """Raise unless the folder can be read in no time: it came from anybody."""
+    with os.scandir(folder) as entries:
+        if len(list(islice(entries, MOST_CAPABILITIES + 1))) > MOST_CAPABILITIES:
+            reason = f"{folder} has more than {MOST_CAPABILITIES} entries"
+            raise TapUnreadableError(reason)
+
+
+def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
+    """Return the folders in which a change may make another thing of a project."""
+    root = Path(read.project)
+    found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}
+    capabilities = root / FOLDER / "capabilities"
+    below = [root / FOLDER, capabilities]
+    with contextlib.suppress(OSError):
+        below += sorted(islice((p for p in capabilities.iterdir() if p.is_dir()), 300))
+    found.update({folder: None for folder in below if folder.is_dir()})
+    for each in read.startables:
+        for name in each.files:
+            file = Path(read.project, name)
+            known = found.get(file.parent, frozenset())
+            found[file.parent] = None if known is None else known | {file.name}
+    return found

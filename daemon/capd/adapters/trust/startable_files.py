@@ -1,0 +1,74 @@
+"""The contents of the files that a project's server names.
+
+A file counts where its path, as named or as links lead to it, lies in the project. Bytes are read
+once for a digest. The interpreter reads them again when it starts: who can write into the project
+at that very moment is not stopped, and may do as he likes there without capd.
+"""
+
+import errno
+import hashlib
+import os
+
+from capd.adapters.regular_files import opened_regular
+from capd.core.trust.named_files import MOST_NAMES, named_files
+from capd.core.trust.startable import Startable
+from capd_protos.types import ServerSpec
+
+LARGEST_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
+_NO_FILE = frozenset(
+    {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.ENXIO}
+)
+
+
+def real_path(project: str) -> str:
+    """Return the one path of a project, whatever links lead to it."""
+    return os.path.realpath(project) if project else ""
+
+
+def startable(server: ServerSpec) -> Startable:
+    """Return `server`, which belongs to a project, with what its files hold at this moment."""
+    project = server.project
+    files: dict[str, str] = {}
+    problem = ""
+    names = named_files(server, project)
+    if len(names) > MOST_NAMES:
+        problem = "its definition names too many files to look at them all"
+    for name in names:
+        path = os.path.normpath(os.path.join(project, os.path.expanduser(name)))  # noqa: PTH111, PTH118 - text to text, two thousand times
+        real = os.path.realpath(path)
+        if not (_is_inside(path, project) or _is_inside(real, project)):
+            continue
+        try:
+            digest = _digest_of(path)
+        except OSError as error:
+            problem = f"{path} cannot be read: {error.strerror}"
+            continue
+        if digest:
+            shown = os.path.relpath(path, project) if _is_inside(path, project) else path
+            files[shown] = digest if real == path else f"{digest} at {real}"
+    return Startable(server, project, files, problem)
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _digest_of(path: str) -> str:
+    """Return the digest of a file, empty where there is none: neither of a folder nor of a pipe."""
+    try:
+        with opened_regular(path) as (descriptor, status):
+            return _hashed(descriptor, status.st_size)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return ""
+        raise
+
+
+def _hashed(descriptor: int, size_bytes: int) -> str:
+    if size_bytes > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST_BYTES >> 20} MiB")
+    digest = hashlib.sha256()
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,119 @@
+"""What was agreed to, on disk: `trust.json`, 0600, replaced as a whole.
+
+It fails closed. A file that is damaged, that others may write, or that is not ours, means that
+nothing is trusted; it is set aside when the next agreement is written.
+"""
+
+import errno
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from capd.adapters.regular_files import opened_regular, read_up_to
+from capd.core.trust.startable import Agreed
+
+MOST_BYTES = 16 << 20
+
+Agreements = dict[str, dict[str, Agreed]]
+"""By project, then by digest."""
+
+
+class _Entry(msgspec.Struct):
+    name: str
+    digest: str
+    parts: dict[str, str] = {}
+
+
+class _File(msgspec.Struct):
+    checksum: str
+    projects: dict[str, list[_Entry]]
+
+
+@dataclass(slots=True)
+class Trusted:
+    """What the file says at this moment."""
+
+    projects: Agreements = field(default_factory=dict)
+    problem: str = ""
+    """Why nothing is trusted, where the file cannot be believed."""
+
+    def of(self, project: str) -> Mapping[str, Agreed]:
+        """Return the agreements for a project."""
+        return self.projects.get(project, {})
+
+
+class TrustFile:
+    """The file; nothing of it is kept in memory, so that it is never older than the disk's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> Trusted:
+        """Return what was agreed to."""
+        try:
+            with opened_regular(self.path, os.O_NOFOLLOW) as (descriptor, status):
+                if status.st_uid != os.getuid():
+                    return self._nothing(f"it belongs to user {status.st_uid}")
+                if status.st_mode & 0o077:
+                    mode = status.st_mode & 0o777
+                    return self._nothing(f"its mode is {mode:04o}, so that others have access")
+                data = read_up_to(descriptor, MOST_BYTES)
+        except FileNotFoundError:
+            return Trusted()
+        except OSError as error:
+            why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+            return self._nothing(str(why))
+        try:
+            read = msgspec.json.decode(data, type=_File)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._nothing("it is damaged")
+        if read.checksum != _checksum(read.projects):
+            return self._nothing("it is damaged")
+        return Trusted(
+            {
+                project: {e.digest: Agreed(e.name, e.digest, e.parts) for e in entries}
+                for project, entries in read.projects.items()
+            }
+        )
+
+    def write(self, agreements: Mapping[str, Mapping[str, Agreed]]) -> None:
+        """Replace what was agreed to.
+
+        Raises:
+            OSError: it cannot be written; what was there stays.
+        """
+        if self.read().problem:
+            aside = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
+            self.path.replace(aside)
+        projects = {
+            project: [_Entry(a.name, a.digest, dict(a.parts)) for a in named.values()]
+            for project, named in agreements.items()
+            if named
+        }
+        data = msgspec.json.encode(_File(_checksum(projects), projects))
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".trust.")
+        try:
+            # mkstemp makes it 0600.
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _nothing(self, why: str) -> Trusted:
+        text = f"{self.path} is not used: {why}; no project is trusted until capd trust is run"
+        return Trusted(problem=text)
+
+
+def _checksum(projects: Mapping[str, list[_Entry]]) -> str:
+    return hashlib.sha256(msgspec.json.encode(projects, order="sorted")).hexdigest()

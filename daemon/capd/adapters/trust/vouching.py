@@ -1,0 +1,41 @@
+"""The last look before a project's server is started: it is what was agreed to, or it is not.
+
+Whatever the daemon remembers of the project counts for nothing here. The definition has to stand in
+the project's files as it is about to be started, and it and the files that it names have to be what
+was agreed to.
+"""
+
+from capd.adapters.trust.project_taps import read_project
+from capd.adapters.trust.startable_files import startable
+from capd.adapters.trust.trust_file import TrustFile
+from capd.core.errors import CapdError
+from capd.core.trust.startable import CHANGED, TRUSTED
+from capd_protos.types import ServerSpec
+
+
+class UntrustedError(CapdError):
+    """A server of a project may not be started; the text says why, and what to do."""
+
+
+def refuse_untrusted(server: ServerSpec, trust: TrustFile) -> None:
+    """Raise `UntrustedError` unless exactly this `server` is defined, and agreed to."""
+    trusted = trust.read()
+    agreed = trusted.of(server.project)
+    found = startable(server)
+    state = found.state(agreed)
+    if trusted.problem:
+        raise UntrustedError(trusted.problem)
+    if state != TRUSTED:
+        changes = ", ".join(found.changes(agreed)) or found.problem
+        why = (
+            f"has changed since it was trusted ({changes})" if state == CHANGED else "is untrusted"
+        )
+        raise UntrustedError(_refusal(server, why))
+    defined = read_project(server.project, trust).startables
+    if all(each.server != server for each in defined):
+        raise UntrustedError(_refusal(server, "is not what the project's files define by now"))
+
+
+def _refusal(server: ServerSpec, why: str) -> str:
+    what = f"{server.name} of the project {server.project} {why}"
+    return f"{what}: see what it would start, and agree to it, with capd trust {server.project}"

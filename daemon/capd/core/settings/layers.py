@@ -1,0 +1,174 @@
+"""Layers of settings, merged key by key: a key that a nearer layer lacks is reset by none.
+
+A layer is used as a whole or not at all: of a file with one wrong value nothing counts, since what
+is left of it may be more than its author allowed. A key that nobody knows is said and read over.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from capd.core.settings.known_keys import Path, unknown_keys
+from capd.core.settings.toml_lines import line_of, line_of_error
+
+Tables = Mapping[str, Any]
+
+_AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\.\.\.|\d+)\]")
+
+
+class UnusableError(Exception):
+    """A layer cannot be used; the text says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One place where keys are set."""
+
+    origin: str
+    """For a person: a file, or a variable."""
+    tables: Tables
+    notes: tuple[str, ...] = ()
+    """What of it is read over, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What all layers together say."""
+
+    tables: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Path, str] = field(default_factory=dict)
+    """Which layer each key is from; a key that no layer sets has its default."""
+
+
+def merged(layers: Sequence[Layer]) -> Merged:
+    """Merge layers, the nearest last."""
+    result = Merged()
+    for layer in layers:
+        _merge(result.tables, layer.tables)
+        for path in _leaves(layer.tables):
+            # A value where a farther layer has a table, or the other way round, replaces it.
+            for other in [each for each in result.origins if _is_of(each, path)]:
+                del result.origins[other]
+            result.origins[path] = layer.origin
+    return result
+
+
+def parsed(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
+    """Return a text of TOML as a layer.
+
+    Raises:
+        UnusableError: it is none, or a value in it is wrong.
+    """
+    tables = tables_of(text)
+    check(tables, model, text)
+    notes = tuple(_unknown(text, path, near) for path, near in unknown_keys(tables, model))
+    return Layer(origin, tables, notes)
+
+
+def tables_of(text: str) -> dict[str, Any]:
+    """Return what a text of TOML holds.
+
+    Raises:
+        UnusableError: it is none.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UnusableError("nested too deeply") from None
+    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    except ValueError as error:
+        said = str(error)
+        raise UnusableError(said if line_of_error(error) else f"not TOML: {said}") from None
+
+
+def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
+    """Raise `UnusableError` where a value of `tables`, read from `text`, is wrong."""
+    try:
+        msgspec.convert(tables, model)
+    except msgspec.ValidationError as error:
+        raise UnusableError(_said_of(error, text)) from None
+
+
+def with_variable(
+    tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str, origin: str
+) -> Layer:
+    """Return the layer of one variable of the environment, which sets the key at `path`.
+
+    Raises:
+        UnusableError: the value is none for that key.
+    """
+    wanted: dict[str, Any] = {}
+    inner = wanted
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {})
+    inner[path[-1]] = value
+    both: dict[str, Any] = {}
+    _merge(both, tables)
+    _merge(both, wanted)
+    try:
+        msgspec.convert(both, model, strict=False)
+    except msgspec.ValidationError as error:
+        raise UnusableError(str(error)) from None
+    return Layer(origin, wanted)
+
+
+def written(path: Sequence[str]) -> str:
+    """Return a key as a person would write it."""
+    plain = re.compile(r"[A-Za-z0-9_-]+")
+    return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in path)
+
+
+def _merge(into: dict[str, Any], tables: Tables) -> None:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            known = into.get(key)
+            inner = dict(known) if isinstance(known, Mapping) else {}
+            _merge(inner, value)
+            into[key] = inner
+        else:
+            into[key] = value
+
+
+def _leaves(tables: Tables, above: Path = ()) -> Iterator[Path]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key)
+
+
+def _is_of(one: Path, other: Path) -> bool:
+    length = min(len(one), len(other))
+    return one[:length] == other[:length]
+
+
+def _said_of(error: msgspec.ValidationError, text: str) -> str:
+    """Say which key is wrong, on which line, and why."""
+    said = str(error)
+    at = _AT.search(said)
+    if at is None:
+        return said
+    steps = [step[0] or step[1] for step in _STEP.findall(at[1])]
+    key = [step for step in steps if not step.isdigit()]
+    reason = said[: at.start()]
+    line = line_of(text, key) or _line_of_last(text, key)
+    where = f"line {line}, " if line else ""
+    return f"{where}`{'.'.join('NAME' if step == '...' else step for step in key)}`: {reason}"
+
+
+def _line_of_last(text: str, key: Sequence[str]) -> int:
+    """Return the first line that sets a key of this name, in whatever table."""
+    name = re.compile(rf"\s*{re.escape(key[-1])}\s*=") if key else None
+    lines = enumerate(text.splitlines(), 1)
+    return next((n for n, line in lines if name is not None and name.match(line)), 0)
+
+
+def _unknown(text: str, path: Path, near: str) -> str:
+    line = line_of(text, path)
+    hint = f"; did you mean `{near}`?" if near else ""
+    return f"line {line}: unknown key `{written(path)}` is read over{hint}"

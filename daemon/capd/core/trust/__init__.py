@@ -1,0 +1,1 @@
+"""What a project's files would start, and what of it somebody has agreed to."""

@@ -1,0 +1,84 @@
+"""Which files a server's definition names, so that their contents are part of what is agreed to.
+
+Every word of the command line and of the environment is a candidate, also within an option
+(`--require=./x.js`) and within the text for a shell; so are the files that a runner goes by without
+naming them, such as npm's package.json. Whether there is such a file is for others to look up. What
+a script itself reads or imports is not followed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from capd_protos.types import ServerSpec
+
+MOST_NAMES = 5000
+
+_BETWEEN = re.compile(r"[\s=:,;|&<>()\"'`]+")
+_SCHEME = re.compile(r"\bfile://")
+_FOLDERS = re.compile(r"\{\{(?:CWD|PROJECT)\}\}")
+
+# By the name of a program: what it goes by in the folder that it runs in.
+_IMPLIED: Mapping[str, tuple[str, ...]] = {
+    "bun": ("package.json", "bunfig.toml"),
+    "bunx": ("package.json",),
+    "bundle": ("Gemfile", "Gemfile.lock"),
+    "cargo": ("Cargo.toml", "Cargo.lock"),
+    "deno": ("deno.json", "deno.jsonc"),
+    "docker": ("Dockerfile", "compose.yaml", "compose.yml", "docker-compose.yml"),
+    "go": ("go.mod", "go.sum", "main.go"),
+    "just": ("justfile", "Justfile"),
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "npm": ("package.json", "package-lock.json", ".npmrc"),
+    "npx": ("package.json", ".npmrc"),
+    "pipx": ("pyproject.toml",),
+    "pnpm": ("package.json", "pnpm-lock.yaml", ".npmrc"),
+    "poetry": ("pyproject.toml", "poetry.lock"),
+    "rake": ("Rakefile",),
+    "task": ("Taskfile.yml", "Taskfile.yaml"),
+    "uv": ("pyproject.toml", "uv.lock", "uv.toml"),
+    "uvx": ("pyproject.toml", "uv.toml"),
+    "yarn": ("package.json", "yarn.lock", ".yarnrc.yml"),
+}
+# What an interpreter adds to a name by itself.
+_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".py")
+# Of a folder that is named: what an interpreter runs in it.
+_ENTRIES = ("__main__.py", "__init__.py", "package.json", "index.js", "index.mjs", "index.cjs")
+
+
+def named_files(server: ServerSpec, project: str) -> tuple[str, ...]:
+    """Return every path that `server` may name, absolute or from `project` on, each once.
+
+    They are more than `MOST_NAMES` where the definition names too many to be looked up.
+    """
+    found: dict[str, None] = {}
+    for name in _names(server, project):
+        found.setdefault(name)
+        if len(found) > MOST_NAMES:
+            break
+    return tuple(found)
+
+
+def _names(server: ServerSpec, project: str) -> Iterator[str]:
+    for text in (server.command, *server.args, *server.env.values()):
+        plain = _SCHEME.sub("", _FOLDERS.sub(lambda _: project, text))
+        for word in (plain, plain.partition("=")[2], *_BETWEEN.split(plain)):
+            yield from _of_word(word)
+    words = [word for text in (server.command, *server.args) for word in _BETWEEN.split(text)]
+    for word in words:
+        yield from _IMPLIED.get(PurePosixPath(word).name, ())
+    for folder in server.env.get("PATH", "").split(":"):
+        # The program itself, where the definition says where to look for it.
+        yield f"{_FOLDERS.sub(lambda _: project, folder)}/{server.command}"
+    for flag, module in zip(server.args, server.args[1:], strict=False):
+        if flag == "-m":
+            path = module.replace(".", "/")
+            yield from (f"{path}.py", f"{path}/__main__.py", f"{path}/__init__.py")
+
+
+def _of_word(word: str) -> Iterator[str]:
+    if not word or "\0" in word:
+        return
+    yield word
+    yield from (f"{word}{suffix}" for suffix in _SUFFIXES)
+    yield from (f"{word}/{entry}" for entry in _ENTRIES)

@@ -1,0 +1,87 @@
+"""A project's own capabilities: its `.capd` folder, read as a tap that starts nothing by itself.
+
+Its servers are the project's alone: bound to its path, shared within it at most, and in a session
+only while somebody's agreement to them holds. It adds to what there is and replaces none of it:
+it comes behind the user's taps and the built-in one.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import msgspec
+
+from capd.core.taps.catalog import Tap
+from capd.core.taps.tap_format import CapabilityRead
+from capd_protos.types import Finding, ServerSpec, TapName
+
+FOLDER = ".capd"
+PREFIX = "project:"
+MOST_CAPABILITIES = 256
+
+_NO_SCRIPTS = (
+    "what it requires is left out: scripts of a project are never run; name what it needs in words"
+)
+_NO_SKILLS = "skills of a project are not served"
+
+
+def tap_name(project: str) -> TapName:
+    """Return what a project's capabilities are pinned by; no tap of the user's can be named so."""
+    return TapName(f"{PREFIX}{project}")
+
+
+def project_of(tap: str) -> str:
+    """Return the project whose tap this is, empty for any other tap."""
+    return tap.removeprefix(PREFIX) if tap.startswith(PREFIX) else ""
+
+
+def bound(tap: Tap, project: str) -> Tap:
+    """Return a project's tap with its servers bound to the project's real path."""
+    findings = list(tap.tap_findings)
+    if tap.skill_reads:
+        findings.append(Finding("skills", 0, _NO_SKILLS, "warning"))
+    return replace(
+        tap,
+        reads=tuple(_bound_read(read, project) for read in tap.reads),
+        scripts={},
+        skill_reads=(),
+        tap_findings=tuple(findings),
+    )
+
+
+def servers_of(tap: Tap) -> list[ServerSpec]:
+    """Return every server of a tap, each definition once."""
+    found: dict[bytes, ServerSpec] = {}
+    for capability in tap.capabilities:
+        for server in capability.servers:
+            found.setdefault(msgspec.json.encode(server, order="sorted"), server)
+    return list(found.values())
+
+
+def trusted_part(tap: Tap, trusted: Collection[ServerSpec]) -> Tap:
+    """Return a project's tap with only those capabilities whose servers are all trusted."""
+    project = project_of(tap.name)
+    reason = f"untrusted: see what it would start with capd trust {project}"
+    reads = [
+        replace(read, capability=None, reason=reason)
+        if read.capability and any(each not in trusted for each in read.capability.servers)
+        else read
+        for read in tap.reads
+    ]
+    return replace(tap, reads=tuple(reads))
+
+
+def _bound_read(read: CapabilityRead, project: str) -> CapabilityRead:
+    capability = read.capability
+    if capability is None:
+        return read
+    findings = list(read.findings)
+    if capability.requires:
+        findings.append(Finding(f"capabilities/{read.name}", 0, _NO_SCRIPTS))
+    servers = tuple(_bound(server, project) for server in capability.servers)
+    own = msgspec.structs.replace(capability, servers=servers, requires=())
+    return replace(read, capability=own, findings=tuple(findings), is_binding=False)
+
+
+def _bound(server: ServerSpec, project: str) -> ServerSpec:
+    scope = "project" if server.scope == "shared" else server.scope
+    return msgspec.structs.replace(server, project=project, scope=scope, is_scope_fixed=True)

@@ -1,0 +1,127 @@
+"""A project's own capabilities among the actors: whose they are, and what nobody vouched for."""
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+
+from capd.adapters.trust.project_taps import read_project
+from capd.adapters.trust.trust_file import TrustFile
+from capd_protos import registry
+from capd_protos.types import TapName
+
+from .fakes import Script, tool
+from .world import REGISTRY, REGISTRY_REPLIES, World, running_world
+
+
+def define(world: World, name: str, server: str = "", more: str = "") -> None:
+    server = server or name
+    folder = world.project / ".capd" / "capabilities" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    triggers = json.dumps([f"{name} {word}" for word in ("one", "two", "three")])
+    folder.joinpath("config.toml").write_text(f"triggers = {triggers}\n")
+    folder.joinpath("default.toml").write_text(
+        f'[[mcp.servers]]\nname = "{server}"\ncommand = "{server}"\n{more}\n'
+    )
+    world.machine.scripts.setdefault(server, Script(tools=[tool("echo")]))
+
+
+async def agree(world: World, *names: str) -> registry.Reply:
+    trust = TrustFile(world.tap_list.with_name("trust.json"))
+    startables = read_project(str(world.project), trust).startables
+    digests = [each.digest for each in startables if each.server.name in names]
+    request = registry.GrantTrust(str(world.project), digests)
+    return await world.bus.ask(REGISTRY, request, REGISTRY_REPLIES, float("inf"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+async def test_a_project_is_routed_to_in_its_own_sessions_alone(folder: Path) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        other = folder / "other"
+        other.mkdir()
+        inside, outside = await world.session("in"), await world.session("out", cwd=str(other))
+        await agree(world, "gamma")
+
+        taken = await inside.result("capd/turn", text="gamma things please")
+        while taken["reason"] == "model_not_ready":
+            await trio.sleep(0.01)
+            taken = await inside.result("capd/turn", text="gamma things please")
+        elsewhere = await outside.result("capd/turn", text="gamma things please")
+
+        assert (taken["outcome"], taken["name"]) == ("activate", "gamma")
+        assert elsewhere["name"] != "gamma", elsewhere
+        assert "gamma" not in json.dumps(elsewhere["top"])
+
+
+async def test_agreeing_to_one_server_switches_on_what_rests_on_it_alone(folder: Path) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        define(world, "delta")
+        client = await world.session("s")
+
+        await agree(world, "gamma")
+
+        listed, _ = await client.capability("list")
+        refused, _ = await client.capability("enable", "delta")
+        assert "gamma" in listed
+        assert "delta" not in listed
+        assert f"untrusted: see what it would start with capd trust {world.project}" in refused
+
+
+async def test_what_is_another_by_now_than_what_was_shown_is_not_agreed_to(folder: Path) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        shown = await world.bus.ask(
+            REGISTRY, registry.ListStartables(str(world.project)), REGISTRY_REPLIES, float("inf")
+        )
+        assert isinstance(shown, registry.StartablesListed)
+
+        define(world, "gamma", more='args = ["--evil"]')
+        request = registry.GrantTrust(str(world.project), [shown.servers[0].digest])
+        answered = await world.bus.ask(REGISTRY, request, REGISTRY_REPLIES, float("inf"))
+
+        assert answered == registry.RegistryRefused(
+            "changed", "1 of what was shown is another by now: look again"
+        )
+        assert not world.tap_list.with_name("trust.json").exists()
+
+
+async def test_keys_that_a_project_asks_for_are_asked_of_its_sessions_alone(folder: Path) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma", more='env = { KEY = "{{ENV:PROJECTS_KEY}}" }')
+        other = folder / "other"
+        other.mkdir()
+        inside, outside = await world.session("in"), await world.session("out", cwd=str(other))
+        before = inside.welcome["want_env"]
+
+        await agree(world, "gamma")
+
+        later = await world.session("later")
+        elsewhere = await world.session("elsewhere", cwd=str(other))
+        assert "PROJECTS_KEY" not in before
+        assert "PROJECTS_KEY" in later.welcome["want_env"]
+        assert "PROJECTS_KEY" not in elsewhere.welcome["want_env"]
+        assert "PROJECTS_KEY" not in json.dumps(outside.heard)
+
+
+async def test_files_of_a_project_that_cannot_be_read_are_told_and_cost_nobody(
+    folder: Path,
+) -> None:
+    async with running_world(folder) as world:
+        capabilities = world.project / ".capd" / "capabilities"
+        for number in range(300):
+            (capabilities / str(number)).mkdir(parents=True)
+
+        client = await world.session("s")
+
+        described = await world.described()
+        told = {tap.name: tap.error for tap in described.taps if tap.error}
+        assert list(told) == [TapName(f"project:{world.project}")]
+        assert "has more than 256 entries" in told[TapName(f"project:{world.project}")]
+        assert await client.capability("enable", "alpha")

@@ -1,0 +1,106 @@
+"""Settings that change under sessions: what holds at once, and what from the next session on."""
+
+from pathlib import Path
+
+import pytest
+
+from capd_protos import settings
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+from .world import World, running_world
+
+SETTINGS = ActorName("settings")
+REPLIES: MsgpackCodec[settings.Reply] = MsgpackCodec(settings.Reply)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    return folder / "config.toml"
+
+
+async def reloaded(world: World) -> settings.SettingsDescribed:
+    return await world.bus.ask(SETTINGS, settings.ReloadSettings(), REPLIES, float("inf"))
+
+
+async def test_another_policy_holds_for_a_session_that_is_open(
+    tmp_path: Path, config: Path
+) -> None:
+    async with running_world(tmp_path, is_live=True) as world:
+        editor = await world.session("s")
+        await editor.capability("enable", "alpha")
+        before = await editor.tools()
+
+        config.write_text('[policy]\ndeny = ["alpha:echo"]\n')
+        await reloaded(world)
+
+        refused = await editor.ask("tools/call", name="alpha__echo", arguments={})
+        listed = await editor.tools()
+        config.write_text("")
+        await reloaded(world)
+        assert "alpha__echo" in before
+        assert "alpha__echo" not in listed
+        assert "error" in refused
+        assert sorted(await editor.tools()) == sorted(before)
+
+
+async def test_another_cap_holds_for_the_next_activation(tmp_path: Path, config: Path) -> None:
+    async with running_world(tmp_path, is_live=True) as world:
+        editor = await world.session("s")
+        await editor.capability("enable", "alpha")
+
+        config.write_text("[sessions]\ncapabilities = 1\n")
+        await reloaded(world)
+
+        await editor.capability("enable", "beta")
+        [entry] = await world.sessions()
+        assert ([each.id.name for each in entry.active], entry.cap) == (["beta"], 1)
+
+
+async def test_a_projects_file_holds_for_its_sessions_alone(tmp_path: Path, config: Path) -> None:
+    async with running_world(tmp_path, is_live=True) as world:
+        (world.project / ".capd.toml").write_text('[policy]\ndeny = ["alpha:*"]\n')
+        other = tmp_path / "other"
+        other.mkdir()
+
+        inside = await world.session("inside")
+        outside = await world.session("outside", cwd=str(other))
+
+        for each in (inside, outside):
+            await each.capability("enable", "alpha")
+        assert "alpha__echo" not in await inside.tools()
+        assert "alpha__echo" in await outside.tools()
+
+
+async def test_a_bad_file_changes_nothing_and_is_told(tmp_path: Path, config: Path) -> None:
+    config.write_text('[policy]\ndeny = ["alpha:echo"]\n')
+    async with running_world(tmp_path, is_live=True) as world:
+        editor = await world.session("s")
+        await editor.capability("enable", "alpha")
+
+        config.write_text("[policy]\ndeny = 3\n")
+        described = await reloaded(world)
+
+        assert "alpha__echo" not in await editor.tools()
+        wrong = "line 2, `policy.deny`: Expected `array`, got `int`"
+        assert described.problems == [
+            f"{config} is not used: {wrong} (its last good state stays in use)"
+        ]
+
+
+async def test_every_value_says_where_it_is_from(tmp_path: Path, config: Path) -> None:
+    config.write_text("[servers]\nlinger = 5\n")
+    async with running_world(tmp_path, is_live=True) as world:
+        project = str(world.project)
+        (world.project / ".capd.toml").write_text('domain = "devops"\n[sessions]\ntools = 3\n')
+        control = await world.controller()
+
+        told = await control.result("config", project=project)
+
+        by_key = {each["key"]: (each["value"], each["origin"]) for each in told["values"]}
+        assert by_key["servers.linger"] == (5.0, str(config))
+        assert by_key["sessions.tools"] == (3, f"{project}/.capd.toml")
+        assert by_key["domain"] == ("devops", f"{project}/.capd.toml")
+        assert by_key["sessions.capabilities"] == (4, "")

@@ -1,0 +1,201 @@
+"""The settings at this moment: layers, last good states, and what a project's file comes to."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from capd.adapters.configuration import Configuration, ServersTable, SessionsTable, SurfaceTable
+from capd.adapters.live_settings import LiveSettings
+from capd.core.sessions.policy import PolicyRules
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def settings(folder: Path, **environment: str) -> LiveSettings:
+    (folder / "config").mkdir(exist_ok=True)
+    found = LiveSettings(folder / "config", environment, folder / "state")
+    found.load()
+    return found
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config" / "config.toml").write_text(text)
+
+
+async def test_a_nearer_layer_sets_its_keys_and_resets_no_other(
+    tmp_path: Path, project: Path
+) -> None:
+    write(tmp_path, '[servers]\nlinger = 5\n[surface]\nmode = "stable"\npins = ["git:*"]\n')
+    (project / ".capd.toml").write_text('[surface]\nmode = "dynamic"\n[sessions]\ntools = 3\n')
+    live = settings(tmp_path, CAPD_TOOLS="2")
+
+    await live.meet(str(project))
+
+    effective = live.of(str(project))
+    assert effective.configuration == Configuration(
+        ServersTable(5.0), SessionsTable(tools=2), surface=SurfaceTable("dynamic", ("git:*",))
+    )
+    assert effective.merged.origins == {
+        ("servers", "linger"): f"{tmp_path}/config/config.toml",
+        ("surface", "pins"): f"{tmp_path}/config/config.toml",
+        ("surface", "mode"): f"{project}/.capd.toml",
+        ("sessions", "tools"): "CAPD_TOOLS",
+    }
+    assert live.current == Configuration(
+        ServersTable(5.0), SessionsTable(tools=2), surface=SurfaceTable("stable", ("git:*",))
+    )
+
+
+async def test_a_bad_file_keeps_the_last_good_state_and_says_why(tmp_path: Path) -> None:
+    write(tmp_path, "[servers]\nlinger = 5\n")
+    live = settings(tmp_path)
+
+    write(tmp_path, '[servers]\nlinger = 7\n[sessions]\ntools = "many"\n')
+    changed = await live.reload()
+
+    assert (changed, live.current) == (False, Configuration(ServersTable(5.0)))
+    wrong = "line 4, `sessions.tools`: Expected `int`, got `str`"
+    assert live.problems == [
+        f"{tmp_path}/config/config.toml is not used: {wrong} (its last good state stays in use)"
+    ]
+
+
+def test_a_bad_file_keeps_the_last_good_state_over_a_restart(tmp_path: Path) -> None:
+    write(tmp_path, '[policy]\ndeny = ["shell:*"]\n')
+    settings(tmp_path)
+    write(tmp_path, "[policy\n")
+
+    again = settings(tmp_path)
+
+    assert again.current.policy.deny == ("shell:*",)
+    assert len(again.problems) == 1
+    assert (tmp_path / "state/good/config.toml").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_was_removed_is_no_last_good_state(tmp_path: Path) -> None:
+    write(tmp_path, "[servers]\nlinger = 5\n")
+    settings(tmp_path)
+    (tmp_path / "config/config.toml").unlink()
+    settings(tmp_path)
+    write(tmp_path, "[servers\n")
+
+    again = settings(tmp_path)
+
+    assert again.current == Configuration()
+
+
+async def test_a_project_adds_to_what_is_forbidden_and_takes_nothing_away(
+    tmp_path: Path, project: Path
+) -> None:
+    write(tmp_path, '[policy]\ndeny = ["shell:*"]\n')
+    (project / ".capd.toml").write_text('[policy]\ndeny = ["git:push"]\nallow = ["*"]\n')
+    live = settings(tmp_path)
+
+    await live.meet(str(project))
+
+    rules = live.rules(str(project))
+    place = f"[policy] of {project}/.capd.toml"
+    assert rules.everyone == PolicyRules("[policy]", deny=("shell:*",))
+    assert rules.projects == ((str(project), PolicyRules(place, ("*",), ("git:push",))),)
+    assert live.rules("/elsewhere").projects == ()
+
+
+async def test_what_a_project_may_not_set_is_left_out_and_said(
+    tmp_path: Path, project: Path
+) -> None:
+    text = '[sandbox]\nlevel = "off"\n[sessions]\ncapabilities = 9\n[surface]\nmode = "stable"\n'
+    (project / ".capd.toml").write_text(text)
+    live = settings(tmp_path)
+
+    await live.meet(str(project))
+
+    assert live.of(str(project)).configuration == Configuration(surface=SurfaceTable("stable"))
+    why = "it could weaken the sandbox; only your own config.toml may set it"
+    assert live.project_problems == {
+        str(project): [
+            f"line 1: `sandbox` is left out: {why}",
+            "`sessions.capabilities` = 9 is left out: yours is 4, and lower",
+        ]
+    }
+
+
+async def test_a_bad_file_of_a_project_is_said_and_costs_nobody_else(
+    tmp_path: Path, project: Path
+) -> None:
+    (project / ".capd.toml").write_text('domain = "devops"\n')
+    live = settings(tmp_path)
+    await live.meet(str(project))
+
+    (project / ".capd.toml").write_text("domain = 3\n")
+    await live.reload()
+
+    assert live.domain("zed", str(project)) == "devops"
+    assert live.problems == []
+    wrong = "line 1, `domain`: Expected `str`, got `int`"
+    assert live.project_problems == {
+        str(project): [
+            f"{project}/.capd.toml is not used: {wrong} (its last good state stays in use)"
+        ]
+    }
+
+
+async def test_a_pipe_in_place_of_a_projects_file_is_not_waited_for(
+    tmp_path: Path, project: Path
+) -> None:
+    os.mkfifo(project / ".capd.toml")
+    live = settings(tmp_path)
+
+    await live.meet(str(project))
+
+    assert "it is not a file" in live.project_problems[str(project)][0]
+
+
+async def test_the_users_word_on_a_project_goes_before_the_projects_own(
+    tmp_path: Path, project: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for each in (project, other):
+        (each / ".capd.toml").write_text('domain = "own"\n')
+    text = f'[clients.zed]\ndomain = "client"\n[projects."{project}"]\ndomain = "users"\n'
+    write(tmp_path, text)
+    live = settings(tmp_path)
+
+    await live.meet(str(project))
+    await live.meet(str(other))
+
+    assert live.domain("zed", str(project)) == "users"
+    assert live.domain("zed", str(other)) == "own"
+    assert live.domain("zed", "/elsewhere") == "client"
+
+
+async def test_what_only_a_restart_changes_is_said_until_it_is_as_before(tmp_path: Path) -> None:
+    live = settings(tmp_path)
+
+    write(tmp_path, '[embedder]\nplacement = "daemon"\n[servers]\nlinger = 3\n')
+    changed = await live.reload()
+    said = live.needs_restart
+    write(tmp_path, "")
+    await live.reload()
+
+    assert (changed, said, live.needs_restart) == (True, ["embedder.placement"], [])
+
+
+async def test_the_users_table_of_clients_keeps_its_last_good_state(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    clients = tmp_path / "config" / "clients.toml"
+    clients.write_text('[mine]\nmode = "stable"\n')
+    live = settings(tmp_path)
+
+    clients.write_text("[mine\n")
+    await live.reload()
+
+    assert live.table["mine"].mode == "stable"
+    assert len(live.problems) == 1
