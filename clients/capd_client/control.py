@@ -3,6 +3,7 @@
 Standard library only, so that a command which asks the daemon starts at once.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -98,9 +99,12 @@ class Control:
 
     def close(self) -> None:
         """Close the connection; asking again opens another."""
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                # Closing alone leaves another thread, and so the daemon, waiting for each other.
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
         self._buffer.clear()
 
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -3,7 +3,11 @@
 An editor starts `capd mcp` and waits for it, so that path imports the shim and nothing else.
 """
 
+import os
 import sys
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 
 
 def main() -> int:
@@ -17,9 +21,27 @@ def main() -> int:
         from capd_client import hook  # noqa: PLC0415 - it has 300 ms in all
 
         return hook.main(arguments[1:])
+    try:
+        return _typed(arguments)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is left in the buffer would be tried again when Python ends, and be told of.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def _typed(arguments: list[str]) -> int:
+    """Run a command that a person typed."""
+    if arguments[:1] == ["status"]:
+        from capd_client import status  # noqa: PLC0415 - without click
+
+        if status.is_plain(arguments[1:]):
+            return status.main(arguments[1:])
     from capd_client import commands  # noqa: PLC0415
 
-    return commands.cli.main(arguments, prog_name="capd")
+    exit_code: int = commands.cli.main(arguments, prog_name="capd")
+    return exit_code
 
 
 if __name__ == "__main__":

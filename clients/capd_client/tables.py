@@ -6,143 +6,24 @@ from servers: nothing of them reaches a terminal that could steer it.
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from capd_client.status_text import active_line, tap_line
+from capd_client.terminal import WIDTH_OF_FILES, duration, printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_OF_FILES = 200
-_REASONS_SHOWN = 3
-_DECISIONS_SHOWN = 5
-
-
-def printable(text: object, *, keep_lines: bool = False) -> str:
-    """Return `text` with everything escaped that is not a visible character.
-
-    Escapes control sequences, directions of writing and invisible characters alike.
-    """
-    kept = "\n\t" if keep_lines else ""
-    return "".join(
-        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode()
-        for each in str(text)
-    )
+__all__ = ["printable", "tap_line"]
 
 
 def say(text: object, *, keep_lines: bool = False) -> None:
     """Print one line to standard output."""
     click.echo(printable(text, keep_lines=keep_lines))
-
-
-def tap_line(tap: Mapping[str, Any]) -> str:
-    """Return the one line that says how a tap was loaded."""
-    unroutable = tap.get("unroutable") or {}
-    line = f"{tap.get('name', '?')}: {tap.get('routable', 0)} routable"
-    if unroutable:
-        line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
-    if tap.get("skills"):
-        line += f", {tap['skills']} skills"
-    if tap.get("error"):
-        line += f"; not reloaded: {tap['error']}"
-    return printable(line)
-
-
-def _reasons(reasons: Iterable[Any]) -> str:
-    counted = Counter(str(each) for each in reasons)
-    shown = [
-        f"{reason}: {count}" if len(counted) > 1 else reason
-        for reason, count in counted.most_common(_REASONS_SHOWN)
-    ]
-    return "; ".join([*shown, "..."] if len(counted) > _REASONS_SHOWN else shown)
-
-
-def active_line(session: Mapping[str, Any]) -> str:
-    """Return a session's active set in its one-line form."""
-    active = session.get("active") or []
-    names = ", ".join(str(each.get("name", "?")) for each in active)
-    cap = session.get("cap")
-    count = f"{len(active)}/{cap}" if cap is not None else f"{len(active)}"
-    return f"MCP active: {count}" + (f" ({names})" if names else "")
-
-
-def print_status(status: Mapping[str, Any]) -> None:
-    """Print everything about the daemon on one screen."""
-    console = _console()
-    daemon = status.get("daemon") or {}
-    say(
-        f"capd {daemon.get('version', '?')}, pid {daemon.get('pid', '?')}, "
-        f"up {_duration(daemon.get('uptime_s'))}, {_size(daemon.get('rss_bytes'))}"
-    )
-    for each in daemon.get("degraded") or []:
-        say(f"degraded: {each}")
-    if daemon.get("needs_restart"):
-        say(f"needs a restart: {', '.join(map(str, daemon['needs_restart']))}")
-    for project, lines in (daemon.get("project_files") or {}).items():
-        for line in lines:
-            say(f"{project}: {line}")
-    if ledger := status.get("ledger"):
-        say(_ledger_line(ledger))
-    embedder = status.get("embedder") or {}
-    reason = f" ({embedder['reason']})" if embedder.get("reason") else ""
-    model = " ".join(str(embedder[key]) for key in ("model", "revision") if embedder.get(key))
-    say(f"model {model or 'none'}: {embedder.get('state', 'unknown')}{reason}")
-    _heading("taps")
-    for tap in status.get("taps") or []:
-        say(f"  {tap_line(tap)}" + (f"  [{tap['revision']}]" if tap.get("revision") else ""))
-    if status.get("not_watched"):
-        say(f"  not watched: {status['not_watched']}")
-    _heading("sessions")
-    for session in status.get("sessions") or []:
-        say(f"  {_session_line(session)}")
-        say(f"    {active_line(session)}")
-    _heading("servers")
-    _print_rows(
-        console, _SERVER_COLUMNS, [_server_row(each) for each in status.get("servers") or []]
-    )
-    _heading("last decisions")
-    decisions = list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]
-    _print_rows(console, ("", "", "", ""), [_decision_row(each) for each in decisions])
-
-
-def _ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return in a line what is kept of what happened."""
-    if not ledger.get("enabled"):
-        return "records: none are kept ([ledger] enabled = false)"
-    rows = ledger.get("rows") or {}
-    counts = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
-    line = f"records: {counts or 'none yet'}, {_size(ledger.get('size_bytes'))}"
-    for word in ("waiting", "dropped"):
-        line += f", {ledger[word]} {word}" if ledger.get(word) else ""
-    return line
-
-
-def _heading(text: str) -> None:
-    click.echo(f"\n{text}")
-
-
-def _session_line(session: Mapping[str, Any]) -> str:
-    surface = f"{session.get('surface', 0)}/{session.get('available', 0)} tools"
-    age = f", {_duration(session['age_s'])} old" if "age_s" in session else ""
-    tokens = f", {spent}" if (spent := _tokens(session)) else ""
-    return (
-        f"{session.get('key', '?')}  {session.get('client', '?')} {session.get('pid', '')}  "
-        f"{session.get('project', '')}  {surface}{tokens}{age}"
-    )
-
-
-def _tokens(session: Mapping[str, Any]) -> str:
-    """Say what a session costs and saves, as far as it is known."""
-    tokens, saved = session.get("tokens"), session.get("tokens_saved")
-    state = str(session.get("tokens_state") or "").replace("_", " ")
-    if tokens is None:
-        return f"tokens: {state}" if state in {"counting", "not counted"} else ""
-    if saved is None:
-        return f"{tokens} tokens, {state}".removesuffix(", ")
-    return f"{tokens} tokens ({saved} saved)" if saved >= 0 else f"{tokens} tokens ({-saved} lost)"
 
 
 _SERVER_COLUMNS = ("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "error")
@@ -156,21 +37,10 @@ def _server_row(server: Mapping[str, Any]) -> tuple[Any, ...]:
         server.get("scope"),
         ", ".join(map(str, server.get("leases") or [])) or "nobody",
         server.get("tools"),
-        _duration(server.get("uptime_s")),
+        duration(server.get("uptime_s")),
         server.get("restarts"),
         server.get("last_error") or "",
     )
-
-
-def _decision_row(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    decision = entry.get("decision") or entry
-    name = decision.get("name") or decision.get("id") or ""
-    if isinstance(name, Mapping):
-        name = name.get("name", "")
-    at = entry.get("at")
-    when = f"{datetime.fromtimestamp(at):%H:%M:%S}" if isinstance(at, int | float) else ""
-    why = name or decision.get("reason") or ""
-    return (when, entry.get("session"), decision.get("outcome"), why)
 
 
 def print_servers(result: Mapping[str, Any]) -> None:
@@ -309,7 +179,7 @@ def _console() -> "Console":
     is_for_person = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
     return Console(
         file=sys.stdout,
-        width=None if is_for_person else _WIDTH_OF_FILES,
+        width=None if is_for_person else WIDTH_OF_FILES,
         markup=False,
         emoji=False,
         highlight=False,
@@ -334,24 +204,6 @@ def _print_rows(console: "Console", columns: Sequence[str], rows: Iterable[Seque
 
 def _score(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else ""
-
-
-def _size(value: Any) -> str:
-    return f"{value / (1 << 20):.0f} MiB" if isinstance(value, int | float) else "? MiB"
-
-
-def _duration(value: Any) -> str:
-    if not isinstance(value, int | float):
-        return "?"
-    seconds = int(value)
-    for size, unit, lesser, lesser_unit in (
-        (86_400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if seconds >= size:
-            return f"{seconds // size} {unit} {seconds % size // lesser} {lesser_unit}"
-    return f"{seconds} s"
 
 
 def print_skills(result: Mapping[str, Any]) -> None:

@@ -174,12 +174,25 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """What is left of what it is smaller than a list of everything; below 0 is a loss."""
     tokens_state: str = ""
     """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
+    calls: int = 0
+    """Tool calls that succeeded."""
+
+
+class HookCount(msgspec.Struct, frozen=True):
+    """How many prompt hooks of one client found the session that they speak for."""
+
+    client: str
+    linked: int
+    unlinked: int
+    reason: str = ""
+    """Why the last one that found none did not: `none` or `ambiguous`."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
     """All sessions, oldest first."""
 
     sessions: list[SessionEntry]
+    hooks: list[HookCount] = []
 
 
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):

@@ -88,6 +88,10 @@ class CapabilityEntry(msgspec.Struct, frozen=True):
     wanted_keys: list[str] = []
     commands: list[str] = []
     """What its servers are started by, where they are processes."""
+    unpinned: list[str] = []
+    """Packages that its servers run in whatever version there is."""
+    npm_packages: list[str] = []
+    """Packages that npx fetches for its servers, by name alone."""
 
 
 class CapabilitiesListed(msgspec.Struct, frozen=True, tag="registry.listed"):

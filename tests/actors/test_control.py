@@ -248,3 +248,25 @@ async def test_a_control_connection_that_breaks_costs_no_other(
 
             assert await control.result("servers")
     assert not any(entry["event"] == "task_failed" for entry in logs)
+
+
+async def test_the_status_counts_calls_and_hooks_that_found_no_session(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        await client.capability("enable", "alpha")
+        await control.result("call", name="alpha__echo", arguments={"a": 1})
+        await control.result("call", name="alpha__echo", arguments={"a": 2})
+        await control.ask("hook", text="thanks", client="claude", client_session="one")
+        # Both were started by this process, so a hook of it may mean either.
+        await world.session("t")
+        for other in ("two", "three"):
+            await control.ask("hook", text="thanks", client="claude", client_session=other)
+
+        status = await control.result("status")
+
+        assert [entry["calls"] for entry in status["sessions"]] == [2, 0]
+        assert status["hooks"] == [
+            {"client": "claude", "linked": 1, "unlinked": 2, "reason": "ambiguous"}
+        ]

@@ -4,9 +4,11 @@ import json
 import os
 import queue
 import select
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .patients import Patient
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 SHIM = CLIENTS / "capd_client" / "shim.py"
@@ -272,6 +276,15 @@ def home(tmp_path: Path) -> Path:
     folder = tmp_path / "capd"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture
+def patient() -> Iterator[Patient]:
+    """A user for `capd doctor` to look at."""
+    # A socket's path has a limit that pytest's own folder may be over.
+    folder = Path(tempfile.mkdtemp(prefix="capd"))
+    yield Patient(folder)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -264,34 +264,6 @@ def test_the_session_may_come_from_the_environment(start_daemon: Start, run: Run
     assert daemon.requests() == [{"method": "turn", "params": params}]
 
 
-def test_status_is_one_screen(start_daemon: Start, run: Run) -> None:
-    start_daemon(ANSWERS)
-
-    result = run("status", TZ="UTC")
-
-    assert result.exit_code == 0
-    lines = [line.rstrip() for line in result.stdout.splitlines()]
-    assert lines[:6] == [
-        "capd 0.1.0, pid 77, up 1 d 1 h, 88 MiB",
-        "model minilm-int8: ready",
-        "",
-        "taps",
-        f"  {TAP_LINE}  [abc123abc123]",
-        "",
-    ]
-    assert lines[6:10] == [
-        "sessions",
-        "  zed-1  zed 812  /src/app  12/340 tools, 900 tokens (41000 saved), 1 min 1 s old",
-        "    MCP active: 2/5 (git, fs)",
-        "",
-    ]
-    assert lines[10] == "servers"
-    assert lines[12].split() == [
-        *("git", "ready", "99", "project", "zed-1", "12", "1", "h", "1", "min", "0"),
-    ]
-    assert lines[15].split()[1:] == ["zed-1", "abstain", "below_threshold"]
-
-
 def test_the_table_of_sessions_says_how_each_is_linked_to_its_hook(
     start_daemon: Start, run: Run
 ) -> None:
@@ -311,17 +283,6 @@ def test_the_table_of_sessions_says_how_each_is_linked_to_its_hook(
         f"{start} c-3 {rest}",
         f"{start} by its own connection {rest}",
     ]
-
-
-def test_a_degraded_daemon_is_told_by_the_exit_code(start_daemon: Start, run: Run) -> None:
-    degraded = {**STATUS, "daemon": {**STATUS["daemon"], "degraded": ["no model"]}}  # type: ignore[dict-item]
-    start_daemon({"status": degraded})
-
-    spoken, machine = run("status"), run("status", "--json")
-
-    assert "degraded: no model" in spoken.stdout.splitlines()
-    assert json.loads(machine.stdout) == degraded
-    assert (spoken.exit_code, machine.exit_code) == (4, 4)
 
 
 @pytest.mark.parametrize(
@@ -528,18 +489,6 @@ def test_version_tells_both_ends(start_daemon: Start, run: Run) -> None:
     assert [each.exit_code for each in (alone, both, machine)] == [0, 0, 0]
 
 
-def test_help_lists_what_there_is(run: Run) -> None:
-    result = run("--help")
-
-    listed = {
-        line.split()[0] for line in result.stdout.partition("Commands:")[2].split("\n") if line
-    }
-    assert listed >= {
-        *("status", "caps", "servers", "sessions", "tools", "discover", "enable", "disable"),
-        *("call", "turn", "events", "reload", "stop", "tap", "daemon", "mcp", "version"),
-    }
-
-
 def test_daemon_run_becomes_the_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     journal: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(os, "execv", lambda path, command: journal.append((path, command)))
@@ -567,18 +516,6 @@ def capd(
 def imported(importtime: str) -> set[str]:
     lines = (line for line in importtime.splitlines() if line.startswith("import time:"))
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
-
-
-def test_a_command_that_asks_imports_nothing_heavy(
-    start_daemon: Start, base_env: dict[str, str]
-) -> None:
-    start_daemon(ANSWERS)
-
-    done = capd(base_env, "status", "--json")
-
-    assert json.loads(done.stdout) == STATUS
-    heavy = {"trio", "zmq", "mcp", "msgspec", "rich", "tomlkit", "capd", "asyncio", "structlog"}
-    assert imported(done.stderr) & (heavy | {"click"}) == {"click"}
 
 
 def test_capd_mcp_imports_the_shim_and_nothing_else_of_weight(base_env: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from capd_client.control import Control, ControlError, DaemonDownError
 
-from .conftest import SILENCE, FakeDaemon
+from .conftest import PATIENT, SILENCE, FakeDaemon
 
 Start = Callable[..., FakeDaemon]
 
@@ -126,3 +126,27 @@ def test_a_result_of_many_megabytes_arrives_whole(start_daemon: Start) -> None:
         result = control.call("call", {"name": "x"})
 
     assert result["result"]["text"] == text
+
+
+def test_closing_ends_the_wait_of_a_thread_for_both_ends(daemon: FakeDaemon) -> None:
+    heard = threading.Event()
+
+    def listen() -> None:
+        for _ in control.events():
+            heard.set()
+
+    control = Control(str(daemon.path))
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    link = daemon.accept()
+    link.welcome()
+    request = link.read()
+    link.write({"jsonrpc": "2.0", "id": request["id"], "result": {}})
+    link.write({"jsonrpc": "2.0", "method": "event", "params": {"topic": "x"}})
+    assert heard.wait(PATIENT)
+
+    control.close()
+
+    assert link.read_line() == b""
+    listener.join(PATIENT)
+    assert not listener.is_alive()

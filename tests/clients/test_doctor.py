@@ -5,10 +5,8 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,87 +16,14 @@ from capd_client.doctor import programs, storage
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
 from capd_client.doctor.examination import examined
-from capd_client.doctor.findings import Finding
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
 from capd_client.doctor.surroundings import Surroundings
 from capd_client.doctor.taps import check_taps
-from capd_protos.places import places
 
 from .conftest import FakeDaemon
-from .installing import User
-
-VERSION = version("capd")
-READY = {"state": "ready", "model": "minilm", "reason": "", "rss_bytes": 150_000_000}
-TAP: dict[str, Any] = {
-    "name": "mine",
-    "path": "/taps/mine",
-    "routable": 3,
-    "unroutable": {},
-    "findings": [],
-    "error": "",
-}
-
-
-class Patient(User):
-    """A user whose shell and programs are the test's own."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.folder = folder
-        self.program("sh", 'exec /bin/sh -c "$4"')
-        self.program("node", "echo v22.1.0")
-        self.program("npx", "echo 10.1.0")
-        self.program("uvx", "echo uvx 0.9.1")
-        self.run = folder / "run"
-        self.run.mkdir(mode=0o700)
-        self.more = {
-            "SHELL": str(self.bin / "sh"),
-            "PATH": str(self.bin),
-            "XDG_RUNTIME_DIR": str(self.run),
-            "NO_COLOR": "1",
-        }
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"HOME": str(self.home), **self.more}
-
-    @property
-    def socket(self) -> Path:
-        return self.run / "capd" / "capd.sock"
-
-    def program(self, name: str, script: str) -> Path:
-        path = self.bin / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
-
-    def seen(self, **more: Any) -> Surroundings:
-        """Return what the checks look at, without a daemon unless it is given."""
-        where = places(self.env, os.getuid())
-        return Surroundings(self.env, os.getuid(), where, VERSION, **more)
-
-    def served(
-        self, *, path: str = "", capabilities: Iterable[Any] = (), **more: Any
-    ) -> Surroundings:
-        """Return the same with a daemon that says so of itself."""
-        status = {"daemon": {"path": path or str(self.bin), "degraded": []}, "embedder": READY}
-        return self.seen(
-            daemon={"version": VERSION, "pid": 7},
-            documents={
-                "status": {**status, "taps": [], **more},
-                "caps": {"capabilities": list(capabilities)},
-            },
-        )
-
-
-@pytest.fixture
-def patient() -> Iterator[Patient]:
-    # A socket's path has a limit that pytest's own folder may be over.
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    yield Patient(folder)
-    shutil.rmtree(folder)
+from .patients import READY, TAP, VERSION, Patient, levels
 
 
 @contextmanager
@@ -119,10 +44,6 @@ def bound(path: Path) -> Iterator[socket.socket]:
         made.bind(str(path))
         path.chmod(0o600)
         yield made
-
-
-def levels(findings: Iterable[Finding]) -> list[tuple[str, str]]:
-    return [(finding.check, finding.level) for finding in findings]
 
 
 # The command
@@ -161,7 +82,7 @@ def test_without_a_daemon_all_else_is_looked_at(patient: Patient) -> None:
         "fix": "start an editor that has capd, or `capd daemon run`",
     }
     assert {each["check"] for each in report["findings"]} == {
-        "daemon", "PATH", "runners", "storage",
+        "daemon", "PATH", "runners", "sandbox", "storage",
     }  # fmt: skip
 
 

@@ -182,6 +182,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 servers=["git"],
                 wanted_keys=["A"],
                 commands=["uvx"],
+                unpinned=["mcp-server-git"],
+                npm_packages=["@playwright/mcp"],
             )
         ]
     ),
@@ -331,8 +333,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 tokens=900,
                 tokens_saved=-20,
                 tokens_state="counted",
+                calls=4,
             )
-        ]
+        ],
+        [curator.HookCount("claude-code", 3, 1, "ambiguous")],
     ),
     curator.CuratorRefused("session_unknown", "no such session"),
     curator.SessionStarted(ONE, "zed"),

@@ -11,8 +11,10 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from capd_client.commands.shared import START_HINT, Failure, NoDaemon
+from capd_client.commands import purposes
+from capd_client.commands.shared import EXIT_INTERRUPTED, START_HINT, Failure, NoDaemon
 from capd_client.control import ControlError, DaemonDownError
 from capd_client.install import InstallError
 from capd_client.taps import TapError
@@ -25,21 +27,25 @@ _WHERE = {
         "search",
         "servers",
         "sessions",
-        "status",
         "tools",
         "version",
     ),
     "acting": ("call", "disable", "enable", "index", "login", "reload", "routing", "turn"),
     "catalog": ("check", "eval", "tap"),
+    "completion": ("completion",),
     "doctor": ("doctor",),
     "installing": ("install", "uninstall"),
     "records": ("logs", "metrics", "why"),
+    "not_yet": ("acp", "import", "learn", "memory"),
+    "own_servers": ("add", "remove"),
     "secrets": ("secret",),
     "settings": ("config",),
     "trusting": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
+    "status": ("status", "top"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
+_UNLISTED = {*purposes.FOR_PROGRAMS, *_WHERE["not_yet"]}
 
 
 class _Capd(click.Group):
@@ -48,7 +54,7 @@ class _Capd(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
         del ctx
-        return sorted(_MODULES)
+        return sorted(set(_MODULES) - _UNLISTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, importing its module; None for an unknown name."""
@@ -58,6 +64,33 @@ class _Capd(click.Group):
         module = importlib.import_module(f"{__name__}.{_MODULES[cmd_name]}")
         found: click.Command = module.COMMANDS[cmd_name]
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is asked for; an unknown one is told the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone
+
+            near = get_close_matches(args[0], self.list_commands(ctx), 2)
+            if not near:
+                raise
+            text = f"{error.message} Did you mean {' or '.join(near)}?"
+            raise click.UsageError(text, ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every command in the group of what it is for; none is imported for it."""
+        formatter.write("\n")
+        for line in purposes.lines(self.list_commands(ctx)):
+            formatter.write(f"{line}\n")
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=purposes.text_of(name)) for name in names]
+        return items or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -74,11 +107,20 @@ class _Capd(click.Group):
             raise Failure(str(error)) from None
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt:
+            # What an interrupted program says to a shell; the person knows what they did.
+            ctx.exit(EXIT_INTERRUPTED)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise Failure(f"{where}{error.strerror or error}") from None
 
 
-@click.group(cls=_Capd, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Capd,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="COMMAND [OPTIONS]",
+    options_metavar="",
+    epilog="Each has --help. Reading commands take --json. Editors start `capd mcp`.",
+)
 def cli() -> None:
     """Every editor and agent gets the MCP tools it needs, when it needs them."""

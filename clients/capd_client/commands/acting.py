@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from capd_client import tables
+from capd_client.commands import completing
 from capd_client.commands.shared import (
     ask,
     fail,
@@ -38,7 +39,7 @@ def index(*, session: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.capabilities)
 @session_option
 @json_option
 def enable(*, name: str, session: str, as_json: bool) -> None:
@@ -50,7 +51,7 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.active_capabilities)
 @session_option
 @json_option
 def disable(*, name: str, session: str, as_json: bool) -> None:
@@ -98,7 +99,7 @@ def turn(*, text: tuple[str, ...], session: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.tools)
 @click.argument("arguments", metavar="[JSON]", default="{}")
 @session_option
 @json_option
@@ -142,7 +143,7 @@ def reload(*, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("server")
+@click.argument("server", shell_complete=completing.servers)
 @click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
 def login(*, server: str, no_browser: bool) -> None:
     """Log in at a server that is reached by URL."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from capd_client import tables
+from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import DaemonDownError
 from capd_client.taps import TapError, TapList
@@ -20,7 +21,8 @@ def check(*, path: Path | None, as_json: bool) -> None:
     """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
-    command = [sys.executable, "-m", "capd", "check", *([str(path)] if path else [])]
+    # -P: a folder `capd` in the working directory is not the daemon.
+    command = [sys.executable, "-P", "-m", "capd", "check", *([str(path)] if path else [])]
     command += ["--json"] if as_json else []
     # The rules are the daemon's, and no daemon need run for them.
     done = subprocess.run(command, check=False)
@@ -60,7 +62,7 @@ def tap_add(*, where: str, name: str | None) -> None:
 
 
 @tap.command("update")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completing.taps)
 def tap_update(*, names: tuple[str, ...]) -> None:
     """Bring taps that are git checkouts up to date, all of them or those named."""
     from capd_client import tap_git  # noqa: PLC0415 - as above
@@ -103,7 +105,7 @@ def tap_list(*, as_json: bool) -> None:
 
 
 @tap.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.taps)
 def tap_remove(*, name: str) -> None:
     """Take the tap NAME off the list, and remove its clone if capd made it; a folder stays."""
     from capd_client import tap_git  # noqa: PLC0415 - as above

@@ -7,7 +7,6 @@ import click
 
 from capd_client import tables
 from capd_client.commands.shared import (
-    EXIT_DEGRADED,
     ask,
     json_option,
     print_json,
@@ -31,25 +30,6 @@ def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None
             show(result)
 
     return command
-
-
-@click.command()
-@click.option("--tokens", is_flag=True, help="Say what each session costs in tokens.")
-@json_option
-def status(*, tokens: bool, as_json: bool) -> None:
-    """Say how the daemon is: taps, sessions, servers, decisions."""
-    result = ask("tokens" if tokens else "status")
-    if as_json:
-        print_json(result)
-    elif tokens:
-        # Imported here: the other commands have no use for it.
-        from capd_client.token_tables import print_tokens  # noqa: PLC0415
-
-        print_tokens(result)
-    else:
-        tables.print_status(result)
-    if (result.get("daemon") or {}).get("degraded"):
-        click.get_current_context().exit(EXIT_DEGRADED)
 
 
 @click.command()
@@ -131,7 +111,6 @@ def version(*, as_json: bool) -> None:
 
 
 COMMANDS = {
-    "status": status,
     "caps": _reading(
         "caps", "List every capability, and why it is not used.", tables.print_capabilities
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from capd_client import kept_secrets, tables
+from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import ControlError, DaemonDownError
 from capd_client.kept_secrets import SecretError
@@ -21,7 +22,7 @@ def secret() -> None:
 
 
 @secret.command("set")
-@click.argument("key")
+@click.argument("key", shell_complete=completing.secrets)
 @click.option("--file", "in_file", is_flag=True, help=f"Keep it in {FILE_NAME} (mode 0600).")
 def secret_set(*, key: str, in_file: bool) -> None:
     """Keep the value of KEY, in the keyring; asks for it, or reads it from standard input."""
@@ -42,7 +43,7 @@ def secret_set(*, key: str, in_file: bool) -> None:
 
 
 @secret.command("remove")
-@click.argument("key")
+@click.argument("key", shell_complete=completing.secrets)
 def secret_remove(*, key: str) -> None:
     """Remove the value of KEY from the keyring and from the file, wherever it is."""
     removed: list[str] = []

@@ -9,15 +9,18 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import click
 
 from capd_client import tables
+from capd_client.commands.completing import session_keys
 from capd_client.control import Control
+from capd_client.status import START_HINT
 from capd_protos.places import Places, places
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_DAEMON = 3
 EXIT_DEGRADED = 4
+EXIT_INTERRUPTED = 130
 
-START_HINT = "Start it with: capd daemon run"
+__all__ = ["START_HINT"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -63,6 +66,7 @@ def session_option(command: _F) -> _F:
         metavar="KEY",
         default="",
         envvar="CAPD_SESSION",
+        shell_complete=session_keys,
         help="Act for this session; may be left out while there is one.",
     )(command)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.surroundings import Surroundings
+from capd_client.remedies import remedy
 
 _ROUTING = "no routing: "
 
@@ -49,7 +50,7 @@ def check_degraded(seen: Surroundings) -> Iterator[Finding]:
                 "warning",
                 "the daemon runs without a part of its configuration",
                 str(problem),
-                "correct it, then `capd stop`; the next editor starts it again",
+                remedy(str(problem)),
             )
 
 

@@ -3,9 +3,15 @@
 from collections.abc import Callable, Iterator
 
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
+from capd_client.doctor.definitions import check_node, check_packages, check_secrets
 from capd_client.doctor.editors import check_editors
+from capd_client.doctor.files import check_configuration, check_locks
 from capd_client.doctor.findings import Finding
+from capd_client.doctor.hooks import check_hooks
+from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
+from capd_client.doctor.sandbox import check_sandbox
+from capd_client.doctor.service import check_service
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
 from capd_client.doctor.surroundings import Surroundings
@@ -16,14 +22,23 @@ Check = Callable[[Surroundings], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
     check_daemon,
     check_degraded,
+    check_configuration,
+    check_service,
     check_socket,
+    check_locks,
     check_other_sockets,
     check_model,
     check_taps,
+    check_secrets,
+    check_packages,
     check_commands,
     check_search_path,
     check_runners,
+    check_node,
+    check_sandbox,
     check_editors,
+    check_other_editors,
+    check_hooks,
     check_storage,
 )
 

@@ -13,17 +13,18 @@ TOO_LITTLE_BYTES = 50_000_000
 
 
 def check_storage(seen: Surroundings) -> Iterator[Finding]:
-    """Look at the disks of the state and of the cache."""
+    """Look at where things are kept, and at how much room there is."""
+    for what, path, loss in (
+        ("configuration", seen.places.config, "nothing can be added or installed"),
+        ("data", seen.places.data, "no tap can be cloned, and no client be given a launcher"),
+    ):
+        folder = _existing(Path(path))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield _locked(what, folder, loss)
     for what, path in (("state", seen.places.state), ("cache", seen.places.cache)):
         folder = _existing(Path(path))
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield Finding(
-                "storage",
-                "error",
-                f"the {what} folder cannot be written: {folder}",
-                "sessions and records would be lost with each restart",
-                f"chown it to yourself, or chmod u+rwx {folder}",
-            )
+            yield _locked(what, folder, "sessions and records would be lost with each restart")
             continue
         free = shutil.disk_usage(folder).free
         if free >= LITTLE_BYTES:
@@ -36,6 +37,16 @@ def check_storage(seen: Surroundings) -> Iterator[Finding]:
             "records, vectors and large results are dropped when there is no room",
             "make room on that disk",
         )
+
+
+def _locked(what: str, folder: Path, loss: str) -> Finding:
+    return Finding(
+        "storage",
+        "error",
+        f"the {what} folder cannot be written: {folder}",
+        loss,
+        f"chown it to yourself, or chmod u+rwx {folder}",
+    )
 
 
 def _existing(folder: Path) -> Path:

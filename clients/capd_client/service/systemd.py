@@ -24,7 +24,7 @@ class Systemd:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME") or Path.home(), ".config"))
-        self._folder = Path(base, "systemd", "user")
+        self.folder = Path(base, "systemd", "user")
 
     @staticmethod
     def answers() -> bool:
@@ -38,12 +38,12 @@ class Systemd:
 
     def install(self, *, is_hardened: bool) -> list[str]:
         """Write the units, give the running daemon's place to systemd, listen."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         written = []
         for name, text in self.units().items():
-            (self._folder / name).write_text(text, encoding="utf-8")
-            written.append(f"wrote {self._folder / name}")
-        drop_in = self._folder / f"{SERVICE}.d" / HARDENED
+            (self.folder / name).write_text(text, encoding="utf-8")
+            written.append(f"wrote {self.folder / name}")
+        drop_in = self.folder / f"{SERVICE}.d" / HARDENED
         if is_hardened:
             drop_in.parent.mkdir(exist_ok=True)
             drop_in.write_text(_template(HARDENED), encoding="utf-8")
@@ -65,11 +65,11 @@ class Systemd:
         self._ctl("disable", "--now", SOCKET, SERVICE)
         removed = []
         for name in (SERVICE, SOCKET, f"{SERVICE}.d/{HARDENED}"):
-            path = self._folder / name
+            path = self.folder / name
             if path.exists():
                 path.unlink()
                 removed.append(f"removed {path}")
-        drop_ins = self._folder / f"{SERVICE}.d"
+        drop_ins = self.folder / f"{SERVICE}.d"
         if drop_ins.is_dir() and not any(drop_ins.iterdir()):
             drop_ins.rmdir()
         self._ctl("daemon-reload")
@@ -77,7 +77,7 @@ class Systemd:
 
     def is_installed(self) -> bool:
         """Whether the service's unit is in place."""
-        return (self._folder / SERVICE).exists()
+        return (self.folder / SERVICE).exists()
 
     def start(self) -> None:
         """Start both units."""

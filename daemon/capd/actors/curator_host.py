@@ -20,7 +20,7 @@ from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
-from capd.actors.hook_linking import candidate_of, hook_of
+from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
@@ -141,6 +141,7 @@ class CuratorHost:
         self._sessions: dict[SessionKey, _Session] = {}
         self._keeper = SessionKeeper(store, self._record)
         self._drain = Drain()
+        self._hooks = HookCounts()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
@@ -221,6 +222,7 @@ class CuratorHost:
             hook_of(request),
             [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
         )
+        self._hooks.note(request.client, found)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)
         if found.key is None:
             text = f"no one session belongs to this hook ({found.how}): name it with --session"
@@ -260,7 +262,8 @@ class CuratorHost:
             [
                 session.curator.entry(now, session.opened_at, session.client_pid or session.pid)
                 for session in self._sessions.values()
-            ]
+            ],
+            self._hooks.listed(),
         )
 
     # Life of a session

@@ -28,6 +28,7 @@ from capd.core.routing import gates, priors
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Tap, Unknown
+from capd.core.taps.package_pins import npm_packages, unpinned_packages
 from capd.core.trust.project_tap import tap_name
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -347,6 +348,8 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
                     [server.name for server in capability.servers],
                     list(capability.wanted_keys),
                     sorted({server.command for server in capability.servers if server.command}),
+                    unpinned_packages(capability.servers),
+                    npm_packages(capability.servers),
                 )
             )
     return entries

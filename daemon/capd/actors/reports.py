@@ -43,6 +43,8 @@ def caps(
                 "servers": entry.servers,
                 "commands": entry.commands,
                 "missing": [key for key in entry.wanted_keys if key not in available_keys],
+                "unpinned": entry.unpinned,
+                "npm_packages": entry.npm_packages,
                 "active_in": active.get((entry.tap, entry.name), []),
             }
             for entry in listed.capabilities
@@ -86,6 +88,7 @@ def status(
         "sessions": [_session(entry) for entry in listed_sessions.sessions],
         "servers": [_server(entry) for entry in listed_servers.servers],
         "decisions": [_decision(entry) for entry in described.decisions[-20:]],
+        "hooks": [msgspec.to_builtins(count) for count in listed_sessions.hooks],
     }
 
 
@@ -221,6 +224,7 @@ def _session(entry: curator.SessionEntry) -> Document:
         "mode_reason": entry.mode_reason,
         "unlisted": entry.unlisted,
         "parent": entry.parent,
+        "calls": entry.calls,
         "tokens": entry.tokens,
         "tokens_saved": entry.tokens_saved,
         "tokens_state": entry.tokens_state,

@@ -28,6 +28,7 @@ def session_entry(
         mode_reason=view.reason,
         unlisted=len(state.surface.shown) - len(state.surface.listed),
         parent=place.parent,
+        calls=state.active.uses,
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.taps.package_pins import unpinned_package
+from capd.core.taps.package_pins import npm_packages, unpinned_package, unpinned_packages
 from capd_protos.types import ServerName, ServerSpec, TapName
 
 
@@ -53,3 +53,22 @@ def test_a_runner_without_an_exact_version_is_found(
     got = unpinned_package(server)
 
     assert got == package
+
+
+def test_packages_of_many_servers_are_named_once_each() -> None:
+    commands = [
+        ("npx", "-y", "b-server"),
+        ("npx", "-y", "@org/a@1.0.0"),
+        ("npx", "b-server"),
+        ("uvx", "c-server"),
+        ("python", "-m", "d"),
+        ("npx", "{{ENV:PACKAGE}}"),
+    ]
+    servers = [
+        ServerSpec(ServerName(f"s{at}"), "stdio", TapName("t"), command=words[0], args=words[1:])
+        for at, words in enumerate(commands)
+    ]
+
+    got = (unpinned_packages(servers), npm_packages(servers))
+
+    assert got == (["b-server", "c-server"], ["@org/a", "b-server"])

@@ -178,7 +178,7 @@ def test_a_provider_that_the_tap_lacks_binds_the_name_and_names_the_tap() -> Non
             "default.toml: Expected '=' after a key in a key/value pair (at end of document)",
             (
                 finding(
-                    0,
+                    2,
                     "default.toml: Expected '=' after a key in a key/value pair (at end of "
                     "document)",
                 ),

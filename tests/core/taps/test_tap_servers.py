@@ -113,7 +113,7 @@ def test_a_block_without_a_name_is_left_out() -> None:
     got = read_default(f'{SERVER}[[mcp.servers]]\ncommand = "x"\n')
 
     why = "Object missing required field `name`"
-    assert got.findings == (finding(0, f"server '?' left out: {why}"),)
+    assert got.findings == (finding(5, f"server '?' left out: {why}"),)
 
 
 def test_a_name_that_is_defined_twice_means_the_first_and_is_reported() -> None:

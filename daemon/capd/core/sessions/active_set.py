@@ -68,6 +68,8 @@ class ActiveSet:
 
     cap: int = DEFAULT_CAP
     tool_cap: int = DEFAULT_TOOL_CAP
+    uses: int = 0
+    """Calls that succeeded."""
     _activations: dict[CapabilityId, Activation] = field(default_factory=dict)
     _tools: dict[Grant, float] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[Grant, ...]] = field(default_factory=dict)
@@ -200,6 +202,7 @@ class ActiveSet:
 
     def used(self, grant: Grant, now: float) -> None:
         """Count a successful call of a tool for everything that grants it."""
+        self.uses += 1
         for capability, activation in list(self._activations.items()):
             if grant in activation.grants:
                 self.touch(capability, now)

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterable
 
 from capd_protos.types import ServerSpec
 
@@ -13,6 +14,24 @@ _PYPI_VALUES = frozenset({"--with", "--with-requirements", "--python", "-p", "--
 _NPM_PINNED = re.compile(r".+@v?\d+\.\d+\.\d+[\w.+-]*")
 _PYPI_PINNED = re.compile(r"[^=<>~!@]+(==\d[\w.!+-]*|@\d[\w.!+-]*)")
 _PLAIN = re.compile(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
+
+
+def unpinned_packages(servers: Iterable[ServerSpec]) -> list[str]:
+    """Return the packages that any of `servers` runs so."""
+    found = map(unpinned_package, servers)
+    return sorted({package for package in found if package is not None})
+
+
+def npm_packages(servers: Iterable[ServerSpec]) -> list[str]:
+    """Return the names, without versions, of the packages that npx fetches for `servers`."""
+    found = set()
+    for server in servers:
+        words = _runner_words(server)
+        package = _package(words[1:], is_npm=True) if words and words[0] == "npx" else None
+        if package is not None and _PLAIN.fullmatch(package):
+            # The first @ of `@scope/name@1.2.3` is part of the name.
+            found.add(package[0] + package[1:].partition("@")[0])
+    return sorted(found)
 
 
 def unpinned_package(server: ServerSpec) -> str | None:

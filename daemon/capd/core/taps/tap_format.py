@@ -44,6 +44,7 @@ _NO_TOOL = ("",)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BLOCK = re.compile(r"\s*\[\[\s*mcp\s*\.\s*servers\s*\]\]")
 _POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
 _HEADER = re.compile(r"^#\s*(Title|Description):\s*(.+?)\s*$", re.MULTILINE)
 
@@ -187,8 +188,8 @@ def _servers(
         folder.add(file, "`mcp.servers` is not a list of tables", near="servers")
         blocks = []
     found: dict[str, ServerSpec] = {}
-    for block in blocks:
-        server = _server(tap, block, file, folder)
+    for at, block in enumerate(blocks):
+        server = _server(tap, block, file, folder, at)
         if server is not None and found.setdefault(server.name, server) is not server:
             folder.add(file, f"server {server.name!r} is defined twice; the first one counts")
     refs = _table(body, "roles.mcp").get("server_refs")
@@ -201,14 +202,15 @@ def _servers(
     return tuple(found[ref] for ref in wanted if ref in found)
 
 
-def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSpec | None:
+def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) -> ServerSpec | None:
     name = block.get("name", "?") if isinstance(block, dict) else "?"
 
     def dropped(why: str) -> None:
         # `server_refs` may name it on an earlier line.
         names = (f'name = "{name}"', f'"{name}"')
         near = next((text for text in names if text in folder.texts[file]), "")
-        folder.add(file, f"server {name!r} left out: {why}", near=near)
+        line = 0 if near else _block_line(folder.texts[file], at)
+        folder.add(file, f"server {name!r} left out: {why}", near=near, line=line)
 
     try:
         parsed = msgspec.convert(block, _ServerBlock)
@@ -250,6 +252,12 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder) -> ServerSp
         near = quoted if quoted in folder.texts[file] else package
         folder.add(file, why, near=near, severity="warning")
     return server
+
+
+def _block_line(text: str, at: int) -> int:
+    """Return the line of the header of block `at`; 0 where it has none of its own."""
+    heads = [n for n, line in enumerate(text.splitlines(), 1) if _BLOCK.match(line)]
+    return heads[at] if at < len(heads) else 0
 
 
 def _oauth_client(block: _OAuthBlock | None) -> OAuthClient | None:

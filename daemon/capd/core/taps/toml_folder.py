@@ -23,9 +23,11 @@ class TomlFolder:
         self.texts = texts
         self.findings: list[Finding] = []
 
-    def add(self, file: str, reason: str, *, near: str = "", severity: str = "error") -> None:
-        """Report `reason` at the first line of `file` that holds `near`."""
-        line = _line_of(self.texts.get(file, ""), near) if near else 0
+    def add(
+        self, file: str, reason: str, *, near: str = "", severity: str = "error", line: int = 0
+    ) -> None:
+        """Report `reason` at the first line of `file` that holds `near`, else at `line`."""
+        line = _line_of(self.texts.get(file, ""), near) if near else line
         self.findings.append(Finding(f"{self.path}/{file}", line, reason, severity))
 
     def parsed(self, file: str) -> dict[str, Any] | None:
@@ -38,6 +40,8 @@ class TomlFolder:
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             at = _AT_LINE.search(what)
             line = int(at[1]) if at else 0
+            if "at end of document" in what:
+                line = max(1, len(self.texts[file].splitlines()))
             self.findings.append(Finding(f"{self.path}/{file}", line, f"{file}: {what}"))
             return None
 

@@ -1,0 +1,129 @@
+"""`capd add` and `capd remove`: an MCP server of one's own, in one command."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from capd_client import tables
+from capd_client.commands.shared import ask, this_places
+from capd_client.control import DaemonDownError
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("name")
+@click.argument("command", metavar="-- COMMAND [ARGUMENT]...", nargs=-1)
+@click.option("--url", default="", help="An http server's address, in place of a command.")
+@click.option(
+    "--trigger",
+    "triggers",
+    multiple=True,
+    metavar="TEXT",
+    help="What you would say when you need it; more than once.  [default: its name]",
+)
+@click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="KEY[=VALUE]",
+    help="Of its environment; KEY alone is a secret (capd secret set KEY).",
+)
+@click.option(
+    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of requests to --url."
+)
+@click.option(
+    "--scope",
+    type=click.Choice(("shared", "project", "session")),
+    default=None,
+    help="Who shares a process of it.  [default: by what it is]",
+)
+def add(
+    *,
+    name: str,
+    command: tuple[str, ...],
+    url: str,
+    triggers: tuple[str, ...],
+    env: tuple[str, ...],
+    headers: tuple[str, ...],
+    scope: str | None,
+) -> None:
+    """Add the MCP server that COMMAND starts, as the capability NAME."""
+    from capd_client.own_tap import (  # noqa: PLC0415 - as few commands need it
+        OwnServer,
+        OwnTap,
+        env_of,
+        headers_of,
+    )
+
+    server = OwnServer(name, command, url, env_of(env), headers_of(headers), triggers, scope or "")
+    place = OwnTap(this_places().config).add(server)
+    tables.say(f"{name}: added ({place / 'default.toml'})")
+    try:
+        result = ask("reload")
+        entries = ask("caps").get("capabilities") or []
+        path = str((ask("status").get("daemon") or {}).get("path") or "")
+    except DaemonDownError:
+        click.echo("It will be loaded when the daemon starts.")
+        return
+    for line in _said_of(name, result, entries):
+        tables.say(line)
+    program = command[0] if command else ""
+    if program and shutil.which(program, path=path or os.environ.get("PATH")) is None:
+        tables.say(f"warning: `{program}` is not on the daemon's PATH: it cannot be started")
+    tables.say(f"Switch it on with: capd enable {name}, or by saying one of its triggers.")
+
+
+def _said_of(
+    name: str, reloaded: Mapping[str, Any], capabilities: list[Mapping[str, Any]]
+) -> list[str]:
+    """Return what there is to know about the capability `name` of the own tap."""
+    from capd_client.own_tap import NAME  # noqa: PLC0415
+
+    lines = []
+    for tap in reloaded.get("taps") or []:
+        if tap.get("name") == NAME:
+            if tap.get("error"):
+                lines.append(f"error: not loaded: {tap['error']}")
+            lines += [
+                f"{each.get('severity')}: {each.get('reason')}"
+                for each in tap.get("findings") or []
+                if str(each.get("path")).startswith(f"capabilities/{name}/")
+            ]
+    same = [each for each in capabilities if each.get("name") == name and each.get("routable")]
+    if same and same[0].get("tap") != NAME:
+        other = f"{same[0].get('tap')}/{name}"
+        lines.append(f"note: `{name}` means {other}, which comes first; yours is {NAME}/{name}")
+    for each in same:
+        if each.get("tap") == NAME:
+            lines += [f"missing: {key} (capd secret set {key})" for key in each.get("missing", ())]
+    return lines
+
+
+def _own_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from capd_client.own_tap import OwnTap  # noqa: PLC0415
+
+    del ctx, param
+    names = OwnTap(this_places().config).names()
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", shell_complete=_own_names)
+def remove(*, name: str) -> None:
+    """Take away the server NAME that was added with `capd add`."""
+    from capd_client.own_tap import OwnTap  # noqa: PLC0415
+
+    place: Path = OwnTap(this_places().config).remove(name)
+    tables.say(f"{name}: removed ({place})")
+    try:
+        ask("reload")
+    except DaemonDownError:
+        return
+    click.echo("A session that has it on keeps it until it is switched off there.")
+
+
+COMMANDS = {"add": add, "remove": remove}

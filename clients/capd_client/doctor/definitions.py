@@ -1,0 +1,130 @@
+"""What capabilities lack or leave open: secrets, versions of packages, a newer Node.js.
+
+None of it is a fault of capd's; each is why a server may not start, or may start as another one.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+from capd_client.doctor.version_ranges import is_within
+
+_NAMED = 5
+_TIMEOUT = 10.0
+
+
+def check_secrets(seen: Surroundings) -> Iterator[Finding]:
+    """Name the secrets that nobody has given; never a value."""
+    wanted: dict[str, list[str]] = {}
+    for capability in seen.capabilities:
+        for key in capability.get("missing") or []:
+            wanted.setdefault(key, []).append(f"{capability['tap']}/{capability['name']}")
+    for key, names in sorted(wanted.items())[:_NAMED]:
+        yield Finding(
+            "secrets",
+            "note",
+            f"{key} is nowhere to be found; wanted by {some(names)}",
+            fix=f"capd secret set {key}, or start the editor with it",
+        )
+    if len(wanted) > _NAMED:
+        more = len(wanted) - _NAMED
+        yield Finding("secrets", "note", f"{more} further ones are missing (`capd secret list`)")
+    if seen.capabilities and not wanted:
+        yield Finding("secrets", "ok", "every secret that a capability asks for is there")
+
+
+def check_packages(seen: Surroundings) -> Iterator[Finding]:
+    """Name the packages that run in whatever version there is."""
+    users: dict[str, list[str]] = {}
+    for capability in seen.capabilities:
+        for package in capability.get("unpinned") or []:
+            users.setdefault(package, []).append(f"{capability['tap']}/{capability['name']}")
+    if users:
+        named = "; ".join(f"{name} ({some(of)})" for name, of in sorted(users.items())[:_NAMED])
+        more = f"; and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+        yield Finding(
+            "packages",
+            "note",
+            f"{len(users)} packages have no exact version, so each start may run other code:"
+            f" {named}{more}",
+            fix="write NAME@1.2.3 (npx) or NAME==1.2.3 (uvx); `capd check` has the lines",
+        )
+    elif seen.capabilities:
+        yield Finding("packages", "ok", "every package of a capability has an exact version")
+
+
+def check_node(seen: Surroundings) -> Iterator[Finding]:
+    """Compare Node.js with what packages that npx has fetched say they need."""
+    node = shutil.which("node", path=seen.search_path)
+    wanted = {
+        package: some([f"{each['tap']}/{each['name']}" for each in users])
+        for package, users in _npm_users(seen.capabilities).items()
+    }
+    if node is None or not wanted:
+        return
+    version = _version(node)
+    for package, needs in _fetched(seen):
+        if package in wanted and version and not is_within(version, needs):
+            yield Finding(
+                "node",
+                "error",
+                f"{package} needs node {needs}, and {node} is {version}; wanted by"
+                f" {wanted[package]}",
+                "its server cannot start, or fails where it uses what is newer",
+                "install a Node.js of that version (nodejs.org, or your version manager)",
+            )
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few of `names`."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def _npm_users(capabilities: Sequence[Any]) -> dict[str, list[Any]]:
+    users: dict[str, list[Any]] = {}
+    for capability in capabilities:
+        for package in capability.get("npm_packages") or []:
+            users.setdefault(package, []).append(capability)
+    return users
+
+
+def _fetched(seen: Surroundings) -> Iterator[tuple[str, str]]:
+    """Yield the packages that npx keeps, with the range of Node.js that each asks for."""
+    home = seen.env.get("HOME") or Path.home()
+    cache = Path(seen.env.get("npm_config_cache") or Path(home, ".npm"), "_npx")
+    for manifest in sorted(cache.glob("*/package.json")):
+        for package in _read(manifest).get("dependencies") or {}:
+            of = _read(manifest.parent / "node_modules" / package / "package.json")
+            needs = (of.get("engines") or {}).get("node")
+            if isinstance(needs, str):
+                yield package, needs
+
+
+def _read(manifest: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(manifest.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _version(node: str) -> str:
+    try:
+        done = subprocess.run(
+            [node, "--version"],
+            env={"PATH": os.path.dirname(node)},  # noqa: PTH120 - of a string, back to one
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace").strip()

@@ -1,0 +1,71 @@
+"""Configuration that cannot be used, and locks that nobody should have."""
+
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+from capd_protos.secret_places import FILE_NAME, refusal_of_mode
+
+_FILES = ("config.toml", "clients.toml")
+_LOCKS = Path("/proc/locks")
+
+
+def check_configuration(seen: Surroundings) -> Iterator[Finding]:
+    """Read what a daemon would read, where none says itself what is wrong with it."""
+    folder = Path(seen.places.config)
+    secrets = folder / FILE_NAME
+    if secrets.exists():
+        found = secrets.stat()
+        if why := refusal_of_mode(found.st_mode, found.st_uid, seen.uid):
+            yield Finding(
+                "configuration", "warning", f"{secrets} is not read", why, f"chmod 600 {secrets}"
+            )
+    if seen.status:
+        return
+    for name in _FILES:
+        try:
+            tomllib.loads((folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (ValueError, RecursionError) as error:
+            yield Finding(
+                "configuration",
+                "warning",
+                f"{folder / name} cannot be used",
+                " ".join(str(error).split()),
+                "correct that line; the daemon runs without the file until then",
+            )
+
+
+def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
+    """Say who has the daemon's lock while no daemon answers: then none can start."""
+    if not seen.down:
+        return
+    for path in dict.fromkeys(
+        (Path(f"{seen.places.socket}.lock"), Path(seen.places.run, "capd.sock.lock"))
+    ):
+        pid = _holder(path, locks) if path.exists() else 0
+        if pid:
+            yield Finding(
+                "lock",
+                "error",
+                f"process {pid} has {path}, and nothing answers at the socket",
+                "a daemon that starts or ends at this moment, or one that hangs",
+                f"wait ten seconds and look again; if it stays so: kill {pid}",
+            )
+
+
+def _holder(path: Path, locks: Path) -> int:
+    """Return the process that has a file locked; 0 for none, or where the system does not say."""
+    found = path.stat()
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        lines = locks.read_text().splitlines()
+    except OSError:
+        return 0
+    # `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`; `->` marks one that only waits.
+    fields = (line.split() for line in lines if "->" not in line)
+    return next((int(each[4]) for each in fields if each[5:6] == [place]), 0)

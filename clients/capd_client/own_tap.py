@@ -1,0 +1,178 @@
+"""The user's own tap, `<config>/own`: one capability for each server that was added by hand.
+
+A capability's folder appears and goes as a whole, so that a daemon that watches sees a definition
+or none. The tap is on the list while it holds something.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from capd_client.taps import TapError, TapList
+
+NAME = "own"
+_SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """A server as a person names it."""
+
+    name: str
+    command: Sequence[str] = ()
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    triggers: Sequence[str] = ()
+    scope: str = ""
+
+
+class OwnTap:
+    """The tap below one configuration folder.
+
+    Raises:
+        TapError: it cannot be done so; the text says why, and what to do.
+    """
+
+    def __init__(self, config: str) -> None:
+        self._list = TapList(config)
+        self.folder = Path(config, NAME)
+        self._capabilities = self.folder / "capabilities"
+
+    def names(self) -> list[str]:
+        """Return what was added."""
+        try:
+            found = [folder.name for folder in self._capabilities.iterdir()]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith("."))
+
+    def add(self, server: OwnServer) -> Path:
+        """Write the definition of `server`, and return its folder."""
+        _check(server)
+        place = self._capabilities / server.name
+        if place.exists():
+            raise TapError(
+                f"{server.name} is there already: {place / 'default.toml'}\n"
+                f"Edit that file, or take it away first: capd remove {server.name}"
+            )
+        is_listed = self._is_listed()
+        self._capabilities.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".adding."))
+        try:
+            for name, text in definition(server).items():
+                (made / name).write_text(text, encoding="utf-8")
+            made.rename(place)
+        except OSError:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+        if not is_listed:
+            self._list.add(self.folder, NAME)
+        return place
+
+    def remove(self, name: str) -> Path:
+        """Take the definition of `name` away; return where it was."""
+        if name not in self.names():
+            known = ", ".join(self.names()) or "none"
+            raise TapError(
+                f"no server named {name} was added\n"
+                f"There are: {known}. What a tap has goes with it: capd tap remove TAP"
+            )
+        place = self._capabilities / name
+        gone = Path(tempfile.mkdtemp(dir=self.folder, prefix=".removing.")) / name
+        place.rename(gone)
+        shutil.rmtree(gone.parent)
+        if not self.names() and self._is_listed():
+            self._list.remove(NAME)
+            self._capabilities.rmdir()
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+        return place
+
+    def _is_listed(self) -> bool:
+        entry = next((each for each in self._list.read() if each["name"] == NAME), None)
+        # As `TapList.add` writes it.
+        if entry is not None and entry["path"] != os.path.abspath(self.folder):  # noqa: PTH100
+            raise TapError(
+                f"the name `{NAME}` is taken by the tap at {entry['path']}\n"
+                f"Give that one another: capd tap remove {NAME}, then"
+                f" capd tap add {entry['path']} --name OTHER"
+            )
+        return entry is not None
+
+
+def definition(server: OwnServer) -> dict[str, str]:
+    """Return the files of the capability that `server` becomes."""
+    import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
+
+    block: dict[str, object] = {"name": server.name}
+    if server.url:
+        block |= {"type": "http", "url": server.url}
+    else:
+        block |= {"command": server.command[0], "args": list(server.command[1:])}
+    if server.scope:
+        block["scope"] = server.scope
+    for key, table in (("env", server.env), ("headers", server.headers)):
+        if table:
+            block[key] = dict(table)
+    # A tap's rule: fewer than three route badly.
+    triggers = [*server.triggers, *words_of(server.name)[len(server.triggers) :]]
+    return {
+        "config.toml": tomlkit.dumps({"triggers": triggers}),
+        "default.toml": tomlkit.dumps({"mcp": {"servers": [block]}}),
+    }
+
+
+def words_of(name: str) -> list[str]:
+    """Return phrases for a server that nobody has given any: it is asked for by its name."""
+    spoken = re.sub(r"[-_.]+", " ", name).strip()
+    return [f"use {spoken}", f"ask {spoken}", f"with the help of {spoken}"]
+
+
+def env_of(words: Sequence[str]) -> dict[str, str]:
+    """Return environment values of `KEY=VALUE`, and of `KEY`, which stands for a secret."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not _KEY.fullmatch(key):
+            raise TapError(
+                f"--env {word[:80]} has no key before `=`\n"
+                "Write KEY=VALUE, or KEY alone for a secret (capd secret set KEY)."
+            )
+        found[key] = value if equals else f"{{{{ENV:{key}}}}}"
+    return found
+
+
+def headers_of(words: Sequence[str]) -> dict[str, str]:
+    """Return headers of `Name: value`."""
+    found = {}
+    for word in words:
+        name, colon, value = word.partition(":")
+        if not colon or not name.strip():
+            raise TapError(f"--header {word[:80]} is no header\nWrite 'Name: value'.")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _check(server: OwnServer) -> None:
+    name = server.name
+    if not _SERVER.fullmatch(name) or "__" in name or len(name) > _LONGEST_NAME:
+        raise TapError(
+            f"{name[:80]!r} is no name for a server\n"
+            f"Letters, digits, dots, dashes and single underscores are, {_LONGEST_NAME} at most."
+        )
+    if bool(server.url) == bool(server.command):
+        raise TapError(
+            "a server has a command or a --url, one of the two\n"
+            "For example: capd add weather -- npx -y weather-mcp@1.2.3"
+        )
+    if server.url and not server.url.startswith(("http://", "https://")):
+        raise TapError(f"{server.url[:80]} is no address\nIt begins with https:// or http://.")
+    if any(not trigger.strip() for trigger in server.triggers):
+        raise TapError("a --trigger is empty\nWrite what you would say, in your own words.")

@@ -1,0 +1,23 @@
+"""What to do about each thing that the daemon says it is the worse for.
+
+The daemon's own words carry a remedy behind `; ` where it knows one that this table does not.
+"""
+
+_BY_WORDS = (
+    ("no routing: ", "`capd doctor` says how to repair the model; tools work without it"),
+    ("config.toml is not used", "correct that line, then `capd restart`"),
+    (".toml", "correct that file; `capd check` has file and line"),
+    ("CAPD_", "correct or unset that variable, then `capd restart`"),
+    ("secrets.env", "`capd secret list` says what is read instead; `chmod 600` where it is open"),
+    ("keyring", "`capd secret list` says what is read instead"),
+    ("ledger", "make room, or see who owns the state folder; `capd doctor` names it"),
+)
+_ELSE = "`capd doctor` looks closer"
+
+
+def remedy(problem: str) -> str:
+    """Return one line that says what to do about `problem`."""
+    _, _, own = problem.rpartition("; ")
+    if own and own != problem:
+        return own
+    return next((fix for words, fix in _BY_WORDS if words in problem), _ELSE)

@@ -1,0 +1,226 @@
+"""The daemon's status as lines for a person: all of it, readable at 80 columns."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from capd_client.remedies import remedy
+from capd_client.terminal import duration, printable, size, styled, wrapped
+
+DECISIONS_SHOWN = 5
+REASONS_SHOWN = 3
+_STATE_COLOURS = {"ready": "green", "failed": "red", "parked": "red"}
+
+Document = Mapping[str, Any]
+
+
+def status_lines(
+    status: Document, *, now: float, columns: int, is_coloured: bool = False
+) -> list[str]:
+    """Return the whole status; `now` is in seconds since the epoch."""
+    page = _Page(columns, is_coloured)
+    page.daemon(status)
+    page.section("taps", [page.tap(each) for each in status.get("taps") or []])
+    if status.get("not_watched"):
+        page.say(f"not watched: {status['not_watched']}", "  ")
+    sessions = [page.session(each, now) for each in status.get("sessions") or []]
+    page.section("sessions", sessions)
+    page.section("servers", [page.server(each) for each in status.get("servers") or []])
+    decisions = list(status.get("decisions") or [])[-DECISIONS_SHOWN:]
+    page.section("last decisions", [page.decision(each) for each in decisions])
+    return page.lines
+
+
+def active_line(session: Document) -> str:
+    """Return a session's active set in its one-line form."""
+    active = session.get("active") or []
+    names = ", ".join(str(each.get("name", "?")) for each in active)
+    cap = session.get("cap")
+    count = f"{len(active)}/{cap}" if cap is not None else f"{len(active)}"
+    return f"MCP active: {count}" + (f" ({names})" if names else "")
+
+
+def active_lines(status: Document, session: str = "") -> list[str]:
+    """Return the one-line form of `session`, or of each; which it is where there are several."""
+    found = [
+        each for each in status.get("sessions") or [] if not session or each.get("key") == session
+    ]
+    if len(found) == 1:
+        return [printable(active_line(found[0]))]
+    return [printable(f"{each.get('key', '?')}: {active_line(each)}") for each in found]
+
+
+def tap_line(tap: Document) -> str:
+    """Return the one line that says how a tap was loaded."""
+    unroutable = tap.get("unroutable") or {}
+    line = f"{tap.get('name', '?')}: {tap.get('routable', 0)} routable"
+    if unroutable:
+        line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
+    if tap.get("skills"):
+        line += f", {tap['skills']} skills"
+    if tap.get("error"):
+        line += f"; not reloaded: {tap['error']}"
+    return printable(line)
+
+
+def decision_words(entry: Document) -> tuple[str, str, str]:
+    """Return outcome, name and reason of a decision; what is not there is empty."""
+    decision = entry.get("decision") or entry
+    name = decision.get("name") or decision.get("id") or ""
+    if isinstance(name, Mapping):
+        name = name.get("name", "")
+    return str(decision.get("outcome") or "?"), str(name), str(decision.get("reason") or "")
+
+
+def clock(at: object) -> str:
+    """Return a point in time as the user's clock shows it."""
+    if not isinstance(at, int | float):
+        return "--:--:--"
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+class _Page:
+    """Lines that grow downwards."""
+
+    def __init__(self, columns: int, is_coloured: bool) -> None:
+        self.lines: list[str] = []
+        self._columns = columns
+        self._is_coloured = is_coloured
+
+    def say(self, text: str, first: str = "", further: str | None = None) -> None:
+        """Append `text` in as many lines as it takes."""
+        more = first if further is None else further
+        self.lines += wrapped(text, self._columns, first=first, further=more)
+
+    def section(self, title: str, entries: Sequence[Iterable[tuple[str, str]]]) -> None:
+        """Append a heading and what is below it, each text behind its indentation."""
+        self.lines += ["", styled(title, "bold", is_coloured=self._is_coloured)]
+        for entry in entries:
+            for indent, text in entry:
+                self.say(text, indent, f"{indent}  ")
+        if not entries:
+            self.lines.append("  none")
+
+    def daemon(self, status: Document) -> None:
+        """Append what the daemon says of itself and of its model."""
+        daemon = status.get("daemon") or {}
+        self.say(
+            f"capd {daemon.get('version', '?')}, pid {daemon.get('pid', '?')}, "
+            f"up {duration(daemon.get('uptime_s'))}, {size(daemon.get('rss_bytes'))}"
+        )
+        self.say(_model(status.get("embedder") or {}), further="  ")
+        for each in map(str, daemon.get("degraded") or []):
+            start = len(self.lines)
+            self.say(f"degraded: {each}", further="  ")
+            self.lines[start:] = [
+                styled(line, "red", is_coloured=self._is_coloured) for line in self.lines[start:]
+            ]
+            self.say(f"fix: {remedy(each)}", "  ", "    ")
+        if daemon.get("needs_restart"):
+            changed = ", ".join(map(str, daemon["needs_restart"]))
+            self.say(f"needs a restart: {changed} (`capd restart`)", further="  ")
+        for project, lines in (daemon.get("project_files") or {}).items():
+            for line in lines:
+                self.say(f"{project}: {line}", further="  ")
+        if status.get("ledger"):
+            self.say(_records(status["ledger"]), further="  ")
+
+    def tap(self, tap: Document) -> Iterator[tuple[str, str]]:
+        """Yield how a tap was loaded."""
+        yield "  ", tap_line(tap) + (f"  [{tap['revision']}]" if tap.get("revision") else "")
+
+    def session(self, session: Document, now: float) -> Iterator[tuple[str, str]]:
+        """Yield what a session is, sees, and has on."""
+        client = f"{session.get('client', '?')} {session.get('pid') or ''}".strip()
+        parts = [client, str(session.get("project") or "no project")]
+        if "age_s" in session:
+            parts.append(f"{duration(session['age_s'])} old")
+        if session.get("connected") is False:
+            parts.append("lost its client")
+        yield "  ", f"{session.get('key', '?')}  {', '.join(parts)}"
+        yield "    ", _surface(session)
+        yield "    ", active_line(session)
+        used = [
+            f"{each.get('name', '?')} {duration(now - each['last_used_at'])} ago"
+            for each in session.get("active") or []
+            if isinstance(each.get("last_used_at"), int | float)
+        ]
+        if used:
+            yield "    ", f"last used: {', '.join(used)}"
+
+    def server(self, server: Document) -> Iterator[tuple[str, str]]:
+        """Yield how a server is, and who has it running."""
+        leases = [str(each) for each in server.get("leases") or []]
+        held = f"held by {len(leases)} ({', '.join(leases)})" if leases else "held by nobody"
+        pid = f"pid {server['pid']}, " if server.get("pid") else ""
+        up = f"up {duration(server.get('uptime_s'))}, " if server.get("pid") else ""
+        parts = [f"{pid}{up}{held}", f"{server.get('tools', 0)} tools"]
+        parts.append(f"{server.get('scope', '?')}")
+        if server.get("sandbox"):
+            parts.append(f"sandbox {server['sandbox']}")
+        if server.get("restarts"):
+            parts.append(f"restarts {server['restarts']}")
+        yield "  ", f"{server.get('name', '?')}  {server.get('state', '?')}, {', '.join(parts)}"
+        if server.get("last_error"):
+            yield "    ", f"last error: {server['last_error']}"
+
+    def decision(self, entry: Document) -> Iterator[tuple[str, str]]:
+        """Yield what was decided for a message."""
+        outcome, name, reason = decision_words(entry)
+        words = " ".join(word for word in (outcome, name) if word)
+        why = f" ({reason})" if reason else ""
+        yield "  ", f"{clock(entry.get('at'))}  {entry.get('session') or '?'}  {words}{why}"
+
+
+def _model(embedder: Document) -> str:
+    model = " ".join(str(embedder[key]) for key in ("model", "revision") if embedder.get(key))
+    line = f"model {model or 'none'}: {embedder.get('state', 'unknown')}"
+    if embedder.get("reason"):
+        line += f" ({embedder['reason']})"
+    if embedder.get("pid"):
+        line += f", pid {embedder['pid']}, {size(embedder.get('rss_bytes'))}"
+    profile = embedder.get("profile") or {}
+    if profile:
+        line += "; profile: " + ", ".join(f"{key} {value}" for key, value in profile.items())
+    return line
+
+
+def _surface(session: Document) -> str:
+    line = f"{session.get('surface', 0)}/{session.get('available', 0)} tools"
+    if session.get("unlisted"):
+        line += f" ({session['unlisted']} on and not listed)"
+    line += f", {session.get('mode', '?')}"
+    tokens = _tokens(session)
+    return f"{line}; {tokens}" if tokens else line
+
+
+def _tokens(session: Document) -> str:
+    """Say what a session costs and saves, as far as it has been counted."""
+    tokens, saved = session.get("tokens"), session.get("tokens_saved")
+    state = str(session.get("tokens_state") or "").replace("_", " ")
+    if tokens is None:
+        return f"tokens: {state}" if state else ""
+    if saved is None:
+        return f"{tokens} tokens now" + (f", {state}" if state else "")
+    return f"{tokens} tokens now, {abs(saved)} {'saved' if saved >= 0 else 'lost'}"
+
+
+def _records(ledger: Document) -> str:
+    """Say what is kept of what happened."""
+    if not ledger.get("enabled"):
+        return "records: none are kept ([ledger] enabled = false)"
+    counts = [f"{count} {table}" for table, count in (ledger.get("rows") or {}).items() if count]
+    line = f"records: {', '.join(counts) or 'none yet'}, {size(ledger.get('size_bytes'))}"
+    for word in ("waiting", "dropped"):
+        line += f", {ledger[word]} {word}" if ledger.get(word) else ""
+    return line
+
+
+def _reasons(reasons: Iterable[Any]) -> str:
+    counted = Counter(str(each) for each in reasons)
+    shown = [
+        f"{reason}: {count}" if len(counted) > 1 else reason
+        for reason, count in counted.most_common(REASONS_SHOWN)
+    ]
+    return "; ".join([*shown, "..."] if len(counted) > REASONS_SHOWN else shown)

@@ -1,0 +1,78 @@
+"""How a text reaches a person: nothing of it steers the terminal, colour where it is wanted.
+
+Standard library only, so that a command which prints a few lines starts at once.
+"""
+
+import os
+import sys
+import textwrap
+
+WIDTH_OF_FILES = 200
+"""Without a terminal there is no width: a file shall not break its lines at 80."""
+_NARROWEST = 40
+_CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def printable(text: object, *, keep_lines: bool = False) -> str:
+    """Return `text` with everything escaped that is not a visible character.
+
+    Escapes control sequences, directions of writing and invisible characters alike.
+    """
+    kept = "\n\t" if keep_lines else ""
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode()
+        for each in str(text)
+    )
+
+
+def has_colour() -> bool:
+    """Tell whether standard output is a terminal whose user has not asked for no colour."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def styled(text: str, style: str, *, is_coloured: bool) -> str:
+    """Return `text` in a style (`bold` or a colour), or as it is."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if is_coloured else text
+
+
+def width() -> int:
+    """Return how many columns a line may take."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked):
+        return max(_NARROWEST, int(asked))
+    if not sys.stdout.isatty():
+        return WIDTH_OF_FILES
+    # A terminal that does not know its width says 0.
+    return max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
+
+
+def wrapped(text: str, columns: int, *, first: str = "", further: str = "") -> list[str]:
+    """Return `text` in lines of at most `columns`, begun with `first` and then `further`."""
+    lines = textwrap.wrap(
+        printable(text),
+        columns,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_on_hyphens=False,
+    )
+    return lines or [first.rstrip()]
+
+
+def duration(value: object) -> str:
+    """Return a number of seconds in its two largest units."""
+    if not isinstance(value, int | float):
+        return "?"
+    seconds = int(value)
+    for size, unit, lesser, lesser_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if seconds >= size:
+            return f"{seconds // size} {unit} {seconds % size // lesser} {lesser_unit}"
+    return f"{max(seconds, 0)} s"
+
+
+def size(value: object) -> str:
+    """Return a number of bytes in MiB."""
+    return f"{value / (1 << 20):.0f} MiB" if isinstance(value, int | float) else "? MiB"

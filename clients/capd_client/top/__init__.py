@@ -1,0 +1,1 @@
+"""`capd top`: the daemon, live, in a terminal."""

@@ -1,0 +1,106 @@
+"""What `capd top` shows of a status: rows of its tables, and how many calls a second there are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from capd_client.status_text import active_line, clock, decision_words
+from capd_client.terminal import duration, printable, size
+
+SESSION_COLUMNS = ("session", "client", "calls", "tools", "active", "last used", "project")
+SERVER_COLUMNS = ("server", "state", "pid", "held by", "tools", "up", "restarts", "last error")
+_DECISIONS_SHOWN = 5
+
+Row = tuple[str, tuple[str, ...]]
+
+
+class CallRate:
+    """Calls a second, from the counts of two statuses."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._at: float | None = None
+
+    def of(self, status: Mapping[str, Any], at: float) -> float:
+        """Return the rate since the status before, `at` being seconds of a steady clock."""
+        counts = {
+            str(each.get("key")): int(each.get("calls") or 0)
+            for each in status.get("sessions") or []
+        }
+        # A session that is not known yet has made its calls since; one that began anew, too.
+        made = sum(
+            count - before if (before := self._before.get(key, 0)) <= count else count
+            for key, count in counts.items()
+        )
+        before_at, self._at, self._before = self._at, at, counts
+        return made / (at - before_at) if before_at is not None and at > before_at else 0.0
+
+
+def head_line(status: Mapping[str, Any], rate: float) -> str:
+    """Return the daemon in one line."""
+    daemon, model = status.get("daemon") or {}, status.get("embedder") or {}
+    parts = [
+        f"capd {daemon.get('version', '?')}",
+        f"pid {daemon.get('pid', '?')}",
+        f"up {duration(daemon.get('uptime_s'))}",
+        size(daemon.get("rss_bytes")),
+        f"model {model.get('state', '?')}",
+        f"{len(status.get('sessions') or [])} sessions",
+        f"{len([s for s in status.get('servers') or [] if s.get('pid')])} servers",
+        f"{rate:.1f} calls/s",
+    ]
+    return printable("  ".join(parts))
+
+
+def session_rows(status: Mapping[str, Any], now: float) -> list[Row]:
+    """Return a row a session."""
+    rows = []
+    for each in status.get("sessions") or []:
+        used = [
+            entry["last_used_at"]
+            for entry in each.get("active") or []
+            if isinstance(entry.get("last_used_at"), int | float)
+        ]
+        cells = (
+            each.get("key", "?"),
+            each.get("client", "?"),
+            each.get("calls", 0),
+            f"{each.get('surface', 0)}/{each.get('available', 0)}",
+            active_line(each).removeprefix("MCP active: "),
+            f"{duration(now - max(used))} ago" if used else "",
+            each.get("project") or "",
+        )
+        rows.append(_row(str(each.get("key", "?")), cells))
+    return rows
+
+
+def server_rows(status: Mapping[str, Any]) -> list[Row]:
+    """Return a row an instance."""
+    rows = []
+    for at, each in enumerate(status.get("servers") or []):
+        is_up = bool(each.get("pid"))
+        cells = (
+            each.get("name", "?"),
+            each.get("state", "?"),
+            each.get("pid") or "",
+            ", ".join(map(str, each.get("leases") or [])) or "nobody",
+            each.get("tools", 0),
+            duration(each.get("uptime_s")) if is_up else "",
+            each.get("restarts", 0),
+            each.get("last_error") or "",
+        )
+        rows.append(_row(f"{at} {each.get('instance', '')}", cells))
+    return rows
+
+
+def decision_lines(status: Mapping[str, Any]) -> list[str]:
+    """Return the last decisions, a line each."""
+    lines = []
+    for entry in list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]:
+        outcome, name, reason = decision_words(entry)
+        words = " ".join(word for word in (outcome, name, f"({reason})" if reason else "") if word)
+        lines.append(printable(f"{clock(entry.get('at'))}  {entry.get('session') or '?'}  {words}"))
+    return lines
+
+
+def _row(key: str, cells: tuple[Any, ...]) -> Row:
+    return key, tuple(printable(cell) for cell in cells)

@@ -1,0 +1,223 @@
+"""What holds for every command: it is listed, it is interrupted and cut off without a trace."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from capd_client import commands
+from capd_client.commands import purposes
+
+from .conftest import PATIENT, SILENCE, FakeDaemon
+
+Start = Callable[..., FakeDaemon]
+
+OPERATION = (
+    *("status", "top", "sessions", "servers", "caps", "tools", "discover", "search", "enable"),
+    *("disable", "turn", "call", "events", "doctor", "check", "index", "import", "install"),
+    *("uninstall", "tap", "memory", "learn", "restart", "stop", "daemon", "mcp", "completion"),
+    *("acp", "version"),
+)
+"""The verbs that 70-operation names; `hook` is read before any of this, as it may not
+wait, and `eval` becomes another program."""
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(commands.cli, arguments, prog_name="capd")
+
+
+def listed_commands() -> list[str]:
+    return commands.cli.list_commands(click.Context(commands.cli))
+
+
+# Help
+
+
+def test_help_is_one_screen_of_80_columns() -> None:
+    lines = invoke("--help").stdout.splitlines()
+
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_command_has_its_place_in_the_help() -> None:
+    listed = commands.cli.list_commands(
+        commands.cli.make_context("capd", [], resilient_parsing=True)
+    )
+
+    told = {name for group in purposes.PURPOSES.values() for name in group}
+    assert set(listed) - told == set()
+
+
+def test_help_names_what_is_there_and_nothing_else() -> None:
+    listed = commands.cli.list_commands(
+        commands.cli.make_context("capd", [], resilient_parsing=True)
+    )
+
+    lines = list(purposes.lines(listed))
+
+    cells = [line[9:][at : at + 36].split() for line in lines for at in (0, 36)]
+    assert sorted(cell[0] for cell in cells if cell) == sorted(listed)
+
+
+def test_a_command_without_a_place_is_listed_at_the_end() -> None:
+    assert list(purposes.lines(["odd", "stop", "mcp"])) == [
+        "Run      stop       end it in good order",
+        "More     odd",
+    ]
+
+
+@pytest.mark.parametrize("verb", OPERATION)
+def test_every_verb_is_there_or_says_that_it_is_not_yet(verb: str) -> None:
+    shown = invoke(verb, "--help")
+
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("Usage: capd ")
+
+
+@pytest.mark.parametrize("verb", ["acp", "import", "learn", "memory"])
+def test_what_is_not_there_yet_says_what_to_do_meanwhile(verb: str) -> None:
+    shown = invoke(verb, "anything", "--at-all")
+
+    first, second = shown.stderr.splitlines()
+    assert first == f"capd: `capd {verb}` is not there yet"
+    assert second.startswith("Meanwhile: ")
+    assert shown.exit_code == 1
+
+
+def test_a_mistyped_command_is_told_the_near_one() -> None:
+    shown = invoke("stauts")
+
+    assert "No such command 'stauts'" in shown.stderr
+    assert "Did you mean status or restart?" in shown.stderr
+    assert shown.exit_code == 2
+
+
+# Ends
+
+WAITING: dict[str, tuple[str, ...]] = {
+    "status": (),
+    "caps": (),
+    "servers": (),
+    "sessions": (),
+    "tools": (),
+    "discover": ("x",),
+    "search": ("x",),
+    "turn": ("x",),
+    "enable": ("x",),
+    "disable": ("x",),
+    "call": ("x",),
+    "index": (),
+    "events": (),
+    "reload": (),
+    "stop": (),
+    "login": ("x",),
+}
+"""Commands that wait for the daemon, and what they need beside their name."""
+
+
+def start(env: dict[str, str], *arguments: str, stdout: int) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "capd_client.entry", *arguments]
+    return subprocess.Popen(command, env=env, stdout=stdout, stderr=subprocess.PIPE)
+
+
+def wait_until(look: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + PATIENT
+    while not look():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("command", WAITING)
+def test_an_interrupt_ends_it_without_a_word(
+    start_daemon: Start, base_env: dict[str, str], command: str
+) -> None:
+    daemon = start_daemon({command: SILENCE})
+    with start(base_env, command, *WAITING[command], stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: command in [each["method"] for each in daemon.requests()])
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.stderr is not None
+        # To be interrupted is how following events ends well.
+        code = 0 if command == "events" else 130
+        assert (process.stderr.read(), process.wait(PATIENT)) == (b"", code)
+
+
+LONG = [{"name": "x" * 100, "description": "y" * 100}] * 40
+PRINTING: dict[str, Any] = {
+    "status": {"schema": 1, "daemon": {}, "servers": LONG},
+    "caps": {"schema": 1, "capabilities": LONG},
+    "servers": {"schema": 1, "servers": LONG},
+    "sessions": {"schema": 1, "sessions": LONG},
+    "tools": {"schema": 1, "tools": LONG},
+    "discover": {"schema": 1, "hits": LONG},
+    "search": {"schema": 1, "hits": LONG},
+    "turn": {"schema": 1, "outcome": "abstain", "reason": "x" * 100_000},
+    "reload": {"schema": 1, "taps": LONG},
+    "events": {"result": {"schema": 1}, "then": [{"topic": "x", "event": {}}] * 5000},
+}
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("command", PRINTING)
+def test_a_reader_that_goes_away_ends_it_without_a_word(
+    start_daemon: Start, base_env: dict[str, str], command: str, more: tuple[str, ...]
+) -> None:
+    start_daemon(PRINTING)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+
+    with start(base_env, command, *WAITING[command], *more, stdout=write_end) as process:
+        os.close(write_end)
+
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(PATIENT)) == (b"", 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--help",),
+        ("version",),
+        ("check",),
+        ("tap", "list"),
+        ("completion", "fish"),
+    ],
+)
+def test_the_same_for_those_that_ask_nobody(
+    base_env: dict[str, str], arguments: tuple[str, ...]
+) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+
+    with start(base_env, *arguments, stdout=write_end) as process:
+        os.close(write_end)
+
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_no_command_says_more_than_what_why_and_what_next(
+    base_env: dict[str, str], socket_at: Path
+) -> None:
+    spoken = []
+    for command, words in WAITING.items():
+        with start(base_env, command, *words, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            spoken.append((process.stdout.read(), process.stderr.read(), process.wait(PATIENT)))
+
+    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n".encode()
+    assert set(spoken) == {(b"", said, 3)}
+    assert not re.search(rb"Traceback", said)

@@ -1,0 +1,148 @@
+"""Every `--json` of a real daemon is of the shape that docs/cli.schema.json promises."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from capd.actors import reports
+from capd_client.control import Control
+from capd_client.doctor.findings import Finding, document
+from capd_client.mcp_host import McpHost
+from capd_protos import finder, registry
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    ServerIdentity,
+    ServerName,
+    SkillSpec,
+    TapName,
+    WireName,
+)
+from whole_daemon import Home, wait_for
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "cli.schema.json").read_text())
+COMMANDS = SCHEMA["$defs"]["commands"]
+
+
+def problems(command: str, document: Any) -> list[str]:
+    """Return what is wrong with a document, a line each."""
+    schema = {**SCHEMA, "$ref": f"#/$defs/commands/{command.replace(' ', '%20')}"}
+    found = Draft202012Validator(schema).iter_errors(document)
+    return [f"{error.json_path}: {error.message[:200]}" for error in found]
+
+
+@pytest.fixture
+def editor(home: Home) -> Iterator[McpHost]:
+    home.plain("alpha")
+    home.start()
+    with home.shim("one") as host:
+        home.ask("enable", session="one", name="alpha")
+        yield host
+
+
+def test_what_the_daemon_answers_is_of_the_shape_that_is_written_down(
+    home: Home, editor: McpHost
+) -> None:
+    # In this order: the later ones show what the earlier ones have done.
+    asked: dict[str, dict[str, Any]] = {
+        "search": {"query": "echo"},
+        "turn": {"text": "thanks"},
+        "call": {"name": "alpha__echo", "arguments": {"text": "x"}},
+        **{name: {} for name in ("status", "caps", "servers", "sessions", "tools", "reload")},
+        "disable": {"name": "alpha"},
+        "enable": {"name": "alpha"},
+        "stop": {},
+    }
+    wait_for(lambda: home.ask("search", query="echo")["hits"])
+
+    answers = {name: home.ask(name, **params) for name, params in asked.items()}
+
+    assert {name: wrong for name in asked if (wrong := problems(name, answers[name]))} == {}
+    # Nothing is proved by lists that are empty.
+    assert answers["status"]["decisions"]
+    assert answers["sessions"]["sessions"][0]["active"]
+    assert answers["search"]["hits"]
+    assert answers["caps"]["capabilities"]
+
+
+def test_what_commands_find_out_themselves_is_of_its_shape(home: Home, editor: McpHost) -> None:
+    own = ("check", "version", "tap list", "secret list")
+
+    printed = {name: json.loads(home.capd(*name.split(), "--json").stdout) for name in own}
+
+    assert {name: wrong for name in own if (wrong := problems(name, printed[name]))} == {}
+    assert printed["tap list"]["taps"]
+
+
+def test_a_ranking_is_of_its_shape() -> None:
+    hit = registry.CapabilityHit(CapabilityId(TapName("t"), CapabilityName("git")), 0.5, ["x"], [])
+    skill = finder.SkillHit(WireName("t__s"), SkillSpec(TapName("t"), "s", "/t/s"), 0.25)
+
+    printed = reports.discovered(registry.CapabilitiesFound([hit]), [skill], [], frozenset())
+
+    assert problems("discover", printed) == []
+
+
+def test_an_index_is_of_its_shape() -> None:
+    server = finder.ServerIndexed(ServerName("git"), ServerIdentity("9c1e"), 12, 0.5, "")
+
+    printed = reports.indexed(finder.ServersIndexed([server]))
+
+    assert problems("index", printed) == []
+
+
+def test_a_report_of_doctor_is_of_its_shape() -> None:
+    report = document([Finding("model", "error", "it is broken", "why", "how")])
+
+    assert problems("doctor", report) == []
+
+
+def test_every_shape_that_is_written_down_is_looked_at() -> None:
+    text = Path(__file__).read_text()
+
+    assert [name for name in COMMANDS if f'"{name}"' not in text] == []
+
+
+def test_events_are_of_their_shape(home: Home, editor: McpHost) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "capd_client.entry", "events", "--json"],
+        env=home.env,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        # The subscription is there once it has heard one of these.
+        lines: list[bytes] = []
+        with Control(home.socket) as control:
+            while not lines:
+                control.call("disable", {"session": "one", "name": "alpha"})
+                control.call("enable", {"session": "one", "name": "alpha"})
+                if _is_readable(process.stdout):
+                    lines.append(process.stdout.readline())
+        process.terminate()
+
+    assert problems("events", json.loads(lines[0])) == []
+
+
+def _is_readable(stream: Any) -> bool:
+    import select
+
+    return bool(select.select([stream], [], [], 0.2)[0])
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"disable"}))
+def test_a_shape_holds_what_is_not_of_it_back(command: str) -> None:
+    required = COMMANDS[command]["required"]
+
+    missing = problems(command, {})
+
+    assert len(missing) == len(required) > 0
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA)

@@ -1,0 +1,31 @@
+"""A server of one's own: one command to have it, one to be rid of it."""
+
+import sys
+from pathlib import Path
+
+from whole_daemon import PLAIN_SERVER, Home, wait_for
+
+
+def test_a_server_is_added_switched_on_called_and_taken_away(home: Home) -> None:
+    home.start()
+    command = [sys.executable, "-I", str(PLAIN_SERVER), home.tag]
+    with home.shim("one") as editor:
+        added = home.capd("add", "notes", "--trigger", "look into my notes", "--", *command)
+        enabled = home.capd("enable", "notes", "--session", "one")
+        answer = editor.call("notes__echo", {"text": "mine"})
+        page = home.capd("status").stdout
+        disabled = home.capd("disable", "notes", "--session", "one")
+
+        removed = home.capd("remove", "notes")
+
+        wait_for(lambda: home.servers() == [])
+        assert [each.returncode for each in (added, enabled, disabled, removed)] == [0] * 4
+        assert added.stdout.splitlines()[1:] == [
+            "Switch it on with: capd enable notes, or by saying one of its triggers."
+        ]
+        assert answer["content"][0]["text"].endswith(" mine")
+        assert "  notes  ready, " in page
+        assert "MCP active: 1/4 (notes)" in page
+        assert "notes" not in [each["name"] for each in home.ask("caps")["capabilities"]]
+        assert [each["name"] for each in home.ask("status")["taps"]] == ["starter"]
+    assert not Path(home.folder, "config", "own").exists()
