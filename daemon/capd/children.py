@@ -13,6 +13,7 @@ import trio
 from capd import __version__
 from capd.actors import (
     curator_host,
+    definitions,
     embedder,
     gateway,
     ledger,
@@ -29,6 +30,7 @@ from capd.adapters.client_table import client_table
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
+from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.result_store import ResultStore
@@ -44,6 +46,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.results.limits import Limits
+from capd.core.sessions.own_tool_list import OWN_TOOLS
 from capd.core.sessions.session_rules import SessionRules
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
@@ -70,7 +73,10 @@ log = structlog.get_logger()
 
 def addresses(where: Places, configuration: Configuration) -> dict[ActorName, Address]:
     """Return where each actor is reached."""
-    names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME)
+    names = (
+        *(registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME),
+        definitions.NAME,
+    )
     found = {name: Address(f"inproc://{name}") for name in names}
     is_apart = configuration.embedder.placement == "process"
     socket = Path(where.run, "embedder.ipc")
@@ -134,6 +140,7 @@ class Children:
             tool_lists=tool_lists,
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
+            is_vetting=True,
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
@@ -166,6 +173,15 @@ class Children:
                 ),
             ),
             Child(
+                definitions.NAME,
+                lambda task_status: definitions.Definitions(
+                    bus,
+                    DefinitionFiles(Path(where.state, "definitions")),
+                    configuration.servers.definitions,
+                    tuple(own.name for own in OWN_TOOLS),
+                ).run(task_status=task_status),
+            ),
+            Child(
                 supervisor.NAME,
                 lambda task_status: supervisor.Supervisor(
                     bus, instances, environments, settings, starts
@@ -174,7 +190,11 @@ class Children:
             Child(
                 tool_finder.NAME,
                 lambda task_status: tool_finder.ToolFinder(
-                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin")
+                    bus,
+                    tool_lists,
+                    environments,
+                    Path(where.cache, "tool_vectors.bin"),
+                    is_screened=True,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -242,6 +242,24 @@ class LoginWaitParams(msgspec.Struct, frozen=True):
     ticket: int
 
 
+class DefinitionsParams(msgspec.Struct, frozen=True):
+    """Params of `definitions`."""
+
+    server: str = ""
+    """A server's name; empty for all."""
+    differences: bool = False
+    flags: bool = False
+
+
+class TrustDefinitionsParams(msgspec.Struct, frozen=True):
+    """Params of `trust_definitions`: a person's word on what they have seen."""
+
+    identity: str
+    digests: dict[str, str]
+    """Of each tool the one that was shown."""
+    accept: bool
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -266,5 +284,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "reload": NoParams,
     "secrets": NoParams,
     "stop": NoParams,
+    "definitions": DefinitionsParams,
+    "trust_definitions": TrustDefinitionsParams,
 }
 """The control methods and their params."""

@@ -14,6 +14,7 @@ import trio
 
 from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
+from capd.actors.definitions import Definitions
 from capd.actors.gateway import Gateway
 from capd.actors.registry import Registry
 from capd.actors.starts import Starts, SupervisorSettings
@@ -31,7 +32,7 @@ from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, SessionKey
 
-from .fakes import Json, KeptSessions, Machine, RecordingBus, Script, tool
+from .fakes import Json, KeptDefinitions, KeptSessions, Machine, RecordingBus, Script, tool
 
 LINGER = 30.0
 OWN = ["capability", "tool_search", "tool_call"]
@@ -204,7 +205,9 @@ class World:
         nursery: trio.Nursery,
         stack: ExitStack,
         rules: SessionRules,
+        mode: str = "notify",
     ) -> None:
+        """`mode` is what becomes of definitions that changed."""
         self.folder = folder
         self.bus = bus
         self.machine = Machine()
@@ -219,7 +222,13 @@ class World:
         self.project.mkdir(exist_ok=True)
         self.tool_lists = ToolLists(folder / "tools")
         settings = SupervisorSettings(
-            LINGER, folder, {"PATH": os.defpath}, "", "0", tool_lists=self.tool_lists
+            LINGER,
+            folder,
+            {"PATH": os.defpath},
+            "",
+            "0",
+            tool_lists=self.tool_lists,
+            is_vetting=True,
         )
         self.supervisor = Supervisor(
             bus,
@@ -230,9 +239,15 @@ class World:
         )
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin")
         self.finder = ToolFinder(
-            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin"
+            bus,
+            self.tool_lists,
+            self.environments,
+            folder / "tool_vectors.bin",
+            is_screened=True,
         )
         self.kept = KeptSessions()
+        self.kept_definitions = KeptDefinitions()
+        self.definitions = Definitions(bus, self.kept_definitions, mode)
         self.host = CuratorHost(
             bus,
             self.connections,
@@ -279,6 +294,7 @@ class World:
     async def start(self) -> None:
         await self.nursery.start(self._kept, "embedder", self.embedder)
         await self.nursery.start(self._kept, "registry", self.registry)
+        await self.nursery.start(self._kept, "definitions", self.definitions)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
         await self.nursery.start(self._kept, "curator", self.host)
@@ -347,12 +363,12 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path, *, cap: int = 4, rules: SessionRules | None = None, mode: str = "notify"
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started."""
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap))
+            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), mode)
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")
@@ -363,10 +379,10 @@ async def world(
 
 @asynccontextmanager
 async def running_world(
-    folder: Path, *, cap: int = 4, rules: SessionRules | None = None
+    folder: Path, *, cap: int = 4, rules: SessionRules | None = None, mode: str = "notify"
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
-    async with world(folder, cap=cap, rules=rules) as made:
+    async with world(folder, cap=cap, rules=rules, mode=mode) as made:
         await made.start()
         made.registry._vectors._need.set()
         await made.until_routing()

@@ -14,7 +14,16 @@ import msgspec
 import pytest
 
 import capd_protos
-from capd_protos import curator, embedder, envelope, finder, registry, socket, supervisor
+from capd_protos import (
+    curator,
+    definitions,
+    embedder,
+    envelope,
+    finder,
+    registry,
+    socket,
+    supervisor,
+)
 from capd_protos import types as values
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope, Failure
@@ -45,7 +54,9 @@ from capd_protos.types import (
 GOLDEN: dict[str, str] = json.loads(
     (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
 )
-MODULES: tuple[types.ModuleType, ...] = (embedder, registry, supervisor, finder, curator)
+MODULES: tuple[types.ModuleType, ...] = (
+    *(embedder, registry, supervisor, finder, curator, definitions),
+)
 
 ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
 GIT, IDENTITY, INSTANCE = ServerName("git"), ServerIdentity("9c1e"), InstanceId("git-1")
@@ -70,6 +81,7 @@ SERVER = ServerSpec(
     description="reads",
     is_scope_fixed=True,
     oauth=OAuthClient("capd", "{{ENV:S}}", 8123),
+    is_of_project=True,
 )
 CAPABILITY = CapabilitySpec(
     ID,
@@ -284,6 +296,44 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.DaemonStopping(),
     curator.DrainSessions(8.0),
     curator.SessionsDrained(1),
+    definitions.VetTools(SERVER, IDENTITY, [definitions.ListedTool(TOOL.name, TOOL.json)]),
+    definitions.ToolsVetted([TOOL.name]),
+    definitions.ScreenTools({IDENTITY: [TOOL.name]}),
+    definitions.ToolsScreened({IDENTITY: [TOOL.name]}),
+    definitions.LookUpWithheld(WireName("git__log"), IDENTITY, TOOL.name),
+    definitions.WithheldLookedUp("it changed"),
+    definitions.ListDefinitions("git", with_differences=True, with_flags=True),
+    definitions.DefinitionsListed(
+        "quarantine",
+        [
+            definitions.ServerDefinitions(
+                GIT,
+                IDENTITY,
+                1,
+                "pinned",
+                is_lost=True,
+                changes=[
+                    definitions.DefinitionChange(
+                        TOOL.name,
+                        "changed",
+                        "0" * 64,
+                        is_withheld=True,
+                        is_rejected=True,
+                        seen_at=2.5,
+                        difference="-a",
+                    )
+                ],
+                flags=[definitions.DefinitionFlag(TOOL.name, "shadows", "git", "a paper")],
+            )
+        ],
+        ["a file was damaged"],
+    ),
+    definitions.DecideDefinitions(IDENTITY, {TOOL.name: "0" * 64}, is_accepted=True),
+    definitions.DefinitionsDecided([TOOL.name], [ToolName("diff")], "the disk is full"),
+    definitions.DefinitionsChanged(
+        GIT, IDENTITY, [TOOL.name], [TOOL.name], [TOOL.name], [TOOL.name]
+    ),
+    definitions.DefinitionsSettled(GIT, IDENTITY),
 )
 
 

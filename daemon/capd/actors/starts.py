@@ -57,6 +57,8 @@ class SupervisorSettings:
     """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
     eras: EraFile | None = None
     """Where is written down which servers answer in the stateless era."""
+    is_vetting: bool = False
+    """Whether what servers list is compared with what is trusted."""
 
 
 class Starts:

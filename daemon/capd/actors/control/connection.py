@@ -11,6 +11,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.control.acting import Acting
+from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -65,7 +66,11 @@ class Control:
         questions = Questions(bus)
         self._acting = Acting(questions)
         reading = Reading(questions, environments, daemon)
-        self._methods = {**reading.methods, **self._acting.methods}
+        self._methods = {
+            **reading.methods,
+            **self._acting.methods,
+            **DefinitionMethods(questions).methods,
+        }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
         """Answer one connection's requests, side by side, until it closes."""

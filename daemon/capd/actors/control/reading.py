@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from capd.actors import reports
+from capd.actors.control.definitions import summary
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
     EMBEDDER,
@@ -68,7 +69,12 @@ class Reading:
         daemon["degraded"] = [*daemon["degraded"], *_degraded(described)]
         daemon["degraded"] += self._environments.stored.problems()
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
-        return reports.status(daemon, described, model, sessions, servers)
+        definitions: dict[str, Any] = {}
+        with suppress(*UNANSWERED):
+            definitions = await summary(self._ask.bus)
+            daemon["degraded"] += definitions["problems"]
+        document = reports.status(daemon, described, model, sessions, servers)
+        return {**document, "definitions": definitions}
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
         listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)
