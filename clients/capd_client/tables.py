@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capd_client import definition_texts
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -96,6 +98,8 @@ def print_status(status: Mapping[str, Any]) -> None:
     _print_rows(
         console, _SERVER_COLUMNS, [_server_row(each) for each in status.get("servers") or []]
     )
+    if line := definition_texts.status_line(status):
+        say(f"\n{line}", keep_lines=True)
     _heading("last decisions")
     decisions = list(status.get("decisions") or [])[-_DECISIONS_SHOWN:]
     _print_rows(console, ("", "", "", ""), [_decision_row(each) for each in decisions])
@@ -222,6 +226,12 @@ def print_hits(result: Mapping[str, Any]) -> None:
     ]
     _print_rows(_console(), ("capability", "score", "triggers", "missing", "active in"), rows)
     print_skills(result)
+
+
+def print_flags(found: Mapping[str, Any]) -> None:
+    """Print what in servers' definitions a person should look at."""
+    columns = ("server", "tool", "flag", "seen", "known from")
+    _print_rows(_console(), columns, definition_texts.flag_rows(found))
 
 
 def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:

@@ -205,6 +205,7 @@ class World:
         nursery: trio.Nursery,
         stack: ExitStack,
         rules: SessionRules,
+        *,
         mode: str = "notify",
     ) -> None:
         """`mode` is what becomes of definitions that changed."""
@@ -368,7 +369,7 @@ async def world(
     """A world with the capabilities alpha, beta and both, not yet started."""
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
-            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), mode)
+            made = World(folder, bus, nursery, stack, rules or SessionRules(cap), mode=mode)
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
             made.capability("both", "alpha", "beta")

@@ -35,6 +35,7 @@ _WHERE = {
     "installing": ("install", "uninstall"),
     "secrets": ("secret",),
     "service": ("daemon", "mcp", "restart", "stop"),
+    "trust": ("trust",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

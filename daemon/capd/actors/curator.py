@@ -19,6 +19,7 @@ from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
+from capd.actors.withheld import Withheld
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request, Way
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -131,6 +132,7 @@ class Curator:
             skills=self._skills,
             results=self._results,
             checked=self._checked if checks is not None else None,
+            withheld=Withheld(bus, self._state),
         )
         self.searching = Searching(
             place, self._state, view, self.activation, bus=bus, environments=environments

@@ -32,6 +32,8 @@ NAME = ActorName("definitions")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 QUARANTINE = "quarantine"
+MOST_SHOWN = 8 << 20
+"""Characters of differences in one answer; a client reads lines of 32 MiB."""
 _NAMES_LOGGED = 20
 
 log = structlog.get_logger(actor="definitions")
@@ -194,12 +196,18 @@ class Definitions:
         chosen = [k for k in self._known.values() if request.server in {"", k.name, k.identity}]
         wants_texts = request.with_differences or request.with_flags
         entries: list[messages.ServerDefinitions] = []
+        room = MOST_SHOWN if request.with_differences else 0
         others = {k.name: list(k.known) for k in self._known.values()} if wants_texts else {}
         for known in sorted(chosen, key=lambda k: (k.name, k.identity)):
             whole = known
             if wants_texts:
                 whole = (await self._files.load(known.identity)).baseline or known
             found = self._flags(whole, others) if request.with_flags else []
+            changes: list[messages.DefinitionChange] = []
+            for tool, change in whole.changes.items():
+                changes.append(self._change(whole, tool, change, room))
+                room -= len(changes[-1].difference)
+                await trio.lowlevel.checkpoint()
             entries.append(
                 messages.ServerDefinitions(
                     known.name,
@@ -207,10 +215,7 @@ class Definitions:
                     len(known.known),
                     known.standing,
                     known.is_lost,
-                    [
-                        self._change(whole, tool, change, is_shown=request.with_differences)
-                        for tool, change in whole.changes.items()
-                    ],
+                    changes,
                     [
                         messages.DefinitionFlag(f.tool, f.code, f.seen, SOURCES[f.code])
                         for f in found
@@ -222,10 +227,12 @@ class Definitions:
         )
 
     def _change(
-        self, of: Baseline, tool: ToolName, change: Change, *, is_shown: bool
+        self, of: Baseline, tool: ToolName, change: Change, room: int
     ) -> messages.DefinitionChange:
+        """Return a change; `room` is how many characters its difference may have, or none."""
         trusted = of.known.get(tool)
         before = trusted.text if trusted is not None else b""
+        shown = difference(before, change.text, named=f"{of.name}:{tool}") if room > 0 else ""
         return messages.DefinitionChange(
             tool,
             change.kind,
@@ -233,7 +240,7 @@ class Definitions:
             self._rule.withholds(change, of),
             change.is_rejected,
             change.seen_at,
-            difference(before, change.text, named=f"{of.name}:{tool}") if is_shown else "",
+            shown if len(shown) <= room else "",
         )
 
     def _flags(self, of: Baseline, others: dict[ServerName, list[ToolName]]) -> list[Flag]:

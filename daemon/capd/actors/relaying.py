@@ -17,6 +17,7 @@ from capd.actors.activation import Activation
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
 from capd.actors.tool_way import ToolWay
+from capd.actors.withheld import Withheld
 from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
@@ -77,6 +78,7 @@ class Relaying:
         skills: Skills | None = None,
         results: ResultDesk | None = None,
         checked: Callable[[Shown, Members], None] | None = None,
+        withheld: Withheld | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
 
@@ -85,6 +87,7 @@ class Relaying:
         self._skills = skills
         self._results = results
         self._checked = checked
+        self._withheld = withheld
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -162,11 +165,26 @@ class Relaying:
         if self._checked is not None:
             self._checked(shown, request.members)
         members = {**request.members, "name": raw(shown.grant.tool)}
+        await self._still_offered(shown)
         # Looked up before: a turn may let go of the server meanwhile.
         held = self._state.held(shown.grant.server)
         result = await self._sent(shown.grant.server, request, members)
         self.used(shown, result)
         return result if held is None else await self.passed(request, shown, held.spec.name, result)
+
+    async def _still_offered(self, shown: Shown) -> None:
+        """Start the server of a tool where it does not run, and see whether the tool is withheld.
+
+        Raises:
+            RefusedError, NotSentError: it is; there is no server.
+        """
+        server, tool = shown.grant.server, shown.grant.tool
+        if self._withheld is None or self._holds.running(server) is not None:
+            return
+        await self._activation.instance(server)
+        held = self._state.held(server)
+        if held is None or all(each.name != tool for each in held.tools):
+            await self._withheld.refuse(shown.name)
 
     def used(self, shown: Shown, result: Result) -> None:
         """Note the use of a tool, which a call that failed is none of."""

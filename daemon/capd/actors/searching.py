@@ -9,6 +9,7 @@ import time
 import structlog
 
 from capd.actors.activation import Activation
+from capd.actors.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import NotSentError, RefusedError
@@ -24,16 +25,13 @@ from capd.core.tools.names import near_names
 from capd.core.tools.tool_question import SELECT
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import definitions, finder
+from capd_protos import finder
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, ServerIdentity, ToolDefinition, ToolName, WireName
+from capd_protos.types import ActorName, ServerIdentity, ToolDefinition, WireName
 
 FINDER = ActorName("finder")
 REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
-DEFINITIONS = ActorName("definitions")
-DEFINITION_REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
 ASK_TIMEOUT = 10.0
-WITHHELD_TIMEOUT = 2.0
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
@@ -60,6 +58,7 @@ class Searching:
         self._activation = activation
         self._bus = bus
         self._environments = environments
+        self._withheld = Withheld(bus, state)
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     async def search(self, asked: SearchArguments) -> str:
@@ -114,12 +113,12 @@ class Searching:
             NotSentError: its server cannot be had, or has it no longer.
         """
         if self._view.is_bare:
-            await self._refuse_withheld(name)
+            await self._withheld.refuse(name)
             raise UnknownNameError(f"No tool {echo(name)}.")
         looked_up = await self._looked_up(name)
         hit = looked_up.hit
         if hit is None:
-            await self._refuse_withheld(name)
+            await self._withheld.refuse(name)
             raise UnknownNameError(self._unknown(name, looked_up))
         if looked_up.bar is not None:
             raise RefusedError(f"{name} cannot be called: {looked_up.bar.reason}.")
@@ -131,7 +130,7 @@ class Searching:
             await self._activation.instance(hit.identity)
         shown = self.granted(wire)
         if shown is None:
-            await self._refuse_withheld(name)
+            await self._withheld.refuse(name)
             raise NotSentError(
                 f"{tool.spec.name} does not offer {hit.name} any more. The call was not sent."
             )
@@ -142,27 +141,6 @@ class Searching:
         """Return the tool of this name, if it is on."""
         shown = self._state.surface.find(name)
         return None if shown is None or self._state.is_leaving(shown.grant) else shown
-
-    async def _refuse_withheld(self, name: str) -> None:
-        """Say so where a tool is not to be had because of its definition.
-
-        Raises:
-            RefusedError: it is withheld.
-        """
-        known = self._state.surface.known(name)
-        request = definitions.LookUpWithheld(
-            WireName(name),
-            known.server if known else ServerIdentity(""),
-            known.tool if known else ToolName(""),
-        )
-        try:
-            reply = await self._bus.ask(DEFINITIONS, request, DEFINITION_REPLIES, WITHHELD_TIMEOUT)
-        except _UNANSWERED as error:
-            self._log.warning("not_looked_up", reason=str(error))
-            return
-        assert isinstance(reply, definitions.WithheldLookedUp)
-        if reply.reason:
-            raise RefusedError(f"{reply.reason} The call was not sent.")
 
     async def _looked_up(self, name: str) -> finder.ToolLookedUp:
         known = self._state.surface.known(name)

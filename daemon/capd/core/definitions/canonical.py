@@ -14,7 +14,7 @@ import msgspec
 from capd.core.definitions.hidden_text import visible
 from capd_protos.codec import MalformedError
 
-MOST_LINES = 400
+MOST_LINES = 2000
 """Of one difference; a person reads no more, and the rest is counted."""
 _MOST_COMPARED = 5000
 

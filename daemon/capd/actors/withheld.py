@@ -1,0 +1,48 @@
+"""A curator's part that says why a tool is withheld, where somebody calls it all the same."""
+
+import structlog
+
+from capd.core.protocol.outcomes import RefusedError
+from capd.core.sessions.session import SessionState
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import definitions
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, ServerIdentity, ToolName, WireName
+
+DEFINITIONS = ActorName("definitions")
+REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
+ASK_TIMEOUT = 2.0
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor="curator")
+
+
+class Withheld:
+    """What one session may not call because of its definition."""
+
+    def __init__(self, bus: Bus, state: SessionState) -> None:
+        self._bus = bus
+        self._state = state
+
+    async def refuse(self, name: str) -> None:
+        """Say why, where a tool is withheld; do nothing where it is not.
+
+        Raises:
+            RefusedError: it is withheld.
+        """
+        known = self._state.surface.known(name)
+        request = definitions.LookUpWithheld(
+            WireName(name),
+            known.server if known else ServerIdentity(""),
+            known.tool if known else ToolName(""),
+        )
+        try:
+            reply = await self._bus.ask(DEFINITIONS, request, REPLIES, ASK_TIMEOUT)
+        except _UNANSWERED as error:
+            log.warning("not_looked_up", reason=str(error))
+            return
+        assert isinstance(reply, definitions.WithheldLookedUp)
+        if reply.reason:
+            raise RefusedError(f"{reply.reason} The call was not sent.")
