@@ -71,6 +71,7 @@ class Definitions:
         self._known: dict[ServerIdentity, Baseline] = {}
         self._problems: dict[ServerIdentity, str] = {}
         self._unsaved: dict[ServerIdentity, str] = {}
+        self._unreadable: dict[ServerIdentity, ServerName] = {}
         self._turns: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
         self._was_read = trio.Event()
 
@@ -116,7 +117,8 @@ class Definitions:
             await trio.lowlevel.checkpoint()
         async with self._remembered(request.identity, server) as before:
             if before is None:
-                return messages.ToolsVetted(self._unread(server, list(texts)))
+                return messages.ToolsVetted(self._unread(request, list(texts)))
+            self._unreadable.pop(request.identity, None)
             if before.is_lost and self._rule.trusts_first(before):
                 log.error("definitions_trusted_anew", server=server.name)
             compared = rules.compared(before, texts, self._rule, time.time())
@@ -128,10 +130,12 @@ class Definitions:
             self._tell(after, compared.news, withheld)
         return messages.ToolsVetted([name for name in withheld if name in texts])
 
-    def _unread(self, server: ServerSpec, tools: list[ToolName]) -> list[ToolName]:
+    def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
         """Return what is withheld of a server whose file cannot be read at this moment."""
-        is_strict = self._rule.is_quarantine or bool(rules.standing_of(server))
-        return tools if is_strict else []
+        if not (self._rule.is_quarantine or rules.standing_of(request.server)):
+            return []
+        self._unreadable[request.identity] = request.server.name
+        return tools
 
     def _tell(
         self,
@@ -181,6 +185,9 @@ class Definitions:
         return found
 
     def _looked_up(self, request: messages.LookUpWithheld) -> str:
+        if request.identity in self._unreadable:
+            name, why = self._unreadable[request.identity], self._problems[request.identity]
+            return f"{request.tool} of {name} is withheld: what is trusted is not known ({why})."
         for identity, known in self._known.items():
             if request.identity not in {"", identity}:
                 continue

@@ -17,8 +17,8 @@ from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, ToolName
 
 MOST_CHARACTERS = 6000
-"""A description over this is flagged: of 409 tools of 33 ordinary servers one has 6,993, and the next
-one 3,507."""
+"""A description over this is flagged: of 409 tools of 33 ordinary servers one has 6,993, and the
+next one 3,507."""
 _SHOWN = 80
 _LEAST_NAME = 6
 
