@@ -111,6 +111,25 @@ def test_only_the_strings_that_hid_something_are_written_anew() -> None:
     assert got == (left, Counter({"direction": 1, "invisible": 1, "control": 1}))
 
 
+def test_everything_hidden_is_found_however_json_writes_it() -> None:
+    ranges = (
+        *((0x00, 0x110), (0x300, 0x700), (0x1100, 0x1200), (0x1780, 0x1900), (0x2000, 0x2100)),
+        *((0x3100, 0x3200), (0xFE00, 0x10000), (0x1BC00, 0x1BD00), (0x1D100, 0x1D200)),
+        (0xE0000, 0xE1000),
+    )
+    texts = [f"a{chr(code)}z" for first, last in ranges for code in range(first, last)]
+    hidden = [text for text in texts if cleaned(text).gone]
+
+    missed = [
+        ascii(text)
+        for text in hidden
+        for is_ascii in (True, False)
+        if json.loads(cleaned_json(json.dumps(text, ensure_ascii=is_ascii).encode())[0]) != "az"
+    ]
+
+    assert (missed, len(hidden)) == ([], 4239)
+
+
 def test_a_pattern_keeps_its_meaning_and_names_are_cleaned_as_well() -> None:
     written = '{"properties":{"a\u200bb":{"pattern":"^[^\\u0000-\\u001f\u202e]$"},"pattern":{}}}'
 

@@ -47,12 +47,12 @@ _HIDDEN = re.compile(
     rf"|(?P<direction>[{_DIRECTION}])|(?P<tag>[{_TAG}])|(?P<selector>[{_SELECTOR}])"
     rf"|(?P<invisible>[{_INVISIBLE}])"
 )
-# As JSON may write them: as they are, or escaped. A false alarm costs one look.
-_WRITTEN = re.compile(
-    rf"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]|\\[bf]|\\r(?!\\n)"
-    r"|\\u(?:00[0189]|007f|00ad|034f|061c|11[56]|17b[45]|180|20[0-6]|3164|fe0|feff|ffa0|fff"
-    r"|d82f|d834|db4)",
-    re.IGNORECASE,
+# As JSON writes them: as they are, or escaped. A false alarm costs one look.
+_RAW = re.compile(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
+_ESCAPE = re.compile(
+    r"\\(?:[bf]|r(?!\\n)|u(?:00[018]|009|007[fF]|00[aA][dD]|034[fF]|061[cC]|115[fF]|1160"
+    r"|17[bB][45]|180[b-fB-F]|200[b-fB-F]|202[a-eA-E]|206|3164|[fF][eE](?:0|[fF][fF])"
+    r"|[fF][fF][aA]0|[fF]{3}|[dD]8(?:2[fF]|34)|[dD][bB]4))"
 )
 _STRING = re.compile(r'("pattern"\s*:\s*)?("[^"\\]*+(?:\\.[^"\\]*+)*+")')
 
@@ -104,12 +104,12 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
     """
     text = written.decode("utf-8", "replace")
     gone: Counter[str] = Counter()
-    if not _WRITTEN.search(text):
+    if not _is_suspect(text):
         return written, gone
 
     def rewritten(match: "re.Match[str]") -> str:
         before, string = match[1] or "", match[2]
-        if not _WRITTEN.search(string):
+        if not _is_suspect(string):
             return match[0]
         found = _cleaned(json.loads(string), is_pattern=bool(before))
         if not found.gone:
@@ -124,6 +124,12 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
 def visible(text: str) -> str:
     r"""Return `text` for a person: what is hidden in it is spelled, such as `\u{202e}`."""
     return _HIDDEN.sub(lambda match: "".join(map(_spelled, match[0])), text)
+
+
+def _is_suspect(written: str) -> bool:
+    # Looking for a backslash first: most definitions have none, and all of them come by here.
+    has_escape = "\\" in written and _ESCAPE.search(written) is not None
+    return has_escape or _RAW.search(written) is not None
 
 
 def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
