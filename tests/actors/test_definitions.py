@@ -151,7 +151,7 @@ async def test_in_quarantine_nothing_is_seen_found_or_called_before_it_is_accept
 ) -> None:
     async with running_world(tmp_path, mode="quarantine") as world:
         client, control = await world.session("one"), await world.controller()
-        await client.capability("enable", "alpha")
+        said = await client.capability("enable", "alpha")
 
         before = await shown(client)
         text, is_error = await client.call(ECHO, x="1")
@@ -159,6 +159,9 @@ async def test_in_quarantine_nothing_is_seen_found_or_called_before_it_is_accept
 
         assert (before, is_error, hits) == ({}, True, [])
         assert "is not among the tools that were trusted" in text
+        note = "The person sees why with: capd trust definitions alpha"
+        offers = "Capability 'alpha' is on. Its servers offer no tools."
+        assert said == (f"{offers} Withheld for their definitions: echo, die. {note}", False)
         await decide(control, accept=True)
         await until_shown(client, {ECHO: "", DIE: ""})
         assert (await client.call(ECHO, x="1"))[1] is False

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from capd.actors.holds import ASK_TIMEOUT, Holds, NotActivatedError
 from capd.actors.installing import OnProgress, replied
+from capd.actors.withheld import withheld_note
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
@@ -200,6 +201,7 @@ class Activation:
             installed=installed,
             denied=sum(self._state.denied(capability, held) for held in servers),
         )
+        text += await withheld_note(self._bus, servers)
         return Outcome(text, step.added, step.removed)
 
     async def _check(self, capability: CapabilitySpec) -> None:
