@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # Exported: pyright and import-linter look for the interpreter of the environment.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# One more than there are cores: most tests wait for a process now and then.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
@@ -29,7 +31,7 @@ contracts: $(VENV)/.developing
 	lint-imports
 
 unit: $(VENV)/.developing
-	pytest -m "not real and not reliability and not clients and not servers" -q
+	pytest -m "not real and not reliability and not clients and not servers" -q -n $(JOBS) --dist worksteal
 
 test-real: $(VENV)/.developing
 	pytest -m real -q

@@ -55,6 +55,8 @@ class Home:
         self.folder = folder
         self.tag = f"capd-test-{folder.name}"
         self.env = {**without_capd(), "CAPD_HOME": str(folder), "CAPD_LINGER": "0.2"}
+        # A shim whose daemon was killed would start another, which nobody here ends.
+        self.env["CAPD_NO_START"] = "1"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._tap = folder / "tap"
 
@@ -150,6 +152,9 @@ class Home:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+        # A killed daemon's servers end by their guards' hands, a moment later.
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: not pids_with(self.tag))
         left = pids_with(self.tag)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):

@@ -26,6 +26,7 @@ from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
+from capd.adapters import platform
 from capd.adapters.client_table import client_table
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -46,6 +47,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.results.limits import Limits
+from capd.core.servers.tree_limits import usual_limits
 from capd.core.sessions.own_tool_list import OWN_TOOLS
 from capd.core.sessions.session_rules import SessionRules
 from capd.embedder_process import load_model
@@ -141,6 +143,11 @@ class Children:
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
             is_vetting=True,
+            tree_limits=usual_limits(
+                configuration.servers.most_processes,
+                configuration.servers.most_memory_mib,
+                platform.machine_bytes(),
+            ),
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
@@ -221,6 +228,7 @@ class Children:
                     control,
                     __version__,
                     stopping=shared.stopping,
+                    may_connect=configuration.servers.may_connect,
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

@@ -56,6 +56,8 @@ log = structlog.get_logger()
 async def run_daemon(environment: "os._Environ[str]") -> None:
     """Serve until a signal, or a client, asks the daemon to stop."""
     where = places(environment, os.getuid())
+    # Before the first secret: other processes of this user could read it (80, A4).
+    platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     socket_path = Path(where.socket)
     notifier = Notifier(environment)
     for private in dict.fromkeys([socket_path.parent, Path(where.run)]):

@@ -80,7 +80,8 @@ class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
     """The answer to a hello that was not accepted; the daemon closes the connection."""
 
     code: str
-    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded` or `stopping`."""
+    """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded`, `stopping`, or
+    `started_by_capd`."""
     message: str
     protocol: int = 1
 

@@ -88,8 +88,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether `scope` holds whatever era the server is met in."""
     oauth: OAuthClient | None = None
     """Who logs in there, where capd is not to register itself."""
-    is_of_project: bool = False
-    """Whether it comes from a project's own files: its definitions may not change unseen."""
+    project: str = ""
+    """The real path of the project whose files define it; empty for a tap's."""
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -141,7 +141,7 @@ ANSWERS: dict[str, Any] = {
 def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
     """Run a command as `capd` would, and return what it printed."""
     for name in list(os.environ):
-        if name.startswith(("CAPD_", "XDG_")):
+        if name.startswith(("CAPD_", "XDG_", "COLUMNS")):
             monkeypatch.delenv(name)
 
     def run(*arguments: str, input: str | None = None, **env: str) -> Result:  # noqa: A002

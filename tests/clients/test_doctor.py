@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -93,8 +94,11 @@ class Patient(User):
 
 
 @pytest.fixture
-def patient(tmp_path: Path) -> Patient:
-    return Patient(tmp_path)
+def patient() -> Iterator[Patient]:
+    # A socket's path has a limit that pytest's own folder may be over.
+    folder = Path(tempfile.mkdtemp(prefix="capd"))
+    yield Patient(folder)
+    shutil.rmtree(folder)
 
 
 @contextmanager

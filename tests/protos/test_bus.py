@@ -81,7 +81,7 @@ SERVER = ServerSpec(
     description="reads",
     is_scope_fixed=True,
     oauth=OAuthClient("capd", "{{ENV:S}}", 8123),
-    is_of_project=True,
+    project="/src/app",
 )
 CAPABILITY = CapabilitySpec(
     ID,

@@ -7,6 +7,8 @@ connection and stays here. One connection's trouble is its own.
 
 import os
 import socket
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from itertools import count
 from typing import cast
 
@@ -22,14 +24,16 @@ from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import SOCKET_PROTOCOL, curator, registry
+from capd_protos import SOCKET_PROTOCOL, curator, registry, supervisor
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
 from capd_protos.types import ActorName
 
 CURATOR = ActorName("curator")
 REGISTRY = ActorName("registry")
+SUPERVISOR = ActorName("supervisor")
 CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
+SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 
 HELLO_TIMEOUT = 10.0
@@ -53,8 +57,13 @@ class Gateway:
         version: str,
         *,
         stopping: trio.Event,
+        may_connect: tuple[str, ...] = (),
     ) -> None:
-        """Nobody is accepted once `stopping` is set: who comes then waits for the next daemon."""
+        """Nobody is accepted once `stopping` is set: who comes then waits for the next daemon.
+
+        `may_connect` are servers, by globs, whose own processes may be clients.
+        """
+        self._may_connect = may_connect
         self._bus = bus
         self._stopping = stopping
         self._listener = listener
@@ -100,6 +109,8 @@ class Gateway:
                 return
             reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
             hello = await self._hello(reader)
+            # After the hello: who is refused in the middle of writing it never reads why.
+            hello = await self._own_refusal(peer.pid) or hello
             if isinstance(hello, frames.Refused):
                 await _send(stream, hello)
             elif hello.role == "control":
@@ -112,6 +123,34 @@ class Gateway:
         finally:
             if not is_handed_over:
                 await trio.aclose_forcefully(stream)
+
+    async def _own_refusal(self, peer_pid: int) -> frames.Refused | None:
+        """Return why a process that a server of ours has started may not act on us (80, A3)."""
+        above = platform.ancestors(peer_pid)
+        if os.getpid() not in above:
+            return None
+        names: list[str] = []
+        with suppress(*_UNANSWERED):
+            listed = await self._bus.ask(
+                SUPERVISOR, supervisor.ListServers(), SUPERVISOR_REPLIES, ASK_TIMEOUT
+            )
+            assert isinstance(listed, supervisor.ServersListed)
+            # Whom a server left behind has the server's guard for a parent.
+            chain = {peer_pid, *above}
+            names = [
+                str(entry.name)
+                for entry in listed.servers
+                if entry.pid and chain & {entry.pid, platform.parent_pid(entry.pid)}
+            ]
+        if any(fnmatchcase(name, each) for name in names for each in self._may_connect):
+            return None
+        name = names[0] if names else "unknown"
+        log.warning("descendant_refused", pid=peer_pid, server=name)
+        return _refused(
+            "started_by_capd",
+            f"a process of the server {name}, which capd has started, may not use capd; "
+            f"if it is an agent that is meant to: [servers] may_connect = [{name!r}]",
+        )
 
     async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:
         with trio.move_on_after(HELLO_TIMEOUT):

@@ -9,7 +9,10 @@ from capd_protos import curator as messages
 def hook_of(request: messages.TakeHookTurn) -> Hook:
     """Return what is known of a hook."""
     return Hook(
-        request.client, request.client_session, _ancestors(request.peer_pid), request.project
+        request.client,
+        request.client_session,
+        platform.ancestors(request.peer_pid),
+        request.project,
     )
 
 
@@ -19,13 +22,3 @@ def candidate_of(curator: Curator, parent_pid: int) -> Candidate:
     return Candidate(
         place.key, place.client, frozenset(curator.client_sessions), parent_pid, place.project
     )
-
-
-def _ancestors(pid: int) -> list[int]:
-    """Return the processes above `pid`, the nearest first, down to process 1."""
-    found: list[int] = []
-    parent = platform.parent_pid(pid)
-    while parent and parent not in found:
-        found.append(parent)
-        parent = platform.parent_pid(parent)
-    return found

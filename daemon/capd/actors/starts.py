@@ -24,6 +24,7 @@ from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
 Spawn = Callable[[ProcessSpec], AbstractAsyncContextManager[ServerEnd]]
@@ -59,6 +60,8 @@ class SupervisorSettings:
     """Where is written down which servers answer in the stateless era."""
     is_vetting: bool = False
     """Whether what servers list is compared with what is trusted."""
+    tree_limits: TreeLimits | None = None
+    """What one server's processes may take; None where nobody looks."""
 
 
 class Starts:

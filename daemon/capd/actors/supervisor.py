@@ -19,6 +19,7 @@ from capd.actors.installs import Installs
 from capd.actors.instance_records import InstanceRecord
 from capd.actors.login_desk import LoginDesk
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
+from capd.actors.tree_watch import watch_trees
 from capd.actors.vetting import Vetting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.instance import Instance
@@ -92,6 +93,8 @@ class Supervisor:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
             nursery.start_soon(self._listen)
+            if self._settings.tree_limits is not None:
+                nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -247,6 +250,9 @@ class Supervisor:
                         instance.attempts.forgive()
                     elif instance.key.identity == hint.identity and instance.run is not None:
                         instance.run.vet_again()
+
+    def _runs(self) -> list[ServerRun]:
+        return [each.run for each in self._instances.values() if each.run and each.run.pid]
 
     # One instance
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
+from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.domains import Domains
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -26,6 +27,13 @@ class ServersTable(msgspec.Struct, frozen=True):
     """After how long a call is given up whatever progress it reports; 0 for never."""
     definitions: Literal["notify", "quarantine"] = "notify"
     """What becomes of a tool that is not defined as it was (docs/definitions.md)."""
+    most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
+    """How many processes one server's tree may have; 0 for any number."""
+    most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How much memory one server's tree may take; 0 for all, none for half of the machine's, at
+    most 6 GiB."""
+    may_connect: tuple[str, ...] = ()
+    """Servers, by globs, whose own processes may use capd as clients do."""
 
 
 class SessionsTable(msgspec.Struct, frozen=True):

@@ -222,7 +222,7 @@ def test_a_pinned_version_is_to_stay_what_it_was(server: tuple[str, ...], standi
     got = rules.standing_of(spec)
 
     assert got == standing
-    assert rules.standing_of(msgspec.structs.replace(spec, is_of_project=True)) == "project"
+    assert rules.standing_of(msgspec.structs.replace(spec, project="/src/app")) == "project"
 
 
 TEXTS = st.sampled_from(["a", "b", "c"])

@@ -9,22 +9,26 @@ if sys.platform == "linux":
     from capd.adapters.platform.linux import (
         become_subreaper,
         keep_large_blocks_apart,
+        machine_bytes,
         parent_pid,
         peer_credentials,
         process_start_time,
         rss_bytes,
         set_dumpable,
+        tree_use,
         trim_memory,
     )
 else:
     from capd.adapters.platform.portable import (
         become_subreaper,
         keep_large_blocks_apart,
+        machine_bytes,
         parent_pid,
         peer_credentials,
         process_start_time,
         rss_bytes,
         set_dumpable,
+        tree_use,
         trim_memory,
     )
 from capd.adapters.platform.credentials import PeerCredentials
@@ -32,13 +36,26 @@ from capd.adapters.platform.guard import descendants
 
 __all__ = [
     "PeerCredentials",
+    "ancestors",
     "become_subreaper",
     "descendants",
     "keep_large_blocks_apart",
+    "machine_bytes",
     "parent_pid",
     "peer_credentials",
     "process_start_time",
     "rss_bytes",
     "set_dumpable",
+    "tree_use",
     "trim_memory",
 ]
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return the processes above `pid`, the nearest first, down to process 1."""
+    found: list[int] = []
+    parent = parent_pid(pid)
+    while parent and parent not in found:
+        found.append(parent)
+        parent = parent_pid(parent)
+    return found

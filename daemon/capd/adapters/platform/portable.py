@@ -3,6 +3,7 @@
 Without a subreaper a server's tree is its process group, so a double-forked daemon escapes.
 """
 
+import os
 import shutil
 import struct
 import subprocess
@@ -47,6 +48,36 @@ def trim_memory() -> None:
 
 def keep_large_blocks_apart() -> None:
     """Do nothing: as above."""
+
+
+def machine_bytes() -> int:
+    """Return the memory of the machine, 0 where it is not told."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+
+
+def tree_use(root: int) -> tuple[int, int]:
+    """Return how many processes are below `root`, and their resident memory in bytes."""
+    ps = shutil.which("ps") or "/bin/ps"
+    answer = subprocess.run(
+        [ps, "-axo", "pid=,ppid=,rss="],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"LC_ALL": "C"},
+    )
+    rows = [tuple(map(int, line.split())) for line in answer.stdout.splitlines()]
+    below, waiting, kibibytes = 0, [root], 0
+    while waiting:
+        parent = waiting.pop()
+        for pid, above, size in rows:
+            if above == parent and pid != parent:
+                waiting.append(pid)
+                below += 1
+                kibibytes += size
+    return below, kibibytes * 1024
 
 
 def set_dumpable(is_dumpable: bool, /) -> None:

@@ -132,10 +132,17 @@ class ServerRun:
         self._listed: list[Taken] = []
         self._is_stale = False
         self._woken = trio.Event()
+        self._doomed = trio.Event()
+        self._doom = ""
 
     def vet_again(self) -> None:
         """Have what the server lists looked at again: a person has decided on it."""
         self._woken.set()
+
+    def end(self, reason: str) -> None:
+        """Kill it at once; `reason` follows `it`, and is what its callers are told."""
+        self._doom = reason
+        self._doomed.set()
 
     async def serve(
         self,
@@ -170,6 +177,7 @@ class ServerRun:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._run_lane, lane, process)
                     nursery.start_soon(self._watch_death, lane, process)
+                    nursery.start_soon(self._kill_when_doomed, process)
                     await self._make_ready(lane)
                     is_ready = True
                     on_ready(instance)
@@ -192,6 +200,8 @@ class ServerRun:
     async def _death(self, process: ServerEnd) -> str:
         """Return how the process ended, once it has, with its last word."""
         status = await process.wait()
+        if self._doom:
+            return self._doom
         tail = self._stderr(process)[-1:]
         return f"{status} (last on stderr: {tail[0]})" if tail else str(status)
 
@@ -234,6 +244,10 @@ class ServerRun:
         death = await self._death(process)
         lane.close(death)
         raise _ServerDeadError(f"it {death}")
+
+    async def _kill_when_doomed(self, process: ServerEnd) -> None:
+        await self._doomed.wait()
+        await process.stop(0)
 
     async def _follow_tools(self, lane: Lane, on_tools: Callable[[], None]) -> None:
         while True:

@@ -96,7 +96,7 @@ class Compared:
 
 def standing_of(server: ServerSpec) -> str:
     """Return why changes of a server are withheld in every mode, empty where they are not."""
-    if server.is_of_project:
+    if server.project:
         return "project"
     return "pinned" if is_pinned(server) else ""
 

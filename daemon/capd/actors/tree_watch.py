@@ -1,0 +1,41 @@
+"""The supervisor's look at what its servers' trees take of the machine (80, C13 and C14)."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import structlog
+import trio
+
+from capd.adapters import platform
+from capd.adapters.servers.server_run import ServerRun
+from capd.core.servers.tree_limits import USUAL_PAUSE, Tree, TreeLimits, pause
+
+log = structlog.get_logger(actor="supervisor")
+
+
+async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimits) -> None:
+    """End each run whose tree takes too much, until cancelled."""
+    before: dict[int, Tree] = {}
+    wait = USUAL_PAUSE
+    while True:
+        await trio.sleep(wait)
+        by_pid = {run.pid: run for run in runs()}
+        trees = await trio.to_thread.run_sync(_trees, list(by_pid)) if by_pid else {}
+        for pid, tree in trees.items():
+            run = by_pid[pid]
+            # It may have ended while we looked, and another begun.
+            if run.pid == pid and (excess := limits.excess(tree)):
+                log.warning("tree_over_limit", pid=pid, reason=excess)
+                run.end(excess)
+        wait = pause(before, trees)
+        before = trees
+
+
+def _trees(pids: Sequence[int]) -> dict[int, Tree]:
+    """Return what each server takes, with what left it for its guard."""
+    found: dict[int, Tree] = {}
+    for pid in pids:
+        guard = platform.parent_pid(pid)
+        if guard and platform.parent_pid(guard) == os.getpid():
+            found[pid] = Tree(*platform.tree_use(guard))
+    return found

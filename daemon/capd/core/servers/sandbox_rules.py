@@ -1,0 +1,70 @@
+"""Which confinement a server gets: what the user says, what its definition asks for.
+
+A definition may ask for more confinement and never for less; the user's word on a server is the
+last one. What a project's files define is confined from the start (80, head and D2).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import get_args
+
+from capd.core.servers.sandbox import Level, Wish
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""The weakest first."""
+NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRule:
+    """What the user says of some servers; None says nothing."""
+
+    level: Level | None = None
+    masks: tuple[str, ...] | None = None
+    network: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRules:
+    """What the user says of all servers, and of some by name."""
+
+    level: Level = "guard"
+    masks: tuple[str, ...] = ()
+    project: Level = "strict"
+    """The level of servers that a project's files define."""
+    servers: Mapping[str, SandboxRule] = field(default_factory=dict)
+    """By globs of their names; the first that matches counts."""
+
+    def wish(self, name: str, declared: str, *, is_project: bool) -> Wish:
+        """Return what is wished for a server; `declared` is its definition's `sandbox`.
+
+        Raises:
+            ValueError: `declared` means nothing.
+        """
+        asked, asks_network = declared_level(declared)
+        usual = self.project if is_project else self.level
+        level = max(usual, asked or usual, key=LEVELS.index)
+        matching = (rule for glob, rule in self.servers.items() if fnmatchcase(name, glob))
+        rule = next(matching, SandboxRule())
+        return Wish(
+            rule.level or level,
+            self.masks if rule.masks is None else rule.masks,
+            # What a definition asks for was seen by whoever agreed to it.
+            asks_network if rule.network is None else rule.network,
+        )
+
+
+def declared_level(declared: str) -> tuple[Level | None, bool]:
+    """Return what a definition's `sandbox` asks for, such as `strict+network`.
+
+    Raises:
+        ValueError: it means nothing; the text says what does.
+    """
+    if not declared:
+        return None, False
+    level, plus, more = declared.partition("+")
+    known = [each for each in LEVELS if each == level]
+    if not known or (plus and more != NETWORK):
+        raise ValueError(f"sandbox is {declared!r}: one of {', '.join(LEVELS)}, strict+{NETWORK}")
+    return known[0], bool(more)

@@ -1,0 +1,142 @@
+"""Confinement as real processes feel it; what the machine cannot do is skipped, visibly."""
+
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from capd.adapters.servers import sandboxing
+from capd.core.servers.sandbox import Machine, Wish
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="namespaces and Landlock are Linux")
+pytestmark = linux_only
+
+
+class Place:
+    """A home with secrets and tools, a project in it, and capd's own folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.project = self.home / "code" / "shop"
+        self.own = self.home / ".config" / "capd"
+        self.cache = root / "cache"
+        for folder in (self.project, self.own, self.home / ".ssh", self.home / "tools" / "bin"):
+            folder.mkdir(parents=True)
+        (self.home / ".ssh" / "id").write_text("key")
+        (self.home / ".netrc").write_text("login")
+        (self.own / "secrets.env").write_text("SECRET=1")
+        (self.project / "README").write_text("shop\n")
+        tool = self.home / "tools" / "bin" / "tool"
+        tool.write_text("#!/bin/sh\necho from the tool\n")
+        tool.chmod(0o755)
+
+    def run(self, wish: Wish, script: str, machine: Machine) -> str:
+        """Return what a shell prints that is confined so."""
+        environment = {
+            "HOME": str(self.home),
+            "PATH": f"{self.home}/tools/bin:/usr/local/bin:/usr/bin:/bin",
+        }
+        held = pytest.MonkeyPatch()
+        held.setattr(sandboxing, "machine", lambda: machine)
+        box = sandboxing.Box(wish, (self.own,), str(self.project), self.cache)
+        found = sandboxing.confinement(box, Path("/bin/sh"), self.project, environment)
+        held.undo()
+        answer = subprocess.run(
+            [*found.prefix, "/bin/sh", "-c", script],
+            env={**environment, **found.environment},
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return answer.stdout
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def means(name: str) -> Machine:
+    """Return this machine with one of its means; skip where it lacks it."""
+    known = sandboxing.machine()
+    if not getattr(known, name):
+        pytest.skip(f"this machine has no {name}, or forbids it")
+    return replace(Machine(), **{name: getattr(known, name)}, keeps_owners=True)
+
+
+LOOK = """
+cat ~/.ssh/id 2>/dev/null || echo no key
+cat ~/.netrc 2>/dev/null || echo no login
+cat ~/.config/capd/secrets.env 2>/dev/null || echo no secrets
+cat README && echo changed > README && cat README
+tool
+echo kept > "$TMPDIR/x" && cat "$TMPDIR/x"
+touch ~/left 2>/dev/null || echo no home
+"""
+
+
+@pytest.mark.parametrize("name", ["bwrap", "landlock"])
+def test_strict_leaves_the_project_a_cache_and_the_tools(place: Place, name: str) -> None:
+    said = place.run(Wish("strict", has_network=True), LOOK, means(name))
+
+    expected = "no key\nno login\nno secrets\nshop\nchanged\nfrom the tool\nkept\n"
+    # Under bwrap the home is an empty one that is gone with the server.
+    assert said == expected + ("no home\n" if name == "landlock" else "")
+    assert not (place.home / "left").exists()
+    assert (place.project / "README").read_text() == "changed\n"
+
+
+CONNECT = f"""
+exec {sys.executable} -I -c "
+import socket, sys
+try:
+    socket.create_connection(('127.0.0.1', $PORT), timeout=5)
+    print('connected')
+except OSError as error:
+    print('refused')
+"
+"""
+
+
+@pytest.mark.parametrize("name", ["bwrap", "landlock"])
+@pytest.mark.parametrize(("has_network", "said"), [(True, "connected\n"), (False, "refused\n")])
+def test_strict_connects_nowhere_unless_that_was_agreed_to(
+    place: Place, name: str, has_network: bool, said: str
+) -> None:
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        script = CONNECT.replace("$PORT", str(port))
+
+        answer = place.run(Wish("strict", has_network=has_network), script, means(name))
+
+    assert answer == said
+
+
+def test_guard_hides_capds_folders_and_what_is_masked_and_nothing_else(place: Place) -> None:
+    script = LOOK.replace("$TMPDIR", "$HOME")
+
+    said = place.run(Wish("guard", masks=("ssh", "netrc")), script, means("bwrap"))
+
+    expected = "no key\nno login\nno secrets\nshop\nchanged\nfrom the tool\nkept\n"
+    assert said == expected
+    assert (place.home / "left").exists()
+
+
+def test_what_the_launcher_cannot_enforce_never_starts(tmp_path: Path) -> None:
+    launcher = sandboxing._LAUNCHER
+    answer = subprocess.run(
+        [sys.executable, "-I", "-S", str(launcher), "--read=/usr", "--", str(tmp_path / "none")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert answer.returncode == 126
+    assert "capd sandbox:" in answer.stderr
+    assert not list(tmp_path.iterdir())
