@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -267,4 +268,5 @@ class Quarantine(RuleBasedStateMachine):
         assert usable <= self.accepted
 
 
+Quarantine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestQuarantine = Quarantine.TestCase
