@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from capd_client import definition_texts
 from capd_client.remedies import remedy
 from capd_client.terminal import duration, printable, size, styled, wrapped
 
@@ -125,6 +126,8 @@ class _Page:
                 self.say(f"{project}: {line}", further="  ")
         if status.get("ledger"):
             self.say(_records(status["ledger"]), further="  ")
+        if line := definition_texts.status_line(status):
+            self.say(line, further="  ")
 
     def tap(self, tap: Document) -> Iterator[tuple[str, str]]:
         """Yield how a tap was loaded."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capd_client import definition_texts
 from capd_client.status_text import active_line, tap_line
 from capd_client.terminal import WIDTH_OF_FILES, duration, printable
 
@@ -125,6 +126,12 @@ def print_hits(result: Mapping[str, Any]) -> None:
     ]
     _print_rows(_console(), ("capability", "score", "triggers", "missing", "active in"), rows)
     print_skills(result)
+
+
+def print_flags(found: Mapping[str, Any]) -> None:
+    """Print what in servers' definitions a person should look at."""
+    columns = ("server", "tool", "flag", "seen", "known from")
+    _print_rows(_console(), columns, definition_texts.flag_rows(found))
 
 
 def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:

@@ -13,6 +13,7 @@ import trio
 from capd import __version__
 from capd.actors import (
     curator_host,
+    definitions,
     embedder,
     gateway,
     ledger,
@@ -31,6 +32,7 @@ from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
+from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
@@ -51,6 +53,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.servers.tree_limits import usual_limits
+from capd.core.sessions.own_tool_list import OWN_TOOLS
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -76,8 +79,11 @@ log = structlog.get_logger()
 
 def addresses(where: Places, configuration: Configuration) -> dict[ActorName, Address]:
     """Return where each actor is reached."""
-    names = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME)
-    found = {name: Address(f"inproc://{name}") for name in (*names, settings_keeper.NAME)}
+    names = (
+        *(registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME),
+        *(settings_keeper.NAME, definitions.NAME),
+    )
+    found = {name: Address(f"inproc://{name}") for name in names}
     is_apart = configuration.embedder.placement == "process"
     socket = Path(where.run, "embedder.ipc")
     # A socket's path has a limit; where it is too long, the model lives in this process.
@@ -145,6 +151,7 @@ class Children:
             tool_lists=tool_lists,
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
+            is_vetting=True,
             tree_limits=usual_limits(
                 configuration.servers.most_processes,
                 configuration.servers.most_memory_mib,
@@ -193,6 +200,15 @@ class Children:
                 ),
             ),
             Child(
+                definitions.NAME,
+                lambda task_status: definitions.Definitions(
+                    bus,
+                    DefinitionFiles(Path(where.state, "definitions")),
+                    configuration.servers.definitions,
+                    tuple(own.name for own in OWN_TOOLS),
+                ).run(task_status=task_status),
+            ),
+            Child(
                 supervisor.NAME,
                 lambda task_status: supervisor.Supervisor(
                     bus, instances, environments, settings, starts
@@ -201,7 +217,12 @@ class Children:
             Child(
                 tool_finder.NAME,
                 lambda task_status: tool_finder.ToolFinder(
-                    bus, tool_lists, environments, Path(where.cache, "tool_vectors.bin"), counts
+                    bus,
+                    tool_lists,
+                    environments,
+                    Path(where.cache, "tool_vectors.bin"),
+                    counts,
+                    is_screened=True,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -277,6 +277,24 @@ class RoutingParams(msgspec.Struct, frozen=True):
     session: str = ""
 
 
+class DefinitionsParams(msgspec.Struct, frozen=True):
+    """Params of `definitions`."""
+
+    server: str = ""
+    """A server's name; empty for all."""
+    differences: bool = False
+    flags: bool = False
+
+
+class TrustDefinitionsParams(msgspec.Struct, frozen=True):
+    """Params of `trust_definitions`: a person's word on what they have seen."""
+
+    identity: str
+    digests: dict[str, str]
+    """Of each tool the one that was shown."""
+    accept: bool
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -310,5 +328,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "trust_list": NoParams,
     "trust_grant": GrantParams,
     "trust_revoke": TrustParams,
+    "definitions": DefinitionsParams,
+    "trust_definitions": TrustDefinitionsParams,
 }
 """The control methods and their params."""

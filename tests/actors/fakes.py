@@ -15,18 +15,21 @@ import trio
 from trio.testing import memory_stream_one_way_pair
 
 from capd.actors.starts import Spawn
+from capd.adapters.definition_files import Loaded
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
     ProcessSpec,
     SpawnFailedError,
 )
+from capd.core.definitions.baseline import Baseline
 from capd.core.sessions.session_record import SessionRecord, has_anything
 from capd.runtime.bus import Bus
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import (
     ActorName,
     Address,
+    ServerIdentity,
     ServerName,
     ServerSpec,
     SessionKey,
@@ -36,7 +39,10 @@ from capd_protos.types import (
 R = TypeVar("R")
 Json = dict[str, Any]
 
-ACTORS = ("finder", "registry", "supervisor", "curator", "embedder", "ledger", "settings")
+ACTORS = (
+    *("definitions", "finder", "registry", "supervisor", "curator", "embedder"),
+    *("ledger", "settings"),
+)
 
 
 def tool(name: str, description: str = "") -> Json:
@@ -255,6 +261,30 @@ def server(name: str = "alpha", **settings: Any) -> ServerSpec:
         name=ServerName(name), transport="stdio", tap=TapName("test"), command=name, args=("run",)
     )
     return msgspec.structs.replace(base, **settings)
+
+
+class KeptDefinitions:
+    """What is trusted of servers, in memory; a test may lose it, or have the disk be full."""
+
+    def __init__(self) -> None:
+        self.baselines: dict[ServerIdentity, Baseline] = {}
+        self.problems: dict[ServerIdentity, str] = {}
+        self.is_full = False
+
+    async def load(self, identity: ServerIdentity) -> Loaded:
+        await trio.lowlevel.checkpoint()
+        problem = self.problems.get(identity, "")
+        return Loaded(self.baselines.get(identity), problem)
+
+    async def load_all(self) -> list[Loaded]:
+        return [await self.load(identity) for identity in self.baselines]
+
+    async def save(self, baseline: Baseline) -> str:
+        await trio.lowlevel.checkpoint()
+        if self.is_full:
+            return "No space left on device"
+        self.baselines[baseline.identity] = baseline
+        return ""
 
 
 class KeptSessions:

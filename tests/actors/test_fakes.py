@@ -65,7 +65,7 @@ async def test_its_handshake_names_its_tools(spawn: Spawn, spec: ProcessSpec) ->
     async with serving(spawn, spec) as (process, lane):
         tools = await list_tools(lane)
 
-        assert [tool.name for tool in tools] == ["echo", "die"]
+        assert [tool.definition.name for tool in tools] == ["echo", "die"]
         assert process.pid > 0
         assert process.stderr_tail() == ["hello from stderr"]
 

@@ -14,6 +14,7 @@ import trio
 
 from capd.actors.control.connection import Control
 from capd.actors.curator_host import CuratorHost
+from capd.actors.definitions import Definitions
 from capd.actors.gateway import Gateway
 from capd.actors.habit_keeper import HabitStore
 from capd.actors.ledger import Ledger
@@ -38,7 +39,7 @@ from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, SessionKey
 
-from .fakes import Json, KeptSessions, Machine, RecordingBus, Script, tool
+from .fakes import Json, KeptDefinitions, KeptSessions, Machine, RecordingBus, Script, tool
 
 LINGER = 30.0
 OWN = ["capability", "tool_search", "tool_call"]
@@ -215,7 +216,9 @@ class World:
         counts: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
+        mode: str = "notify",
     ) -> None:
+        """`mode` is what becomes of definitions that changed."""
         self.folder = folder
         self.live = LiveSettings(folder / "config", {}, None)
         self.live.load()
@@ -233,7 +236,13 @@ class World:
         self.project.mkdir(exist_ok=True)
         self.tool_lists = ToolLists(folder / "tools")
         settings = SupervisorSettings(
-            LINGER, folder, {"PATH": os.defpath}, "", "0", tool_lists=self.tool_lists
+            LINGER,
+            folder,
+            {"PATH": os.defpath},
+            "",
+            "0",
+            tool_lists=self.tool_lists,
+            is_vetting=True,
         )
         self.supervisor = Supervisor(
             bus,
@@ -247,9 +256,16 @@ class World:
         self.ledger = Ledger(bus, self.journal, None)
         self.registry = Registry(bus, self.tap_list, folder / "vectors.bin", journal=self.journal)
         self.finder = ToolFinder(
-            bus, self.tool_lists, self.environments, folder / "tool_vectors.bin", counts
+            bus,
+            self.tool_lists,
+            self.environments,
+            folder / "tool_vectors.bin",
+            counts,
+            is_screened=True,
         )
         self.kept = KeptSessions()
+        self.kept_definitions = KeptDefinitions()
+        self.definitions = Definitions(bus, self.kept_definitions, mode)
         self.host = CuratorHost(
             bus,
             self.connections,
@@ -303,6 +319,7 @@ class World:
         await self.nursery.start(self._kept, "settings", self.settings)
         await self.nursery.start(self._kept, "registry", self.registry)
         await self.nursery.start(self._kept, "ledger", self.ledger)
+        await self.nursery.start(self._kept, "definitions", self.definitions)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
         await self.nursery.start(self._kept, "curator", self.host)
@@ -385,6 +402,7 @@ async def world(
     habits: HabitStore | None = None,
     counts: Counts | None = None,
     is_live: bool = False,
+    mode: str = "notify",
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started.
 
@@ -401,6 +419,7 @@ async def world(
                 habits=habits,
                 counts=counts,
                 is_live=is_live,
+                mode=mode,
             )
             made.capability("alpha", "alpha")
             made.capability("beta", "beta")
@@ -419,10 +438,11 @@ async def running_world(
     habits: HabitStore | None = None,
     counts: Counts | None = None,
     is_live: bool = False,
+    mode: str = "notify",
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
     async with world(
-        folder, cap=cap, rules=rules, habits=habits, counts=counts, is_live=is_live
+        folder, cap=cap, rules=rules, habits=habits, counts=counts, is_live=is_live, mode=mode
     ) as made:
         await made.start()
         made.registry._vectors._need.set()

@@ -16,6 +16,7 @@ import pytest
 import capd_protos
 from capd_protos import (
     curator,
+    definitions,
     embedder,
     envelope,
     finder,
@@ -57,12 +58,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
 )
 MODULES: tuple[types.ModuleType, ...] = (
-    embedder,
-    registry,
-    supervisor,
-    finder,
-    curator,
-    settings,
+    *(embedder, registry, supervisor, finder, curator, settings, definitions),
 )
 
 ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
@@ -386,6 +382,44 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.TokensDescribed("o200k_base", [SESSION_TOKENS], "why"),
     finder.CountTools([RULES], "/src/app"),
     finder.ToolsCounted(is_known=True, tools=7, tokens=900, unlisted=[GIT]),
+    definitions.VetTools(SERVER, IDENTITY, [definitions.ListedTool(TOOL.name, TOOL.json)]),
+    definitions.ToolsVetted([TOOL.name]),
+    definitions.ScreenTools({IDENTITY: [TOOL.name]}),
+    definitions.ToolsScreened({IDENTITY: [TOOL.name]}),
+    definitions.LookUpWithheld(WireName("git__log"), IDENTITY, TOOL.name),
+    definitions.WithheldLookedUp("it changed"),
+    definitions.ListDefinitions("git", with_differences=True, with_flags=True),
+    definitions.DefinitionsListed(
+        "quarantine",
+        [
+            definitions.ServerDefinitions(
+                GIT,
+                IDENTITY,
+                1,
+                "pinned",
+                is_lost=True,
+                changes=[
+                    definitions.DefinitionChange(
+                        TOOL.name,
+                        "changed",
+                        "0" * 64,
+                        is_withheld=True,
+                        is_rejected=True,
+                        seen_at=2.5,
+                        difference="-a",
+                    )
+                ],
+                flags=[definitions.DefinitionFlag(TOOL.name, "shadows", "git", "a paper")],
+            )
+        ],
+        ["a file was damaged"],
+    ),
+    definitions.DecideDefinitions(IDENTITY, {TOOL.name: "0" * 64}, is_accepted=True),
+    definitions.DefinitionsDecided([TOOL.name], [ToolName("diff")], "the disk is full"),
+    definitions.DefinitionsChanged(
+        GIT, IDENTITY, [TOOL.name], [TOOL.name], [TOOL.name], [TOOL.name]
+    ),
+    definitions.DefinitionsSettled(GIT, IDENTITY),
 )
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,11 +200,30 @@ class World:
         more += f"timeout_seconds = {timeout}\n" if timeout else ""
         file.write_text(file.read_text() + more)
 
-    def start(self) -> None:
-        """Start the daemon, and a session that uses the honest server."""
+    def start(self, accepts: Sequence[str] = ()) -> None:
+        """Start the daemon, and a session that uses the honest server.
+
+        What the servers of `accepts` define is accepted, as a person does it.
+        """
         self.honest("neighbour")
         self.process = self.home.start()
+        self.open_neighbour()
+        for name in accepts:
+            for server in self.home.ask("definitions", server=name)["servers"]:
+                digests = {each["tool"]: each["digest"] for each in server["changes"]}
+                said = {"identity": server["identity"], "digests": digests, "accept": True}
+                self.home.ask("trust_definitions", **said)
+        if accepts:
+            assert self._neighbour is not None
+            wait_for(lambda: "neighbour__echo" in self._neighbour_tools())
+
+    def open_neighbour(self) -> None:
+        """Open the session that uses the honest server."""
         self._neighbour = self.session("neighbour", "neighbour")
+
+    def _neighbour_tools(self) -> list[str]:
+        assert self._neighbour is not None
+        return self._neighbour.tools()
 
     def session(self, key: str, *on: str, folder: Path | None = None, **options: Any) -> Session:
         """Open a session with some capabilities on."""
@@ -244,6 +263,7 @@ class World:
     def close(self) -> None:
         for session in self._sessions:
             session.leave()
+        self._sessions.clear()
 
     def server(self, name: str) -> dict[str, Any]:
         """Return the status of the server of this name."""

@@ -40,7 +40,7 @@ _WHERE = {
     "own_servers": ("add", "remove"),
     "secrets": ("secret",),
     "settings": ("config",),
-    "trusting": ("trust",),
+    "trust": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
     "status": ("status", "top"),
 }

@@ -34,9 +34,17 @@ def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None
 
 @click.command()
 @session_option
+@click.option("--flags", is_flag=True, help="Show what in servers' definitions to look at.")
 @json_option
-def tools(*, session: str, as_json: bool) -> None:
+def tools(*, session: str, flags: bool, as_json: bool) -> None:
     """List the tools that a session sees."""
+    if flags:
+        found = ask("definitions", flags=True)
+        if as_json:
+            print_json(found)
+        else:
+            tables.print_flags(found)
+        return
     result = ask("tools", session=session)
     if as_json:
         print_json(result)

@@ -18,12 +18,12 @@ _NO_TERMINAL = (
 )
 
 
-@click.command()
+@click.command("project")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--list", "is_list", is_flag=True, help="List what is trusted, of all projects.")
 @click.option("--revoke", is_flag=True, help="Trust nothing of the project any more.")
 @json_option
-def trust(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) -> None:
+def project(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) -> None:
     """Show what the project at PATH (here) would start, and ask whether it may.
 
     Each server is trusted by its whole content: the command line, environment, address, headers,
@@ -32,17 +32,17 @@ def trust(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) -> N
     if is_list:
         _show_list(ask("trust_list"), as_json=as_json)
         return
-    project = os.path.abspath(path or Path.cwd())  # noqa: PTH100 - keeps symlinks, as editors do
+    folder = os.path.abspath(path or Path.cwd())  # noqa: PTH100 - keeps symlinks, as editors do
     if as_json and not revoke:
-        print_json(ask("trust", project=project))
+        print_json(ask("trust", project=folder))
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail(_NO_TERMINAL)
     if revoke:
-        ask("trust_revoke", project=project)
-        tables.say(f"{project}: nothing of it is trusted. What runs goes on until it ends.")
+        ask("trust_revoke", project=folder)
+        tables.say(f"{folder}: nothing of it is trusted. What runs goes on until it ends.")
         return
-    _ask_about(ask("trust", project=project))
+    _ask_about(ask("trust", project=folder))
 
 
 def _ask_about(shown: Mapping[str, Any]) -> None:
@@ -106,6 +106,3 @@ def _show_list(listed: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _counted(number: int) -> str:
     return f"{number} server{'s' if number != 1 else ''}"
-
-
-COMMANDS = {"trust": trust}

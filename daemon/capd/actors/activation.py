@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors.denials import Denials
 from capd.actors.holds import ASK_TIMEOUT, Holds, NotActivatedError
 from capd.actors.installing import OnProgress, replied
+from capd.actors.withheld import withheld_note
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import Peer
@@ -245,6 +246,7 @@ class Activation:
             denied=denied,
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
+        text += await withheld_note(self._bus, servers)
         return Outcome(text, step.added, step.removed)
 
     async def _check(self, capability: CapabilitySpec) -> None:

@@ -24,6 +24,7 @@ from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
 from capd.actors.token_desk import TokenBook, TokenDesk
+from capd.actors.withheld import Withheld
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request, Way
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -152,6 +153,7 @@ class Curator:
             skills=self._skills,
             results=self._results,
             checked=self._checked if checks is not None else None,
+            withheld=Withheld(bus, self._state),
         )
         session = (place, self._state, view, self.activation)
         self.searching = Searching(*session, bus=bus, environments=environments, notes=notes)

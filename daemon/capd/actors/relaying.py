@@ -18,6 +18,7 @@ from capd.actors.call_notes import Call, CallNotes
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
 from capd.actors.tool_way import ToolWay
+from capd.actors.withheld import Withheld
 from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
@@ -85,6 +86,7 @@ class Relaying:
         skills: Skills | None = None,
         results: ResultDesk | None = None,
         checked: Callable[[Shown, Members], None] | None = None,
+        withheld: Withheld | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
 
@@ -94,6 +96,7 @@ class Relaying:
         self._skills = skills
         self._results = results
         self._checked = checked
+        self._withheld = withheld
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -179,6 +182,7 @@ class Relaying:
             if self._checked is not None:
                 self._checked(shown, request.members)
             members = {**request.members, "name": raw(shown.grant.tool)}
+            await self._still_offered(shown)
             result = await self._sent(shown.grant.server, request, members)
         except (CallFailedError, ServerError) as error:
             self.ended(call, None, error)
@@ -193,6 +197,21 @@ class Relaying:
         """Note a call, and the use of its tool, which a call that failed is none of."""
         if self._notes.ended(call, result, error) == RESULT:
             self._state.active.used(call.shown.grant, time.time())
+
+    async def _still_offered(self, shown: Shown) -> None:
+        """Start the server of a tool where it does not run, and see whether the tool is withheld.
+
+        Raises:
+            RefusedError, NotSentError: it is; there is no server.
+        """
+        server, tool = shown.grant.server, shown.grant.tool
+        if self._withheld is None or self._holds.running(server) is not None:
+            return
+        await self._activation.instance(server)
+        held = self._state.held(server)
+        if held is None or all(each.name != tool for each in held.tools):
+            await self._withheld.refuse(shown.name)
+
             self._on_use()
 
     def is_left(self, shown: Shown, server: ServerName, result: Result) -> bool:

@@ -11,6 +11,7 @@ import structlog
 from capd.actors.activation import Activation
 from capd.actors.call_notes import CallNotes
 from capd.actors.denials import rules_of
+from capd.actors.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
@@ -61,6 +62,7 @@ class Searching:
         self._bus = bus
         self._environments = environments
         self._notes = notes
+        self._withheld = Withheld(bus, state)
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     async def search(self, asked: SearchArguments) -> str:
@@ -119,10 +121,12 @@ class Searching:
             NotSentError: its server cannot be had, or has it no longer.
         """
         if self._view.is_bare:
+            await self._withheld.refuse(name)
             raise UnknownNameError(f"No tool {echo(name)}.")
         looked_up = await self._looked_up(name)
         hit = looked_up.hit
         if hit is None:
+            await self._withheld.refuse(name)
             raise UnknownNameError(self._unknown(name, looked_up))
         try:
             return await self._switched_on(name, hit, looked_up.bar)
@@ -145,6 +149,7 @@ class Searching:
             await self._activation.instance(hit.identity)
         shown = self.granted(wire)
         if shown is None:
+            await self._withheld.refuse(name)
             raise NotSentError(
                 f"{tool.spec.name} does not offer {hit.name} any more. The call was not sent."
             )

@@ -64,6 +64,8 @@ class SupervisorSettings:
     """The linger at this moment, where it can change."""
     eras: EraFile | None = None
     """Where is written down which servers answer in the stateless era."""
+    is_vetting: bool = False
+    """Whether what servers list is compared with what is trusted."""
     tree_limits: TreeLimits | None = None
     """What one server's processes may take; None where nobody looks."""
 

@@ -7,6 +7,7 @@ one waits for its back-off. Secrets are put in at the spawn, from the session's 
 
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from random import random
 
@@ -19,6 +20,7 @@ from capd.actors.instance_records import InstanceRecord
 from capd.actors.login_desk import LoginDesk
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.actors.tree_watch import watch_trees
+from capd.actors.vetting import Vetting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
@@ -34,13 +36,16 @@ from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.definitions import DefinitionsSettled
 from capd_protos.registry import CatalogChanged
 from capd_protos.types import ActorName, InstanceId, ServerIdentity, ServerSpec
 
 NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
-HINTS: MsgpackCodec[CatalogChanged] = MsgpackCodec(CatalogChanged)
+HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
+    CatalogChanged | DefinitionsSettled
+)
 
 LONGEST_WAIT = 2.0
 """A back-off up to this is waited out; a longer one is told to who asks."""
@@ -71,6 +76,7 @@ class Supervisor:
         self._environments = environments
         self._settings = settings
         self._starts = starts
+        self._vetting = Vetting(bus) if settings.is_vetting else None
         self._logins = LoginDesk(starts.logins)
         self._installs = Installs(bus, settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
@@ -238,11 +244,14 @@ class Supervisor:
             self._carry_out(self._leases.due(trio.current_time()))
 
     async def _listen(self) -> None:
-        """Try again what failed, after the catalog was read anew: somebody did something."""
-        async with self._bus.subscribe(HINTS, "registry.changed") as hints:
-            async for _ in hints:
+        """Try again what failed, and look again at tools: somebody did something."""
+        async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
+            async for hint in hints:
                 for instance in self._instances.values():
-                    instance.attempts.forgive()
+                    if isinstance(hint, CatalogChanged):
+                        instance.attempts.forgive()
+                    elif instance.key.identity == hint.identity and instance.run is not None:
+                        instance.run.vet_again()
 
     def _runs(self) -> list[ServerRun]:
         return [each.run for each in self._instances.values() if each.run and each.run.pid]
@@ -273,6 +282,9 @@ class Supervisor:
             by_stateless=is_stateless(instance.client),
             has_failed=bool(instance.attempts.failures),
         )
+        vet = None
+        if self._vetting is not None:
+            vet = partial(self._vetting.withheld, instance.server, key.identity)
         run = ServerRun(
             key.name,
             instance.client,
@@ -282,6 +294,7 @@ class Supervisor:
             wants_stateless=wants_stateless,
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
+            vet=vet,
         )
         instance.run = run
         instance.runs += 1

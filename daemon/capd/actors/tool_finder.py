@@ -34,13 +34,16 @@ from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd.runtime.serving import serve
+from capd_protos import definitions, registry
 from capd_protos import finder as messages
-from capd_protos import registry
 from capd_protos.codec import MsgpackCodec
 from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
     ActorName,
     CapabilitySpec,
+    ServerIdentity,
+    ToolDefinition,
+    ToolName,
 )
 
 if TYPE_CHECKING:
@@ -50,9 +53,11 @@ NAME = ActorName("finder")
 REGISTRY = ActorName("registry")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
-HINTS: MsgpackCodec[ToolListKept | registry.CatalogChanged] = MsgpackCodec(
-    ToolListKept | registry.CatalogChanged
-)
+DEFINITIONS = ActorName("definitions")
+DEFINITION_REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
+Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled
+HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
+TOPICS = ("server.listed", "registry.changed", "definitions.settled")
 
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
@@ -74,9 +79,15 @@ class ToolFinder:
         environments: SessionEnvironments,
         cache_file: Path,
         counts: Counts | None = None,
+        *,
+        is_screened: bool = False,
     ) -> None:
-        """`cache_file` is for the vectors of tools; those of skills are beside it."""
+        """`cache_file` is for the vectors of tools; those of skills are beside it.
+
+        `is_screened` asks which tools of a kept list are withheld.
+        """
         self._tokens = ToolTokens(counts or CountedTexts())
+        self._is_screened = is_screened
         self._bus = bus
         self._lists = lists
         self._environments = environments
@@ -241,7 +252,7 @@ class ToolFinder:
     # What there is
 
     async def _listen(self) -> None:
-        async with self._bus.subscribe(HINTS, "server.listed", "registry.changed") as hints:
+        async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for _ in hints:
                 self._changed.set()
 
@@ -260,16 +271,15 @@ class ToolFinder:
                 REGISTRY, registry.ListSkills(), REGISTRY_REPLIES, CATALOG_TIMEOUT
             )
             capabilities = await self._capabilities()
+            servers = distinct(server for c in capabilities for server in c.servers)
+            lists = await self._screened(list(servers))
         except _UNANSWERED as error:
             log.warning("catalog_not_read", reason=str(error))
             self._changed.set()
             return
         assert isinstance(skills, registry.SkillsListed)
         await self._skills.take(skills)
-        servers = distinct(server for c in capabilities for server in c.servers)
-        lists = await self._lists.load_all(list(servers))
-        known = {identity: each.tools for identity, each in lists.items()}
-        await self._sets.take(capabilities, known, self._nursery)
+        await self._sets.take(capabilities, lists, self._nursery)
         platform.trim_memory()
         self._was_read.set()
         index = self._sets.users.index
@@ -281,6 +291,20 @@ class ToolFinder:
             unlisted=len(self._sets.users.unlisted),
             seconds=round(trio.current_time() - started_at, 3),
         )
+
+    async def _screened(
+        self, servers: list[ServerIdentity]
+    ) -> dict[ServerIdentity, list[ToolDefinition]]:
+        """Return what these servers listed last, without what is withheld."""
+        kept = {i: each.tools for i, each in (await self._lists.load_all(servers)).items()}
+        if not self._is_screened or not kept:
+            return kept
+        request = definitions.ScreenTools({i: [t.name for t in kept[i]] for i in kept})
+        reply = await self._bus.ask(DEFINITIONS, request, DEFINITION_REPLIES, CATALOG_TIMEOUT)
+        assert isinstance(reply, definitions.ToolsScreened)
+        barred = {identity: frozenset(names) for identity, names in reply.withheld.items()}
+        none: frozenset[ToolName] = frozenset()
+        return {i: [t for t in kept[i] if t.name not in barred.get(i, none)] for i in kept}
 
     async def _capabilities(self) -> list[CapabilitySpec]:
         """Return what the user's taps define, and what projects do as far as it is trusted."""

@@ -29,6 +29,8 @@ class ServersTable(msgspec.Struct, frozen=True):
     """How long an instance that nobody holds is kept."""
     longest_call: Seconds = 0.0
     """After how long a call is given up whatever progress it reports; 0 for never."""
+    definitions: Literal["notify", "quarantine"] = "notify"
+    """What becomes of a tool that is not defined as it was (docs/definitions.md)."""
     most_processes: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = MOST_PROCESSES
     """How many processes one server's tree may have; 0 for any number."""
     most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -229,6 +231,7 @@ VARIABLES = {
     "CAPD_DRAIN": ("daemon", "drain"),
     "CAPD_LINGER": ("servers", "linger"),
     "CAPD_LONGEST_CALL": ("servers", "longest_call"),
+    "CAPD_DEFINITIONS": ("servers", "definitions"),
     "CAPD_CAPABILITIES": ("sessions", "capabilities"),
     "CAPD_TOOLS": ("sessions", "tools"),
     "CAPD_SURFACE": ("surface", "mode"),

@@ -45,7 +45,11 @@ LONGEST_WAIT = 2.0
 RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
 """Tables of which a change counts from the next start on."""
 RESTART_KEYS = frozenset(
-    {("results", "store_mib"), ("servers", "longest_call"), ("servers", "may_connect")}
+    {
+        ("results", "store_mib"),
+        *(("servers", each) for each in ("definitions", "longest_call", "may_connect")),
+        *(("servers", each) for each in ("most_processes", "most_memory_mib")),
+    }
 )
 
 

@@ -689,7 +689,7 @@ async def test_pages_are_followed_until_a_cursor_repeats(autojump_clock: MockClo
 
         tools = await list_tools(stage.lane)
 
-        assert [tool.name for tool in tools] == ["a", "b", "c"]
+        assert [tool.definition.name for tool in tools] == ["a", "b", "c"]
         cursors = [each["params"].get("cursor") for each in stage.read("tools/list")]
         assert cursors == [None, "1", "2"]
 
@@ -731,4 +731,4 @@ async def test_entries_that_are_no_tools_are_left_out(autojump_clock: MockClock)
     async with staged() as (stage, _), trio.open_nursery() as nursery:
         nursery.start_soon(served, stage, {"result": {"tools": entries}})
 
-        assert [tool.name for tool in await list_tools(stage.lane)] == ["good"]
+        assert [tool.definition.name for tool in await list_tools(stage.lane)] == ["good"]

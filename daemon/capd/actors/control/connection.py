@@ -11,6 +11,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.control.acting import Acting
+from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
@@ -73,7 +74,12 @@ class Control:
         self._trusting = Trusting(bus)
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(questions, tally or Tally(), status=status, caps=caps)
-        self._methods = {**reading.methods, **records.methods, **self._acting.methods}
+        self._methods = {
+            **reading.methods,
+            **records.methods,
+            **self._acting.methods,
+            **DefinitionMethods(questions).methods,
+        }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
         """Answer one connection's requests, side by side, until it closes."""

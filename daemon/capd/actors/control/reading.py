@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from capd.actors import reports, token_report
+from capd.actors.control.definitions import summary
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
     EMBEDDER,
@@ -77,8 +78,12 @@ class Reading:
             kept = await self._ask.ledger(ledger.DescribeLedger(), ledger.LedgerDescribed)
         daemon["degraded"] += [kept.problem] if kept and kept.problem else []
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
+        vetted: dict[str, Any] = {}
+        with suppress(*UNANSWERED):
+            vetted = await summary(self._ask.bus)
+            daemon["degraded"] += vetted["problems"]
         document = reports.status(daemon, described, model, sessions, servers)
-        return {**document, "ledger": reports.ledger(kept)}
+        return {**document, "ledger": reports.ledger(kept), "definitions": vetted}
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
         request = registry.ListCapabilities(all_projects=True)

@@ -8,13 +8,13 @@ import trio
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.negotiation import HandshakeError
 from capd.adapters.servers.server_lines import ERROR_CODE, PAGE
+from capd.core.definitions.entries import cleaned_entries
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
-from capd.core.tools.tool_intake import MOST_PAGES, Intake
+from capd.core.tools.tool_intake import MOST_PAGES, Intake, Taken
 from capd_protos.codec import MalformedError
-from capd_protos.types import ToolDefinition
 
 LIST_TIMEOUT = 30.0
 LONGEST_KEPT = 3600.0
@@ -38,8 +38,8 @@ class ListingError(CapdError):
     """A list could not be had; the text says why."""
 
 
-async def list_tools(lane: Lane) -> list[ToolDefinition]:
-    """Return every tool that the server lists and clients can be shown, as it writes it.
+async def list_tools(lane: Lane) -> list[Taken]:
+    """Return every tool that the server lists and clients can be shown.
 
     Raises:
         HandshakeError: no complete list within 30 s.
@@ -60,7 +60,9 @@ async def list_tools(lane: Lane) -> list[ToolDefinition]:
         await trio.lowlevel.checkpoint()
     for reason in intake.left_out[:_REASONS_LOGGED]:
         lane.log.warning("tool_left_out", reason=reason)
-    return intake.tools
+    for reason in intake.cleaned[:_REASONS_LOGGED]:
+        lane.log.warning("tool_cleaned", reason=reason)
+    return intake.taken
 
 
 class Listings:
@@ -100,7 +102,8 @@ class Listings:
             entries: list[bytes] = []
             seconds = LONGEST_KEPT
             try:
-                entries, seconds = await _all(self._lane, kind)
+                written, seconds = await _all(self._lane, kind)
+                entries = list(cleaned_entries(kind, written))
             except ServerError as error:
                 reason = error.error[:200].decode(errors="replace")
                 self._lane.log.info("not_listed", kind=kind, reason=reason)

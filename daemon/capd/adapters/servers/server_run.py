@@ -9,7 +9,7 @@ Death is the process's own end; a grandchild that keeps its output open does not
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -22,7 +22,8 @@ from capd.adapters.servers.listings import LONGEST_KEPT, list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
-from capd_protos.types import ClientFacts, ServerName, ToolDefinition
+from capd.core.tools.tool_intake import Taken
+from capd_protos.types import ClientFacts, ServerName, ToolDefinition, ToolName
 
 START_TIMEOUT = 90.0
 """Seconds from spawn to tool list; a package runner may have to download the server first."""
@@ -30,6 +31,9 @@ STOP_GRACE = 2.0
 CLOSED_OUTPUT_GRACE = 1.0
 REFETCH_PAUSE = 2.0
 STDERR_SHOWN = 10
+
+Vet = Callable[[Sequence[Taken]], Awaitable[Collection[ToolName]]]
+"""Names the tools of a list that nobody may see or call."""
 
 
 class ServerEnd(Protocol):
@@ -78,6 +82,10 @@ class StartFailedError(CapdError):
         """Whether a person has to do something first."""
 
 
+class NotVettedError(CapdError):
+    """Nobody could say which tools of a list may be used."""
+
+
 class ServerLostError(CapdError):
     """The server was ready, and is gone by itself."""
 
@@ -101,11 +109,13 @@ class ServerRun:
         wants_stateless: bool = False,
         longest_call: float = 0.0,
         spool: ServerSpool | None = None,
+        vet: Vet | None = None,
     ) -> None:
         """`redact` takes out of a text what went into the server as a secret.
 
         `client` is whom the server meets, `wants_stateless` the era that is tried first.
         """
+        self._vet = vet
         self._redact = redact
         self._project = project
         self._wants_stateless = wants_stateless
@@ -115,12 +125,19 @@ class ServerRun:
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
         self.tools: list[ToolDefinition] = []
+        """What it lists, without what is withheld."""
         self._name = name
         self._client = client
         self._log = log
-        self._tools_changed = trio.Event()
+        self._listed: list[Taken] = []
+        self._is_stale = False
+        self._woken = trio.Event()
         self._doomed = trio.Event()
         self._doom = ""
+
+    def vet_again(self) -> None:
+        """Have what the server lists looked at again: a person has decided on it."""
+        self._woken.set()
 
     def end(self, reason: str) -> None:
         """Kill it at once; `reason` follows `it`, and is what its callers are told."""
@@ -202,14 +219,16 @@ class ServerRun:
         return everything[0]
 
     def _note_change(self) -> None:
-        self._tools_changed.set()
+        self._is_stale = True
+        self._woken.set()
 
     async def _make_ready(self, lane: Lane) -> None:
         with trio.move_on_after(START_TIMEOUT) as patience:
             await negotiate(
                 lane, self._client, wants_stateless=self._wants_stateless, timeout=START_TIMEOUT
             )
-            self.tools = await list_tools(lane)
+            self._listed = await list_tools(lane)
+            self.tools = await self._vetted(self._listed)
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 
@@ -233,20 +252,28 @@ class ServerRun:
     async def _follow_tools(self, lane: Lane, on_tools: Callable[[], None]) -> None:
         while True:
             # However long a server says that its list is good (80, B10).
-            with trio.move_on_after(LONGEST_KEPT if lane.is_stateless else float("inf")):
-                await self._tools_changed.wait()
-            self._tools_changed = trio.Event()
+            with trio.move_on_after(LONGEST_KEPT if lane.is_stateless else float("inf")) as kept:
+                await self._woken.wait()
+            is_stale = self._is_stale or kept.cancelled_caught
+            self._woken, self._is_stale = trio.Event(), False
             try:
-                tools = await list_tools(lane)
-            except HandshakeError as error:
+                listed = await list_tools(lane) if is_stale else self._listed
+                tools = await self._vetted(listed)
+            except (HandshakeError, NotVettedError) as error:
                 # Its calls may be fine: what it listed last stays, and a dead one is seen as such.
                 self._log.warning("tools_not_listed", reason=str(error))
-                tools = self.tools
+                listed, tools = self._listed, self.tools
+            self._listed = listed
             if tools != self.tools:
                 self.tools = tools
                 on_tools()
-            # A storm of notifications costs one list in two seconds (80, B8).
-            await trio.sleep(REFETCH_PAUSE)
+            if is_stale:
+                # A storm of notifications costs one list in two seconds (80, B8).
+                await trio.sleep(REFETCH_PAUSE)
+
+    async def _vetted(self, listed: Sequence[Taken]) -> list[ToolDefinition]:
+        withheld = await self._vet(listed) if self._vet is not None else ()
+        return [each.definition for each in listed if each.definition.name not in withheld]
 
 
 class _ServerDeadError(CapdError):

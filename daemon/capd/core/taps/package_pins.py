@@ -36,16 +36,27 @@ def npm_packages(servers: Iterable[ServerSpec]) -> list[str]:
 
 def unpinned_package(server: ServerSpec) -> str | None:
     """Return the package that `server` runs in whatever version there is, if it does."""
+    package, version_is_told = _from_registry(server)
+    return None if version_is_told else package
+
+
+def is_pinned(server: ServerSpec) -> bool:
+    """Tell whether `server` runs a package of a registry in one version."""
+    return _from_registry(server)[1]
+
+
+def _from_registry(server: ServerSpec) -> tuple[str | None, bool]:
+    """Return the package that a registry is asked for, and whether in one version."""
     words = _runner_words(server)
     if not words:
-        return None
+        return None, False
     runner, *rest = words
     package = _package(rest, is_npm=runner != "uvx")
     # A path, an address or a placeholder is not a name that a registry could answer anew.
     if package is None or not _PLAIN.fullmatch(package) or "://" in package:
-        return None
+        return None, False
     pinned = _PYPI_PINNED if runner == "uvx" else _NPM_PINNED
-    return None if pinned.fullmatch(package) else package
+    return package, bool(pinned.fullmatch(package))
 
 
 def _runner_words(server: ServerSpec) -> list[str]:

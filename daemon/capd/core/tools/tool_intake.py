@@ -1,14 +1,17 @@
 """Which entries of a server's `tools/list` are passed on, and why the others are not (80, B4-B8).
 
 One tool that clients cannot read costs them the whole list, so each entry is looked at by itself
-and left out by itself. What is passed on keeps its bytes.
+and left out by itself. What is passed on keeps its bytes, but for what is hidden in its texts.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 
+from capd.core.definitions.hidden_text import KINDS, cleaned_json
 from capd.core.tools.schema_bounds import examined
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ToolDefinition, ToolName
@@ -36,19 +39,31 @@ class _Entry(msgspec.Struct):
 _ENTRY: JsonCodec[_Entry] = JsonCodec(_Entry)
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A usable tool."""
+
+    definition: ToolDefinition
+    """As clients get it."""
+    written: bytes
+    """As its server wrote it: what is remembered of it, and compared."""
+
+
 class Intake:
     """The tools of one server, entry by entry: `take` costs steps in proportion to its bytes."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
         """One line for each entry that is left out."""
-        self._tools: dict[ToolName, ToolDefinition] = {}
+        self.cleaned: list[str] = []
+        """One line for each that had something hidden in its texts."""
+        self._taken: dict[ToolName, Taken] = {}
         self._bytes = 0
 
     @property
-    def tools(self) -> list[ToolDefinition]:
+    def taken(self) -> list[Taken]:
         """The usable tools in their order, each name once."""
-        return list(self._tools.values())
+        return list(self._taken.values())
 
     def take(self, entry: bytes) -> None:
         """Take the next entry, or say why not."""
@@ -66,13 +81,17 @@ class Intake:
         if reason:
             self.left_out.append(f"{read.name[:64]!a} {reason}")
             return
+        name = ToolName(read.name)
         self._bytes += len(entry)
-        self._tools[ToolName(read.name)] = ToolDefinition(ToolName(read.name), entry)
+        clean, gone = cleaned_json(entry)
+        if gone:
+            self.cleaned.append(f"{name} had {_counted(gone)} in its texts")
+        self._taken[name] = Taken(ToolDefinition(name, clean), entry)
 
     def _no_room(self, name: str, entry: bytes) -> str:
-        if name in self._tools:
+        if name in self._taken:
             return "is listed twice; the first one counts"
-        if len(self._tools) == MOST_TOOLS:
+        if len(self._taken) == MOST_TOOLS:
             return f"is beyond the first {MOST_TOOLS} tools"
         if self._bytes + len(entry) > MOST_BYTES:
             return f"is beyond the {MOST_BYTES} bytes that a server's tools may have"
@@ -84,7 +103,11 @@ def accepted(entries: Iterable[bytes]) -> tuple[list[ToolDefinition], list[str]]
     intake = Intake()
     for entry in entries:
         intake.take(entry)
-    return intake.tools, intake.left_out
+    return [taken.definition for taken in intake.taken], intake.left_out
+
+
+def _counted(gone: Counter[str]) -> str:
+    return ", ".join(f"{count} {KINDS[kind]}" for kind, count in gone.items())
 
 
 def _wrong_with(entry: _Entry) -> str:

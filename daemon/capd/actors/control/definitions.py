@@ -1,0 +1,81 @@
+"""Methods on definitions: what changed, what is to be seen in them, and a person's word."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from capd.actors import reports
+from capd.actors.control.questions import ASK_TIMEOUT, Questions
+from capd.runtime.bus import Bus
+from capd_protos import definitions as messages
+from capd_protos import socket as frames
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, ServerIdentity, ToolName
+
+DEFINITIONS = ActorName("definitions")
+REPLIES: MsgpackCodec[messages.Reply] = MsgpackCodec(messages.Reply)
+STATUS_TIMEOUT = 1.0
+READ_TIMEOUT = 30.0
+"""Seconds in which every server's file is read, and every definition looked at."""
+
+
+class DefinitionMethods:
+    """What is asked of, and told to, the definitions actor."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._bus = questions.bus
+        self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "definitions": self._definitions,
+            "trust_definitions": self._decide,
+        }
+
+    async def _definitions(self, params: frames.DefinitionsParams) -> dict[str, Any]:
+        request = messages.ListDefinitions(
+            params.server, with_differences=params.differences, with_flags=params.flags
+        )
+        reply = await self._bus.ask(DEFINITIONS, request, REPLIES, READ_TIMEOUT)
+        assert isinstance(reply, messages.DefinitionsListed)
+        return {
+            "schema": reports.SCHEMA,
+            "mode": reply.mode,
+            "servers": msgspec.to_builtins(reply.servers),
+            "problems": reply.problems,
+        }
+
+    async def _decide(self, params: frames.TrustDefinitionsParams) -> dict[str, Any]:
+        digests = {ToolName(tool): digest for tool, digest in params.digests.items()}
+        request = messages.DecideDefinitions(
+            ServerIdentity(params.identity), digests, params.accept
+        )
+        reply = await self._bus.ask(DEFINITIONS, request, REPLIES, ASK_TIMEOUT)
+        assert isinstance(reply, messages.DefinitionsDecided)
+        return {
+            "schema": reports.SCHEMA,
+            "decided": reply.decided,
+            "stale": reply.stale,
+            "problem": reply.problem,
+        }
+
+
+async def summary(bus: Bus) -> dict[str, Any]:
+    """Return the definitions' part of the status; raises what `UNANSWERED` names."""
+    request = messages.ListDefinitions()
+    reply = await bus.ask(DEFINITIONS, request, REPLIES, STATUS_TIMEOUT)
+    assert isinstance(reply, messages.DefinitionsListed)
+    counts = Counter(change.kind for server in reply.servers for change in server.changes)
+    withheld = {
+        str(server.name): sum(change.is_withheld for change in server.changes)
+        for server in reply.servers
+    }
+    return {
+        "mode": reply.mode,
+        "trusted": sum(server.tools for server in reply.servers),
+        **{kind: counts[kind] for kind in ("changed", "added", "removed")},
+        "withheld": sum(withheld.values()),
+        "servers": sorted({str(server.name) for server in reply.servers if server.changes}),
+        "withheld_of": sorted(name for name, count in withheld.items() if count),
+        "lost": sorted(str(server.name) for server in reply.servers if server.is_lost),
+        "problems": reply.problems,
+    }

@@ -1,0 +1,332 @@
+"""The definitions actor: what is trusted of servers' tools, compared with what they list.
+
+    the supervisor lists tools ──> vetted ──> the rest of the daemon sees what is left
+    a person decides ──> settled ──> the supervisor has the tools vetted again
+
+`core.definitions` decides; this actor reads and writes what is remembered, one server at a time.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import msgspec
+import structlog
+import trio
+
+from capd.adapters.definition_files import Loaded
+from capd.core.definitions import baseline as rules
+from capd.core.definitions.baseline import Baseline, Change, Rule
+from capd.core.definitions.canonical import canonical, difference
+from capd.core.definitions.flags import SOURCES, Flag, flags, flags_among
+from capd.core.tools.names import wire_name
+from capd.runtime.bus import Bus
+from capd.runtime.serving import serve
+from capd_protos import definitions as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, ServerIdentity, ServerName, ServerSpec, ToolName
+
+NAME = ActorName("definitions")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+QUARANTINE = "quarantine"
+MOST_SHOWN = 8 << 20
+"""Characters of differences in one answer; a client reads lines of 32 MiB."""
+_NAMES_LOGGED = 20
+
+log = structlog.get_logger(actor="definitions")
+
+
+class DefinitionStore(Protocol):
+    """Where what is remembered outlives the daemon."""
+
+    async def load(self, identity: ServerIdentity) -> Loaded:
+        """Return what is remembered of a server."""
+        ...
+
+    async def load_all(self) -> list[Loaded]:
+        """Return what is remembered of every server."""
+        ...
+
+    async def save(self, baseline: Baseline) -> str:
+        """Write it down; return why it could not be, or nothing."""
+        ...
+
+
+class Definitions:
+    """Message in, comparison, what is remembered written down."""
+
+    def __init__(
+        self, bus: Bus, files: DefinitionStore, mode: str, own_tools: tuple[str, ...] = ()
+    ) -> None:
+        """`own_tools` are the names of capd's own."""
+        self._bus = bus
+        self._files = files
+        self._mode = mode
+        self._own_tools = own_tools
+        self._rule = Rule(is_quarantine=mode == QUARANTINE)
+        # Without texts, which are read again where somebody wants to see them.
+        self._known: dict[ServerIdentity, Baseline] = {}
+        self._problems: dict[ServerIdentity, str] = {}
+        self._unsaved: dict[ServerIdentity, str] = {}
+        self._unreadable: dict[ServerIdentity, ServerName] = {}
+        self._turns: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
+        self._was_read = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_all)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _read_all(self) -> None:
+        for loaded in await self._files.load_all():
+            found = loaded.baseline
+            if found is not None and found.identity not in self._known:
+                self._known[found.identity] = _without_texts(found)
+                if loaded.problem:
+                    self._problems[found.identity] = loaded.problem
+        self._was_read.set()
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.VetTools():
+                return await self._vet(request)
+            case messages.ScreenTools():
+                await self._was_read.wait()
+                return messages.ToolsScreened(self._screened(request))
+            case messages.LookUpWithheld():
+                await self._was_read.wait()
+                return messages.WithheldLookedUp(self._looked_up(request))
+            case messages.ListDefinitions():
+                await self._was_read.wait()
+                return await self._listed(request)
+            case messages.DecideDefinitions():
+                return await self._decide(request)
+
+    # What a server lists
+
+    async def _vet(self, request: messages.VetTools) -> messages.ToolsVetted:
+        server = request.server
+        texts: dict[ToolName, bytes] = {}
+        for tool in request.tools:
+            texts[tool.name] = canonical(tool.written)
+            # Eight megabytes at a stretch would hold everybody else up.
+            await trio.lowlevel.checkpoint()
+        async with self._remembered(request.identity, server) as before:
+            if before is None:
+                return messages.ToolsVetted(self._unread(request, list(texts)))
+            self._unreadable.pop(request.identity, None)
+            if before.is_lost and self._rule.trusts_first(before):
+                log.error("definitions_trusted_anew", server=server.name)
+            compared = rules.compared(before, texts, self._rule, time.time())
+            after = compared.baseline
+            withheld = rules.withheld(after, self._rule)
+            if after != before and (after.known or after.changes):
+                await self._keep(after)
+        if compared.news:
+            self._tell(after, compared.news, withheld)
+        return messages.ToolsVetted([name for name in withheld if name in texts])
+
+    def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
+        """Return what is withheld of a server whose file cannot be read at this moment."""
+        if not (self._rule.is_quarantine or rules.standing_of(request.server)):
+            return []
+        self._unreadable[request.identity] = request.server.name
+        return tools
+
+    def _tell(
+        self,
+        after: Baseline,
+        news: dict[ToolName, Change],
+        withheld: dict[ToolName, Change],
+    ) -> None:
+        def of(kind: str) -> list[ToolName]:
+            return [name for name, change in news.items() if change.kind == kind]
+
+        event = messages.DefinitionsChanged(
+            after.name,
+            after.identity,
+            of(rules.ADDED),
+            of(rules.CHANGED),
+            of(rules.REMOVED),
+            [name for name in news if name in withheld],
+        )
+        log.warning(
+            "definitions_changed",
+            server=after.name,
+            added=event.added[:_NAMES_LOGGED],
+            changed=event.changed[:_NAMES_LOGGED],
+            removed=event.removed[:_NAMES_LOGGED],
+            withheld=event.withheld[:_NAMES_LOGGED],
+        )
+        self._bus.publish(event)
+
+    # What may be found, and why not
+
+    def _screened(self, request: messages.ScreenTools) -> dict[ServerIdentity, list[ToolName]]:
+        found: dict[ServerIdentity, list[ToolName]] = {}
+        for identity, tools in request.tools.items():
+            known = self._known.get(identity)
+            if known is None:
+                withheld = list(tools) if self._rule.is_quarantine else []
+            else:
+                barred = rules.withheld(known, self._rule)
+                is_strict = self._rule.is_quarantine
+                withheld = [
+                    name
+                    for name in tools
+                    if name in barred or (is_strict and name not in known.known)
+                ]
+            if withheld:
+                found[identity] = withheld
+        return found
+
+    def _looked_up(self, request: messages.LookUpWithheld) -> str:
+        if request.identity in self._unreadable:
+            name, why = self._unreadable[request.identity], self._problems[request.identity]
+            return f"{request.tool} of {name} is withheld: what is trusted is not known ({why})."
+        for identity, known in self._known.items():
+            if request.identity not in {"", identity}:
+                continue
+            for tool, change in rules.withheld(known, self._rule).items():
+                is_meant = tool == request.tool and identity == request.identity
+                if is_meant or wire_name(known.name, identity, tool) == request.name:
+                    return rules.reason(known, tool, change, command=_command(known.name))
+        return ""
+
+    # What a person sees and says
+
+    async def _listed(self, request: messages.ListDefinitions) -> messages.DefinitionsListed:
+        chosen = [k for k in self._known.values() if request.server in {"", k.name, k.identity}]
+        wants_texts = request.with_differences or request.with_flags
+        entries: list[messages.ServerDefinitions] = []
+        room = MOST_SHOWN if request.with_differences else 0
+        others = {k.name: list(k.known) for k in self._known.values()} if wants_texts else {}
+        for known in sorted(chosen, key=lambda k: (k.name, k.identity)):
+            whole = known
+            if wants_texts:
+                whole = (await self._files.load(known.identity)).baseline or known
+            found: list[Flag] = []
+            if request.with_flags:
+                # Half a second for a thousand tools: nobody else waits for that.
+                found = await trio.to_thread.run_sync(self._flags, whole, others)
+            changes: list[messages.DefinitionChange] = []
+            for tool, change in whole.changes.items():
+                changes.append(self._change(whole, tool, change, room))
+                room -= len(changes[-1].difference)
+                await trio.lowlevel.checkpoint()
+            entries.append(
+                messages.ServerDefinitions(
+                    known.name,
+                    known.identity,
+                    len(known.known),
+                    known.standing,
+                    known.is_lost,
+                    changes,
+                    [
+                        messages.DefinitionFlag(f.tool, f.code, f.seen, SOURCES[f.code])
+                        for f in found
+                    ],
+                )
+            )
+        return messages.DefinitionsListed(
+            self._mode, entries, [*self._problems.values(), *self._unsaved.values()]
+        )
+
+    def _change(
+        self, of: Baseline, tool: ToolName, change: Change, room: int
+    ) -> messages.DefinitionChange:
+        """Return a change; `room` is how many characters its difference may have, or none."""
+        trusted = of.known.get(tool)
+        before = trusted.text if trusted is not None else b""
+        shown = difference(before, change.text, named=f"{of.name}:{tool}") if room > 0 else ""
+        return messages.DefinitionChange(
+            tool,
+            change.kind,
+            change.digest,
+            self._rule.withholds(change, of),
+            change.is_rejected,
+            change.seen_at,
+            shown if len(shown) <= room else "",
+        )
+
+    def _flags(self, of: Baseline, others: dict[ServerName, list[ToolName]]) -> list[Flag]:
+        texts = {name: known.text for name, known in of.known.items() if known.text}
+        texts |= {name: change.text for name, change in of.changes.items() if change.text}
+        found: list[Flag] = []
+        for name, text in texts.items():
+            found += flags(name, text)
+        return found + flags_among(of.name, texts, others, self._own_tools)
+
+    async def _decide(self, request: messages.DecideDefinitions) -> messages.DefinitionsDecided:
+        async with self._turns[request.identity]:
+            before = (await self._files.load(request.identity)).baseline
+            if request.identity in self._unsaved:
+                before = self._known[request.identity]
+            if before is None:
+                return messages.DefinitionsDecided([], list(request.digests))
+            decided = rules.decided_on(before, request.digests)
+            decide = rules.accepted if request.is_accepted else rules.rejected
+            after = decide(before, request.digests)
+            problem = await self._keep(after) if decided else ""
+        if decided and not after.is_lost:
+            self._problems.pop(request.identity, None)
+        log.info(
+            "definitions_decided",
+            server=after.name,
+            tools=decided[:_NAMES_LOGGED],
+            is_accepted=request.is_accepted,
+        )
+        if decided:
+            self._bus.publish(messages.DefinitionsSettled(after.name, after.identity))
+        stale = [name for name in request.digests if name not in decided]
+        return messages.DefinitionsDecided(decided, stale, problem)
+
+    # What is remembered
+
+    @asynccontextmanager
+    async def _remembered(
+        self, identity: ServerIdentity, server: ServerSpec
+    ) -> AsyncIterator[Baseline | None]:
+        """Yield what is remembered of a server, None where it cannot be read now.
+
+        Meanwhile nobody else changes it.
+        """
+        async with self._turns[identity]:
+            loaded = await self._files.load(identity)
+            if loaded.problem:
+                self._problems[identity] = loaded.problem
+            elif loaded.baseline is None or not loaded.baseline.is_lost:
+                self._problems.pop(identity, None)
+            if loaded.problem and loaded.baseline is None:
+                yield None
+                return
+            # What could not be written down is known for as long as this actor lives.
+            found = self._known[identity] if identity in self._unsaved else loaded.baseline
+            found = found or Baseline(identity, server.name)
+            standing = rules.standing_of(server)
+            yield msgspec.structs.replace(found, name=server.name, standing=standing)
+
+    async def _keep(self, baseline: Baseline) -> str:
+        self._known[baseline.identity] = _without_texts(baseline)
+        problem = await self._files.save(baseline)
+        self._unsaved.pop(baseline.identity, None)
+        if problem:
+            text = f"what is trusted of {baseline.name} is not written down: {problem}"
+            self._unsaved[baseline.identity] = text
+        return problem
+
+
+def _command(server: ServerName) -> str:
+    return f"capd trust definitions {server}"
+
+
+def _without_texts(baseline: Baseline) -> Baseline:
+    return msgspec.structs.replace(
+        baseline,
+        known={n: msgspec.structs.replace(k, text=b"") for n, k in baseline.known.items()},
+        changes={n: msgspec.structs.replace(c, text=b"") for n, c in baseline.changes.items()},
+    )

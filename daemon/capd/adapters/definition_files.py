@@ -1,0 +1,163 @@
+"""What is trusted of servers' definitions, on disk: one file a server in the state folder.
+
+Written whole or not at all, 0600 in a folder of 0700, with its own checksum. A file that is not as
+it was written is set aside and said: what was trusted is lost then, and must not come back by
+itself as whatever the server lists.
+"""
+
+import hashlib
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.core.definitions.baseline import Baseline
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.types import ServerIdentity, ServerName
+
+MOST_BYTES = 64 << 20
+"""Twice the texts of `core.definitions.baseline`, and room for their names."""
+MOST_FILES = 2000
+_SUFFIX = ".definitions"
+_DAMAGED = ".damaged"
+
+log = structlog.get_logger()
+
+_BASELINE: MsgpackCodec[Baseline] = MsgpackCodec(Baseline)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a server's file had."""
+
+    baseline: Baseline | None
+    """None where there is no file."""
+    problem: str = ""
+    """Why it was set aside, or cannot be read."""
+
+
+class DefinitionFiles:
+    """The files of one daemon."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # One at a time: of two writes of one server the later one must win.
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def load(self, identity: ServerIdentity) -> Loaded:
+        """Return what is remembered of a server; a damaged file is set aside."""
+        return await trio.to_thread.run_sync(self._load, identity, limiter=self._limiter)
+
+    async def load_all(self) -> list[Loaded]:
+        """Return what is remembered of every server."""
+        return await trio.to_thread.run_sync(self._load_all, limiter=self._limiter)
+
+    async def save(self, baseline: Baseline) -> str:
+        """Write it down; return why it could not be, or nothing."""
+        return await trio.to_thread.run_sync(self._save, baseline, limiter=self._limiter)
+
+    def _path(self, identity: str) -> Path:
+        # It is 16 hex digits; nothing else may become a path.
+        if not (identity.isascii() and identity.isalnum()):
+            raise ValueError(f"{identity!r} is no server's identity")
+        return self._folder / f"{identity}{_SUFFIX}"
+
+    def _load_all(self) -> list[Loaded]:
+        try:
+            names = sorted(path.stem for path in self._folder.iterdir() if path.suffix == _SUFFIX)
+        except OSError:
+            return []
+        return [self._load(ServerIdentity(name)) for name in names if name.isalnum()]
+
+    def _load(self, identity: ServerIdentity) -> Loaded:
+        path = self._path(identity)
+        try:
+            baseline = _read(path, identity)
+        except FileNotFoundError:
+            return Loaded(None)
+        except OSError as error:
+            # It may be read the next time: it stays where it is, and is not written over.
+            reason = error.strerror or str(error)
+            log.error("definitions_unreadable", file=path.name, reason=reason)
+            return Loaded(None, f"{path} cannot be read: {reason}")
+        except MalformedError as error:
+            log.error("definitions_damaged", file=path.name, reason=str(error))
+            lost = Baseline(identity, ServerName(""), is_lost=True)
+            with suppress(OSError):
+                path.replace(path.with_suffix(_DAMAGED))
+            # Without it the next daemon would take the server for one that it never met.
+            self._save(lost)
+            return Loaded(lost, f"{path} was damaged ({error}) and is set aside")
+        return Loaded(baseline)
+
+    def _save(self, baseline: Baseline) -> str:
+        path = self._path(baseline.identity)
+        text = _BASELINE.encode(baseline)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            partial.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
+                file.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+                file.flush()
+                # What is trusted must not be lost with the power.
+                os.fsync(file.fileno())
+            partial.replace(path)
+            self._sweep()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            log.error("definitions_not_saved", server=baseline.name, reason=reason)
+            return reason
+        return ""
+
+    def _sweep(self) -> None:
+        """Keep the folder bounded: definitions change, and leave their baselines behind."""
+        files = [path for path in self._folder.iterdir() if path.suffix in {_SUFFIX, _DAMAGED}]
+        if len(files) <= MOST_FILES:
+            return
+        for path in sorted(files, key=lambda path: path.stat().st_mtime)[:-MOST_FILES]:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _read(path: Path, identity: ServerIdentity) -> Baseline:
+    baseline = _BASELINE.decode(_checked(_private_bytes(path)))
+    if baseline.identity != identity:
+        raise MalformedError("it is another server's")
+    return baseline
+
+
+def _checked(data: bytes) -> bytes:
+    """Return what stands behind the checksum.
+
+    Raises:
+        MalformedError: it is not what was written.
+    """
+    digest, _, text = data.partition(b"\n")
+    if hashlib.sha256(text).hexdigest().encode() != digest:
+        raise MalformedError("its checksum does not fit: it is damaged, or somebody has edited it")
+    return text
+
+
+def _private_bytes(path: Path) -> bytes:
+    """Return the content of a regular file that only its owner can write.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    # Non-blocking: opening a FIFO must not wait for a writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise MalformedError("it is not a regular file")
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise MalformedError("somebody else can write it")
+        if status.st_size > MOST_BYTES:
+            raise MalformedError("it is too large")
+        return file.read(MOST_BYTES)

@@ -1,0 +1,250 @@
+"""What a server's tools were when they were trusted, and what has become of them (80, B2).
+
+    never met ──first list──> trusted          (in quarantine: added, and withheld)
+    trusted ──another definition──> changed ──accepted──> trusted
+       ^  └──listed no more──> removed             │
+       └──the trusted one is listed again──────────┴──rejected──> withheld for good
+    not trusted ──listed──> added ──accepted──> trusted
+
+What is trusted is frozen: only a person's word changes it. A tool may have several trusted
+definitions, as servers list by their settings: each is one digest. A baseline that was lost is
+none: where changes are withheld, everything is withheld until a person has looked again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from capd.core.definitions.canonical import canonical, digest
+from capd.core.taps.package_pins import is_pinned
+from capd_protos.types import ServerIdentity, ServerName, ServerSpec, ToolName
+
+MOST_DIGESTS = 8
+MOST_TOOLS = 4000
+MOST_TEXT_BYTES = 24 << 20
+"""Of one server's definitions; beyond it they are known by their digests alone."""
+
+ADDED, CHANGED, REMOVED = "added", "changed", "removed"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A tool as it is trusted."""
+
+    digests: tuple[str, ...]
+    """The newest first."""
+    text: bytes = b""
+    """The newest, as canonical JSON."""
+    rejected: tuple[str, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a person has not decided on yet, or has rejected."""
+
+    kind: str
+    """`added`, `changed` or `removed`."""
+    digest: str = ""
+    text: bytes = b""
+    seen_at: float = 0.0
+    is_rejected: bool = False
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """All that is remembered of a server's definitions."""
+
+    identity: ServerIdentity
+    name: ServerName
+    standing: str = ""
+    """Why a change is withheld whatever the mode is: `project`, `pinned`, or nothing."""
+    known: dict[ToolName, Known] = {}
+    changes: dict[ToolName, Change] = {}
+    is_lost: bool = False
+    """Whether what was trusted before is gone, and nobody has looked since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a change keeps a tool from being used."""
+
+    is_quarantine: bool = False
+
+    def withholds(self, change: Change, baseline: Baseline) -> bool:
+        """Tell whether `change` is withheld until a person accepts it."""
+        if change.kind == REMOVED:
+            return False
+        if change.is_rejected or self.is_quarantine or baseline.standing == "project":
+            return True
+        # Servers switch whole sets of tools on: only what was there has to stay what it was.
+        is_other = change.kind == CHANGED or baseline.is_lost
+        return baseline.standing == "pinned" and is_other
+
+    def trusts_first(self, baseline: Baseline) -> bool:
+        """Tell whether what a server lists is taken as what it is to stay."""
+        if baseline.known or baseline.changes:
+            return False
+        return not self.is_quarantine and not (baseline.is_lost and baseline.standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a list came to."""
+
+    baseline: Baseline
+    news: dict[ToolName, Change] = field(default_factory=dict)
+    """What was not known before."""
+
+
+def standing_of(server: ServerSpec) -> str:
+    """Return why changes of a server are withheld in every mode, empty where they are not."""
+    if server.project:
+        return "project"
+    return "pinned" if is_pinned(server) else ""
+
+
+def compared(
+    baseline: Baseline, listed: Mapping[ToolName, bytes], rule: Rule, now: float
+) -> Compared:
+    """Return what is remembered after a server has listed its tools, by their canonical JSON."""
+    if not listed and not baseline.known:
+        return Compared(baseline)
+    if rule.trusts_first(baseline):
+        trusted = {name: Known((digest(text),), text) for name, text in listed.items()}
+        return Compared(_bounded(_with(baseline, trusted, {}, is_lost=False)))
+    changes: dict[ToolName, Change] = {}
+    for name, text in listed.items():
+        change = _change(baseline, name, text, now)
+        if change is not None:
+            changes[name] = change
+    for name, known in baseline.known.items():
+        if name not in listed:
+            old = baseline.changes.get(name)
+            is_same = old is not None and old.kind == REMOVED
+            changes[name] = old if is_same and old else Change(REMOVED, known.digests[0], b"", now)
+    # What a person has rejected stays so while it is not listed.
+    changes |= {
+        name: old
+        for name, old in baseline.changes.items()
+        if old.is_rejected and name not in listed and name not in baseline.known
+    }
+    news = {
+        name: change
+        for name, change in changes.items()
+        if name not in baseline.changes or _differs(baseline.changes[name], change)
+    }
+    after = _with(baseline, baseline.known, changes, is_lost=baseline.is_lost)
+    return Compared(_bounded(after), news)
+
+
+def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
+    """Trust what `digests` name, where that is still what is listed."""
+    known, changes = dict(baseline.known), dict(baseline.changes)
+    for name in decided_on(baseline, digests):
+        change = changes.pop(name)
+        if change.kind == REMOVED:
+            known.pop(name, None)
+            continue
+        old = known.get(name, Known(()))
+        rejected = tuple(each for each in old.rejected if each != change.digest)
+        all_digests = dict.fromkeys((change.digest, *old.digests))
+        known[name] = Known(tuple(all_digests)[:MOST_DIGESTS], change.text, rejected)
+    is_lost = baseline.is_lost and any(c.kind != REMOVED for c in changes.values())
+    return _bounded(_with(baseline, known, changes, is_lost=is_lost))
+
+
+def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
+    """Withhold what `digests` name for as long as it is what is listed."""
+    known, changes = dict(baseline.known), dict(baseline.changes)
+    for name in decided_on(baseline, digests):
+        change = changes[name]
+        if change.kind == REMOVED:
+            continue
+        changes[name] = msgspec.structs.replace(change, is_rejected=True)
+        if name in known:
+            old = known[name]
+            all_rejected = tuple(dict.fromkeys((change.digest, *old.rejected)))[:MOST_DIGESTS]
+            known[name] = msgspec.structs.replace(old, rejected=all_rejected)
+    return _bounded(_with(baseline, known, changes, is_lost=baseline.is_lost))
+
+
+def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[ToolName]:
+    """Return the tools of `digests` that are still what the person has seen."""
+    return [
+        name
+        for name, each in digests.items()
+        if name in baseline.changes and baseline.changes[name].digest == each
+    ]
+
+
+def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
+    """Return the tools that may not be used, with why."""
+    return {
+        name: change
+        for name, change in baseline.changes.items()
+        if rule.withholds(change, baseline)
+    }
+
+
+def reason(baseline: Baseline, tool: ToolName, change: Change, *, command: str) -> str:
+    """Return why a tool is withheld, for a model and the person behind it."""
+    said = {
+        ADDED: "is not among the tools that were trusted",
+        CHANGED: "is not defined as it was when it was trusted",
+    }[change.kind]
+    why = "" if not change.is_rejected else ", and a person has rejected its definition"
+    return (
+        f"{tool} of {baseline.name} is withheld: it {said}{why}. "
+        f"The person sees the difference, and accepts it, with: {command}"
+    )
+
+
+def texts(tools: Iterable[tuple[ToolName, bytes]]) -> dict[ToolName, bytes]:
+    """Return definitions by name, as canonical JSON."""
+    return {name: canonical(written) for name, written in tools}
+
+
+def _change(baseline: Baseline, name: ToolName, text: bytes, now: float) -> Change | None:
+    each = digest(text)
+    known, old = baseline.known.get(name), baseline.changes.get(name)
+    if known is not None and each in known.digests:
+        return None
+    if old is not None and old.digest == each and old.kind != REMOVED:
+        return old
+    is_rejected = known is not None and each in known.rejected
+    return Change(CHANGED if known is not None else ADDED, each, text, now, is_rejected)
+
+
+def _differs(old: Change, new: Change) -> bool:
+    return (old.kind, old.digest) != (new.kind, new.digest)
+
+
+def _with(
+    baseline: Baseline,
+    known: Mapping[ToolName, Known],
+    changes: Mapping[ToolName, Change],
+    *,
+    is_lost: bool,
+) -> Baseline:
+    return msgspec.structs.replace(
+        baseline, known=dict(known), changes=dict(changes), is_lost=is_lost
+    )
+
+
+def _bounded(baseline: Baseline) -> Baseline:
+    """Keep what is remembered within its bounds: what is listed no more is forgotten first."""
+    known, changes = baseline.known, baseline.changes
+    if len(known) > MOST_TOOLS:
+        gone = [name for name in known if name in changes and changes[name].kind == REMOVED]
+        forgotten = set((gone + [name for name in known if name not in gone])[:-MOST_TOOLS])
+        known = {name: each for name, each in known.items() if name not in forgotten}
+        changes = {
+            name: each
+            for name, each in changes.items()
+            if name not in forgotten or each.kind != REMOVED
+        }
+    if _size([*known.values(), *changes.values()]) > MOST_TEXT_BYTES:
+        known = {n: msgspec.structs.replace(each, text=b"") for n, each in known.items()}
+    return msgspec.structs.replace(baseline, known=known, changes=changes)
+
+
+def _size(parts: Sequence[Known | Change]) -> int:
+    return sum(len(part.text) for part in parts)

@@ -1,0 +1,91 @@
+"""A definition as it is remembered: its canonical JSON, its digest, and how two of them differ.
+
+Canonical is the whole definition, whatever members it has, with every object's members in their
+order and no space: two lists that only differ in how they were written are one.
+"""
+
+import difflib
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from capd.core.definitions.hidden_text import visible
+from capd_protos.codec import MalformedError
+
+MOST_LINES = 2000
+"""Of one difference; a person reads no more, and the rest is counted."""
+_MOST_COMPARED = 5000
+
+
+def canonical(written: bytes) -> bytes:
+    """Return the canonical JSON of a definition.
+
+    Raises:
+        MalformedError: it is no JSON.
+    """
+    try:
+        return msgspec.json.encode(msgspec.json.decode(written), order="sorted")
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise MalformedError(str(error)) from None
+
+
+def digest(of: bytes) -> str:
+    """Return the SHA-256 of canonical JSON."""
+    return hashlib.sha256(of).hexdigest()
+
+
+def laid_out(text: bytes) -> str:
+    """Return canonical JSON as a person reads it: line by line, with nothing hidden in it."""
+    try:
+        read = msgspec.json.decode(text) if text else {}
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return visible(text.decode("utf-8", "replace"))
+    return "\n".join(_lines(read, "", ""))
+
+
+def difference(before: bytes, after: bytes, *, named: str) -> str:
+    """Return the unified difference of two canonical definitions."""
+    lines = list(
+        difflib.unified_diff(
+            laid_out(before).splitlines()[:_MOST_COMPARED] if before else [],
+            laid_out(after).splitlines()[:_MOST_COMPARED] if after else [],
+            f"{named} (trusted)",
+            f"{named} (listed)",
+            lineterm="",
+        )
+    )
+    more = len(lines) - MOST_LINES
+    if more > 0:
+        lines = [*lines[:MOST_LINES], f"... {more} more lines"]
+    return "\n".join(lines)
+
+
+def _lines(value: Any, before: str, after: str, indent: str = "") -> list[str]:
+    """Return JSON laid out; a text of several lines is shown on several."""
+    if isinstance(value, dict) and value:
+        items = [(f"{_told(key)}: ", value[key]) for key in sorted(value)]
+        return _nested(items, f"{indent}{before}{{", f"{indent}}}{after}", indent)
+    if isinstance(value, list) and value:
+        items = [("", each) for each in value]
+        return _nested(items, f"{indent}{before}[", f"{indent}]{after}", indent)
+    if isinstance(value, str) and "\n" in value.strip("\n"):
+        texts = [_told(each) for each in value.splitlines(keepends=True)]
+        first = f"{indent}{before}{texts[0]}"
+        inner = [f"{indent}    {each}" for each in texts[1:-1]]
+        return [first, *inner, f"{indent}    {texts[-1]}{after}"]
+    return [f"{indent}{before}{_told(value)}{after}"]
+
+
+def _nested(items: list[tuple[str, Any]], opened: str, closed: str, indent: str) -> list[str]:
+    lines = [opened]
+    for at, (name, each) in enumerate(items):
+        comma = "," if at < len(items) - 1 else ""
+        lines += _lines(each, name, comma, f"{indent}  ")
+    return [*lines, closed]
+
+
+def _told(value: Any) -> str:
+    # Escaped by JSON: line ends and controls. Spelled: what a terminal would not show.
+    return visible(json.dumps(value, ensure_ascii=False))
