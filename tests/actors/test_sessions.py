@@ -392,3 +392,20 @@ async def test_what_a_host_that_failed_held_is_released(
         await failing.is_gone.wait()
 
         assert (before, await made.leases()) == ({"alpha": ["s"]}, {})
+
+
+async def test_a_use_is_written_down(autojump_clock: MockClock, tmp_path: Path) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        await trio.sleep(1)
+        before = used_at(world)
+
+        await client.call("alpha__echo", x="1")
+
+        await trio.sleep(1)
+        assert used_at(world) > before
+
+
+def used_at(world: World) -> float:
+    return world.kept.records[SessionKey("s")].activations[0].last_used_at

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from capd_protos import settings
 from capd_protos.codec import MsgpackCodec
@@ -104,3 +105,30 @@ async def test_every_value_says_where_it_is_from(tmp_path: Path, config: Path) -
         assert by_key["sessions.tools"] == (3, f"{project}/.capd.toml")
         assert by_key["domain"] == ("devops", f"{project}/.capd.toml")
         assert by_key["sessions.capabilities"] == (4, "")
+
+
+async def test_a_server_that_is_denied_is_let_go_at_once(tmp_path: Path, config: Path) -> None:
+    async with running_world(tmp_path, is_live=True) as world:
+        editor = await world.session("s")
+        await editor.capability("enable", "alpha")
+
+        config.write_text('[policy]\ndeny = ["alpha:*"]\n')
+        await reloaded(world)
+
+        with trio.fail_after(20):
+            while await world.leases():
+                await trio.sleep(0.01)
+
+
+async def test_routing_that_is_switched_off_routes_no_further_message(
+    tmp_path: Path, config: Path
+) -> None:
+    async with running_world(tmp_path, is_live=True) as world:
+        editor = await world.session("s")
+        await world.until_routing()
+
+        config.write_text("[routing]\nenabled = false\n")
+        await reloaded(world)
+
+        taken = await editor.result("capd/turn", text="alpha one")
+        assert (taken["outcome"], taken["reason"]) == ("abstain", "disabled")

@@ -151,7 +151,9 @@ class Activation:
     def restrict(self, policy: Policy) -> None:
         """Follow another policy; what nothing needs any more waits for `release_left`."""
         step = self._state.restrict(policy)
-        self._left += step.unheld
+        # Of a denied server nothing can be called; where it is permitted again, a call starts it.
+        denied = [h for h in self._state.servers if policy.bar_server(h.spec.name) is not None]
+        self._left += [*step.unheld, *denied]
         self._on_step(step)
 
     async def release_left(self) -> None:
