@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -85,10 +85,12 @@ class Newcomer:
             wait_for(lambda: not socket.exists() or None)
 
 
-def left_in(home: Path, others: Mapping[str, str]) -> list[str]:
-    """Return the files in a HOME, but for those below what `others` names."""
-    files = (path.relative_to(home) for path in home.rglob("*") if path.is_file())
-    return sorted(str(file) for file in files if not str(file).startswith(tuple(others)))
+def left_in(home: Path, others: tuple[str, ...]) -> list[str]:
+    """Return the files in a HOME, but for those of `others` that are not capd's."""
+    files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
+    return sorted(
+        str(file) for file in files if "capd" in file.parts or not str(file).startswith(others)
+    )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ NOT_TYPED = {
     "export PATH": "the command is on the PATH",
 }
 TYPED = {"capd top": "q", "capd secret set NOTES_TOKEN": "a token of nobody\n"}
-FROM_OTHERS = {".npm": "", ".cache/": "", ".config/": "", ".local/share/": "", ".playwright": ""}
+FROM_OTHERS = (".npm", ".cache/", ".local/share/uv/")
 """Where programs that servers are run by keep what is theirs."""
 _FILE = re.compile(r"^`(my-tap/[^`]+)`\n\n((?: {4}.*\n|\n)+)", re.MULTILINE)
 
@@ -67,7 +67,7 @@ def test_the_readme_can_be_typed_and_leaves_nothing() -> None:
         editor.close()
 
         assert failed == []
-        assert left_in(person.home, {}) == []
+        assert left_in(person.home, ()) == []
 
 
 def test_the_example_of_a_capability_has_nothing_to_be_told_of(
