@@ -124,4 +124,5 @@ async def test_files_of_a_project_that_cannot_be_read_are_told_and_cost_nobody(
         told = {tap.name: tap.error for tap in described.taps if tap.error}
         assert list(told) == [TapName(f"project:{world.project}")]
         assert "has more than 256 entries" in told[TapName(f"project:{world.project}")]
-        assert await client.capability("enable", "alpha")
+        text, is_error = await client.capability("enable", "alpha")
+        assert not is_error, text

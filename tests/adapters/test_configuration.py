@@ -138,4 +138,4 @@ def test_the_bounds_of_the_ledger_are_set_and_checked(tmp_path: Path) -> None:
     assert problems == []
     assert default.ledger == LedgerTable()
     assert len(said) == 1
-    assert "$.ledger.size_mib" in said[0]
+    assert "line 2, `ledger.size_mib`: " in said[0]

@@ -36,7 +36,7 @@ SHOWN: dict[str, Any] = {"schema": 1, "project": "/p", "servers": [], "findings"
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
     for name in list(os.environ):
-        if name.startswith(("CAPD_", "XDG_")):
+        if name.startswith(("CAPD_", "XDG_", "COLUMNS")):
             monkeypatch.delenv(name)
 
     def run(*arguments: str, **env: str) -> Result:

@@ -49,7 +49,7 @@ WHY: dict[str, Any] = {
 def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
     """Run a command as `capd` would, and return what it printed."""
     for name in list(os.environ):
-        if name.startswith(("CAPD_", "XDG_")):
+        if name.startswith(("CAPD_", "XDG_", "COLUMNS")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("TZ", "UTC")
 

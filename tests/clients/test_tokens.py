@@ -42,7 +42,7 @@ LAST = "Counted with o200k_base: exact for OpenAI's models, an estimate for othe
 
 
 def run(base_env: dict[str, str], *arguments: str) -> Result:
-    cleared = {name: None for name in os.environ if name.startswith(("CAPD_", "XDG_"))}
+    cleared = {name: None for name in os.environ if name.startswith(("CAPD_", "XDG_", "COLUMNS"))}
     return CliRunner().invoke(
         commands.cli, arguments, env={**cleared, **base_env, "TZ": "UTC"}, prog_name="capd"
     )
@@ -133,11 +133,20 @@ def test_json_is_the_daemons_answer(start_daemon: Start, base_env: dict[str, str
 @pytest.mark.parametrize(
     ("tokens", "shown"),
     [
-        ({"tokens": 840, "tokens_saved": 900, "tokens_state": "counted"}, "840 tokens (900 saved)"),
-        ({"tokens": 840, "tokens_saved": -9, "tokens_state": "counted"}, "840 tokens (9 lost)"),
+        (
+            {"tokens": 840, "tokens_saved": 900, "tokens_state": "counted"},
+            "840 tokens now, 900 saved",
+        ),
+        ({"tokens": 840, "tokens_saved": -9, "tokens_state": "counted"}, "840 tokens now, 9 lost"),
         ({"tokens": None, "tokens_saved": None, "tokens_state": "counting"}, "tokens: counting"),
-        ({"tokens": 840, "tokens_saved": None, "tokens_state": "counting"}, "840 tokens, counting"),
-        ({"tokens": None, "tokens_saved": None, "tokens_state": "not_listed"}, ""),
+        (
+            {"tokens": 840, "tokens_saved": None, "tokens_state": "counting"},
+            "840 tokens now, counting",
+        ),
+        (
+            {"tokens": None, "tokens_saved": None, "tokens_state": "not_listed"},
+            "tokens: not listed",
+        ),
         (
             {"tokens": None, "tokens_saved": None, "tokens_state": "not_counted"},
             "tokens: not counted",
@@ -147,13 +156,13 @@ def test_json_is_the_daemons_answer(start_daemon: Start, base_env: dict[str, str
 def test_the_status_says_what_a_session_costs_as_far_as_it_is_known(
     start_daemon: Start, base_env: dict[str, str], tokens: dict[str, Any], shown: str
 ) -> None:
-    session = {"key": "zed-1", "client": "zed", "surface": 6, "available": 6, **tokens}
+    session = {"key": "zed-1", "surface": 6, "available": 6, "mode": "auto", **tokens}
     start_daemon({"status": {"schema": 1, "daemon": {}, "sessions": [session]}})
 
     result = run(base_env, "status")
 
-    (line,) = [line for line in lines_of(result) if line.startswith("zed-1")]
-    assert line == "zed-1 zed 6/6 tools" + (f", {shown}" if shown else "")
+    (line,) = [line for line in lines_of(result) if line.startswith("6/6")]
+    assert line == f"6/6 tools, auto; {shown}"
 
 
 def test_the_table_of_sessions_names_what_is_not_a_number(

@@ -159,6 +159,7 @@ class LedgerTable(msgspec.Struct, frozen=True):
     """`[ledger]`: what is kept of what happened (docs/records.md)."""
 
     enabled: bool = True
+    """Whether anything is."""
     days: Annotated[float, msgspec.Meta(ge=0.01, le=3650)] = 90.0
     """After how long a note goes."""
     size_mib: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 128

@@ -30,7 +30,10 @@ class TalkWay:
         self.members = members
         self.timeout: float | None = TIMEOUT
 
-    def leave(self, result: Result | None) -> bool:
+    def leave(
+        self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
+    ) -> bool:
+        del error, has_ended
         self._talk.left.append(None if result is None else bytes(result))  # type: ignore[arg-type]  # no large one here
         return self._talk.is_release_due
 

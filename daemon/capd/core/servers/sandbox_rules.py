@@ -13,6 +13,7 @@ from capd.core.servers.sandbox import Level, Wish
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """The weakest first."""
+_BY_NAME: dict[str, Level] = {each: each for each in LEVELS}
 NETWORK = "network"
 
 
@@ -44,7 +45,8 @@ class SandboxRules:
         """
         asked, asks_network = declared_level(declared)
         usual = self.project if is_project else self.level
-        level = max(usual, asked or usual, key=LEVELS.index)
+        asked = asked or usual
+        level = asked if LEVELS.index(asked) > LEVELS.index(usual) else usual
         matching = (rule for glob, rule in self.servers.items() if fnmatchcase(name, glob))
         rule = next(matching, SandboxRule())
         return Wish(
@@ -64,7 +66,7 @@ def declared_level(declared: str) -> tuple[Level | None, bool]:
     if not declared:
         return None, False
     level, plus, more = declared.partition("+")
-    known = [each for each in LEVELS if each == level]
-    if not known or (plus and more != NETWORK):
+    known = _BY_NAME.get(level)
+    if known is None or (plus and more != NETWORK):
         raise ValueError(f"sandbox is {declared!r}: one of {', '.join(LEVELS)}, strict+{NETWORK}")
-    return known[0], bool(more)
+    return known, bool(more)
