@@ -22,6 +22,7 @@ NAMES = ("capd socket", "capd to peer", "capd with no daemon", "capd in the conf
 _BLOCK_LINE = re.compile(r"(?: {4}|\t)(.*)")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _COMMAND = re.compile(r"(?:\$ )?(capd [a-z-].*)")
+_TYPED = re.compile(r"(?:capd|rm|git|make|export) ")
 _WITHIN = re.compile(r"\$\((capd [^)]+)\)")
 _ENDS = re.compile(r" [|>;#] | && |\s{2,}")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -63,9 +64,9 @@ def blocks(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def typed_lines(page: Path) -> list[str]:
-    """Return the lines of the blocks of a page as they are typed, in order, remarks cut off."""
-    lines = [line for _, line in blocks(page)]
-    return [re.split(r"\s{3,}", line)[0] for line in lines if line.strip()]
+    """Return the lines of the blocks of a page that are typed, in order, remarks cut off."""
+    lines = [line for _, line in blocks(page) if _TYPED.match(line)]
+    return [re.split(r"\s{3,}", line)[0] for line in lines]
 
 
 def commands() -> list[Command]:

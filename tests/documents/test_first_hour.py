@@ -13,10 +13,12 @@ from whole_daemon import wait_for
 
 QUICKSTART = pages.DOCS / "quickstart.md"
 CAPABILITY = pages.DOCS / "writing-a-capability.md"
+SERVICE = pages.DOCS / "service.md"
 NOT_TYPED = {
     "git clone": "a checkout is there; bench/newcomer.py clones one",
     "make ": "it is what runs this; bench/newcomer.py runs `make run` in a fresh clone",
     "export PATH": "the command is on the PATH",
+    "capd daemon install": "takes a service manager: tests/reliability/test_systemd.py",
 }
 TYPED = {"capd top": "q", "capd secret set NOTES_TOKEN": "a token of nobody\n"}
 FROM_OTHERS = (".npm", ".cache/", ".local/share/uv/")
@@ -25,12 +27,8 @@ _FILE = re.compile(r"^`(my-tap/[^`]+)`\n\n((?: {4}.*\n|\n)+)", re.MULTILINE)
 
 
 def lines_of(page: Path) -> list[str]:
-    """Return the lines of a page that are typed; a remark below a line begins with blanks."""
-    return [
-        line
-        for line in pages.typed_lines(page)
-        if re.match(r"(capd|rm|git|make|export) ", line) and not line.startswith(tuple(NOT_TYPED))
-    ]
+    """Return the lines of a page that are typed, but for those that cannot be."""
+    return [line for line in pages.typed_lines(page) if not line.startswith(tuple(NOT_TYPED))]
 
 
 def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]:
@@ -47,7 +45,7 @@ def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]
 
 def model_is_ready(person: Newcomer) -> bool:
     status = json.loads(person.types("capd status --json").stdout)
-    return status["embedder"]["state"] == "ready"
+    return bool(status["embedder"]["state"] == "ready")
 
 
 def write_example(project: Path) -> None:
@@ -112,3 +110,11 @@ def test_a_capability_is_written_and_routed_to_as_the_page_says() -> None:
 
         assert failed == []
         assert on == "MCP active: 1/4 (spreadsheets)\n"
+
+
+@pytest.mark.real
+def test_the_daemon_is_kept_by_hand_as_the_page_says() -> None:
+    with newcomer() as person, ExitStack() as editor:
+        failed = failures(person, lines_of(SERVICE), editor)
+
+        assert failed == []
