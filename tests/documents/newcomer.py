@@ -15,6 +15,7 @@ from capd_client.mcp_host import McpHost, without_capd
 from whole_daemon import wait_for
 
 TESTS = Path(__file__).parents[1]
+EDITORS = ("claude", "opencode")
 LONGEST = 600.0
 """Seconds for a line that downloads."""
 _AT_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
@@ -42,7 +43,7 @@ class Newcomer:
             **kept,
             "HOME": str(self.home),
             "XDG_RUNTIME_DIR": str(run),
-            "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": ":".join([str(commands), str(Path(sys.executable).parent), *_others()]),
             "SHELL": "/bin/sh",
             "PYTHONPATH": str(TESTS),
             "PYTHON_KEYRING_BACKEND": "file_keyring.FileKeyring",
@@ -91,6 +92,12 @@ def left_in(home: Path, others: tuple[str, ...]) -> list[str]:
     return sorted(
         str(file) for file in files if "capd" in file.parts or not str(file).startswith(others)
     )
+
+
+def _others() -> list[str]:
+    """Return the PATH without the editors of whoever runs the tests: they would write to HOME."""
+    folders = os.environ["PATH"].split(":")
+    return [each for each in folders if not any(Path(each, name).exists() for name in EDITORS)]
 
 
 @contextmanager

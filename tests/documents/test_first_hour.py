@@ -21,6 +21,8 @@ NOT_TYPED = {
     "capd daemon install": "takes a service manager: tests/reliability/test_systemd.py",
 }
 TYPED = {"capd top": "q", "capd secret set NOTES_TOKEN": "a token of nobody\n"}
+MAY_FIND = {"capd doctor": (0, 1, 4)}
+"""What a command says of the machine that the test is run on."""
 FROM_OTHERS = (".npm", ".cache/", ".local/share/uv/")
 """Where programs that servers are run by keep what is theirs."""
 _FILE = re.compile(r"^`(my-tap/[^`]+)`\n\n((?: {4}.*\n|\n)+)", re.MULTILINE)
@@ -36,7 +38,7 @@ def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]
     failed = []
     for line in lines:
         done = person.types(line, TYPED.get(line, ""))
-        if done.returncode:
+        if done.returncode not in MAY_FIND.get(line, (0,)):
             failed.append(f"{line}: {done.returncode}: {done.stdout}{done.stderr}")
         if line == "capd install claude":
             editor.enter_context(person.editor())
