@@ -230,6 +230,8 @@ class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
     rules: list[PolicyTable] = []
     keys: list[str] | None = None
     project: str = ""
+    asks_model: bool = True
+    """Whether meaning counts as well, where the model is at hand."""
 
 
 class CuratedTool(msgspec.Struct, frozen=True):

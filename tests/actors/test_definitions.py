@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.actors.control import definitions as definition_methods
 from capd.core.definitions.baseline import Baseline
 from capd_protos.definitions import DefinitionsChanged
 from capd_protos.types import ServerIdentity
@@ -39,6 +40,18 @@ async def changes(world: World, *tools: dict[str, Any]) -> None:
     world.machine.scripts["alpha"].tools = list(tools)
     for process in world.machine.processes:
         await process.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+
+@pytest.fixture(autouse=True)
+def a_person(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this process, which runs the daemon and has no terminal, for a person."""
+    if "as_itself" not in request.fixturenames:
+        monkeypatch.setattr(definition_methods, "check_person", lambda _method, _pid: None)
+
+
+@pytest.fixture
+def as_itself() -> None:
+    """Leave this process what it is."""
 
 
 async def found(control: Client, **params: Any) -> dict[str, Any]:
@@ -272,3 +285,15 @@ async def test_a_pinned_server_whose_baseline_cannot_be_read_is_withheld_and_not
         world.kept_definitions.baselines.update(before)
         await changes(world, tool("echo"), tool("die"))
         await until_shown(client, {ECHO: "", DIE: ""})
+
+
+@pytest.mark.usefixtures("as_itself")
+async def test_only_a_person_decides_on_definitions(tmp_path: Path, clock: MockClock) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("one"), await world.controller()
+        await client.capability("enable", "alpha")
+        identity = (await found(control))["identity"]
+
+        answer = await control.ask("trust_definitions", identity=identity, digests={}, accept=True)
+
+        assert answer["error"]["message"] == "a process that capd started cannot ask this"

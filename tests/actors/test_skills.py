@@ -240,6 +240,7 @@ async def test_discover_names_no_skill_where_no_finder_answers(
     async with started(tmp_path) as made:
         client = await made.session("s")
         await made.until_routing()
+        made.scopes["finder"].cancel()
 
         said, is_error = await client.capability("discover", intent="alpha things")
 

@@ -284,6 +284,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         [RULES],
         ["TOKEN"],
         "/src/app",
+        asks_model=False,
     ),
     finder.ToolsCurated([finder.CuratedTool(TOOL_HIT, is_clear=True, is_pinned=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),

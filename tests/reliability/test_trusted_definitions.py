@@ -39,12 +39,10 @@ def definitions(world: World, **params: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def decide(world: World, *, accept: bool) -> dict[str, Any]:
-    found = definitions(world)
-    digests = {each["tool"]: each["digest"] for each in found["changes"]}
-    return world.home.ask(
-        "trust_definitions", identity=found["identity"], digests=digests, accept=accept
-    )
+def decide(world: World, *, accept: bool) -> None:
+    word = "--accept" if accept else "--reject"
+    done = world.home.at_terminal("trust", "definitions", "evil", word, typed="y\n")
+    assert done.returncode == 0, done.stdout
 
 
 def listed(session: Session) -> dict[str, str]:
@@ -180,9 +178,8 @@ def test_a_change_that_a_person_rejects_is_withheld_from_an_ordinary_server(worl
     session.said("evil__echo", "1")
     wait_for(lambda: changed(world))
 
-    decided = decide(world, accept=False)
+    decide(world, accept=False)
 
-    assert decided["decided"] == ["echo"]
     wait_for(lambda: not listed(session))
     refused = session.call("evil__echo", {"x": "2"})
     assert (outcome(refused), "rejected" in text_of(refused)) == ("refused", True)

@@ -209,10 +209,8 @@ class World:
         self.process = self.home.start()
         self.open_neighbour()
         for name in accepts:
-            for server in self.home.ask("definitions", server=name)["servers"]:
-                digests = {each["tool"]: each["digest"] for each in server["changes"]}
-                said = {"identity": server["identity"], "digests": digests, "accept": True}
-                self.home.ask("trust_definitions", **said)
+            accepted = self.home.at_terminal("trust", "definitions", name, "--accept", typed="y\n")
+            assert accepted.returncode == 0, accepted.stdout
         if accepts:
             assert self._neighbour is not None
             wait_for(lambda: "neighbour__echo" in self._neighbour_tools())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,3 +87,31 @@ def test_the_daemons_memory_is_not_for_other_processes_of_its_user(home: Home) -
 
     owner = Path(f"/proc/{process.pid}/environ").stat().st_uid
     assert owner == 0
+
+
+PASSED_ON = """
+import json, os, pathlib, socket, sys
+out, path = sys.argv[1:3]
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(path)
+    socket.send_fds(theirs, [b"x"], [link.fileno()])
+    os._exit(0)
+os.wait()
+_, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
+link = socket.socket(fileno=fd)
+hello = {"capd": "hello", "protocol": 1, "role": "control", "client": {"name": "server"}}
+link.sendall(json.dumps(hello).encode() + b"\\n")
+pathlib.Path(out).write_text(link.makefile().readline())
+"""
+
+
+def test_a_connection_whose_process_is_gone_is_nobodys(home: Home) -> None:
+    out = home.folder / "answer"
+    home.start()
+
+    subprocess.run([sys.executable, "-I", "-c", PASSED_ON, str(out), home.socket], check=True)
+
+    answer = json.loads(out.read_text())
+    assert (answer["capd"], answer["code"]) == ("refused", "started_by_capd")

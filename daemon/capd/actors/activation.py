@@ -149,10 +149,17 @@ class Activation:
             await self._followed(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
-        """Follow another policy; what nothing needs any more is released with the next step."""
+        """Follow another policy; what nothing needs any more waits for `release_left`."""
         step = self._state.restrict(policy)
         self._left += step.unheld
         self._on_step(step)
+
+    async def release_left(self) -> None:
+        """Let go of servers that another policy left without a use."""
+        async with self._transaction:
+            left, self._left = self._left, []
+            for held in left:
+                await self.holds.release(held.instance)
 
     async def instance(self, server: ServerIdentity) -> Instance:
         """Return the instance of a held server, starting the server again where it has died.

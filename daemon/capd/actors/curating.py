@@ -85,6 +85,8 @@ class Curating:
             rules_of(self._view),
             self._environments.keys(self._place.key),
             self._place.project,
+            # Routing has just asked in vain: a message does not wait for the model twice.
+            asks_model=decision.reason != "model_not_ready",
         )
         try:
             reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)

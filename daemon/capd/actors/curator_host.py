@@ -36,6 +36,7 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
 from capd.adapters.trust.startable_files import real_path
+from capd.core.sessions import hook_context
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.linking import link
@@ -232,7 +233,7 @@ class CuratorHost:
         if request.client_session:
             curator.client_sessions.add(request.client_session)
         taken = await curator.take_turn(request.text)
-        curator.tokens.turned(taken.context or taken.suggestion)
+        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
         return taken
 
     def _books(self) -> list[TokenBook]:
@@ -349,7 +350,10 @@ class CuratorHost:
     async def _described(self, view: SessionView) -> finder.ToolsDescribed | None:
         """Return what there is for a session that is to be opened, and have its view follow."""
         view.settle(Surface(()))
-        found = await described(self._bus, view)
+        # What a changing list costs depends on how much there is, which the first sessions of a
+        # daemon come before.
+        waits = view.rules.mode == "auto" and view.plan.mode == "dynamic"
+        found = await described(self._bus, view, waits=waits)
         if found is not None and found.is_known:
             pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
             is_all = not found.unlisted
@@ -478,6 +482,13 @@ class CuratorHost:
 
     # What others say
 
+    def _follow_settings(self) -> None:
+        curators = [each.curator for each in self._sessions.values()]
+        self._settings.changed(curators)
+        for curator in curators:
+            release = curator.activation.release_left
+            self._nursery.start_soon(partial(contained, "release", release, log=log))
+
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for hint in hints:
@@ -491,7 +502,7 @@ class CuratorHost:
                             self._nursery.start_soon(self._renew, session)
                     continue
                 if isinstance(hint, settings.SettingsChanged):
-                    self._settings.changed([each.curator for each in self._sessions.values()])
+                    self._follow_settings()
                     continue
                 for session in self._sessions.values():
                     if hint.project and hint.project != real_path(session.curator.place.project):

@@ -126,8 +126,8 @@ class Gateway:
 
     async def _own_refusal(self, peer_pid: int) -> frames.Refused | None:
         """Return why a process that a server of ours has started may not act on us (80, A3)."""
-        above = platform.ancestors(peer_pid)
-        if os.getpid() not in above:
+        # Without a number it is outside of what capd can see, a container; nothing of capd's is.
+        if peer_pid <= 0 or not platform.descends_from(peer_pid, os.getpid()):
             return None
         names: list[str] = []
         with suppress(*_UNANSWERED):
@@ -136,7 +136,7 @@ class Gateway:
             )
             assert isinstance(listed, supervisor.ServersListed)
             # Whom a server left behind has the server's guard for a parent.
-            chain = {peer_pid, *above}
+            chain = {peer_pid, *platform.ancestors(peer_pid)}
             names = [
                 str(entry.name)
                 for entry in listed.servers
@@ -149,8 +149,8 @@ class Gateway:
         log.warning("descendant_refused", pid=peer_pid, server=name)
         return _refused(
             "started_by_capd",
-            f"a process of the server {name}, which capd has started, may not use capd; "
-            f"if it is an agent that is meant to: [servers] may_connect = [{name!r}]",
+            f"a process of the server {name}, which capd has started, or one that is gone, may not "
+            f"use capd; an agent that is meant to: [servers] may_connect = [{name!r}]",
         )
 
     async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:

@@ -197,6 +197,7 @@ class Relaying:
         """Note a call, and the use of its tool, which a call that failed is none of."""
         if self._notes.ended(call, result, error) == RESULT:
             self._state.active.used(call.shown.grant, time.time())
+            self._on_use()
 
     async def _still_offered(self, shown: Shown) -> None:
         """Start the server of a tool where it does not run, and see whether the tool is withheld.
@@ -211,8 +212,6 @@ class Relaying:
         held = self._state.held(server)
         if held is None or all(each.name != tool for each in held.tools):
             await self._withheld.refuse(shown.name)
-
-            self._on_use()
 
     def is_left(self, shown: Shown, server: ServerName, result: Result) -> bool:
         """Tell whether the client gets a result as it came."""

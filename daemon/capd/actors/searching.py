@@ -34,6 +34,8 @@ from capd_protos.types import ActorName, ServerIdentity, ToolDefinition, WireNam
 FINDER = ActorName("finder")
 REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 ASK_TIMEOUT = 10.0
+DESCRIBE_TIMEOUT = 4.0
+"""Less than the gateway gives a session to begin."""
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
@@ -218,7 +220,7 @@ async def described(
         domain=view.domain,
     )
     try:
-        reply = await bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
+        reply = await bus.ask(FINDER, request, REPLIES, DESCRIBE_TIMEOUT)
     except _UNANSWERED:
         return None
     return reply if isinstance(reply, finder.ToolsDescribed) else None

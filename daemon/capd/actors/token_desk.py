@@ -33,8 +33,8 @@ from capd_protos import finder, tokens
 from capd_protos.codec import JsonCodec, MsgpackCodec
 from capd_protos.types import WireName
 
-SETTLE = 5.0
-"""Seconds for which more is awaited: counting starts a process."""
+SETTLE = 60.0
+"""Seconds for which more is awaited: counting starts a process, and who asks hurries it."""
 ASK_TIMEOUT = 150.0
 """As long as the counting of a whole catalog may take."""
 MOST_PASSES = 3

@@ -173,7 +173,8 @@ class ToolFinder:
         if not index.tools or not request.text.strip():
             return messages.ToolsCurated([])
         is_hybrid = request.scorer == "hybrid"
-        vector = await self._vectors.of_query(request.text) if is_hybrid else None
+        asks_model = is_hybrid and request.asks_model and index.has_vectors
+        vector = await self._vectors.of_query(request.text, waits=False) if asks_model else None
         barred = tools.bars(_policy(request.rules), request.keys, request.domain)
         left_out = {*barred, *known.granted_by(frozenset(request.active))}
         used = ((known.source(use.tool, use.identity), use.count) for use in request.uses)

@@ -57,6 +57,7 @@ class ToolVectors:
         self._cache: VectorCache | None = None
         self._index = ToolIndex()
         self._need = trio.Event()
+        self._is_silent = False
         self._is_asked = False
         """Whether a query came that the model could not be had for."""
 
@@ -66,8 +67,14 @@ class ToolVectors:
         if index.tools:
             self._need.set()
 
-    async def of_query(self, text: str) -> "Vectors | None":
-        """Return the unit vector of a query; None where the model has none at once."""
+    async def of_query(self, text: str, *, waits: bool = True) -> "Vectors | None":
+        """Return the unit vector of a query; None where the model has none at once.
+
+        Without `waits` a model that did not answer last time is not asked before it is back.
+        """
+        if self._is_silent and not waits:
+            self._ask_again()
+            return None
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
         request = embedder.EmbedTexts([text])
@@ -76,11 +83,16 @@ class ToolVectors:
         except _UNANSWERED:
             reply = None
         if isinstance(reply, embedder.TextsEmbedded):
+            self._is_silent = False
             return np.frombuffer(reply.vectors, dtype="<f4")
+        self._is_silent = True
+        self._ask_again()
+        return None
+
+    def _ask_again(self) -> None:
         # It may be gone because it was idle: a later query finds it.
         self._is_asked = True
         self._need.set()
-        return None
 
     async def follow(self) -> None:
         """Bring vectors in whenever an index wants them, until cancelled."""
@@ -108,6 +120,7 @@ class ToolVectors:
         reply = await self._bus.ask(EMBEDDER, embedder.WarmUp(), REPLIES, WARM_UP_TIMEOUT)
         if not isinstance(reply, embedder.EmbedderDescribed) or reply.state != "ready":
             raise NoVectorsError(getattr(reply, "reason", "") or "the model is not ready")
+        self._is_silent = False
 
     async def _embed(self, index: ToolIndex) -> None:
         cache = self._cache

@@ -71,14 +71,15 @@ class Control:
         questions = Questions(bus)
         self._acting = Acting(questions)
         reading = Reading(questions, environments, daemon)
-        self._trusting = Trusting(bus)
+        definitions = DefinitionMethods(questions)
+        self._personal = {**Trusting(bus).methods, **definitions.personal}
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(questions, tally or Tally(), status=status, caps=caps)
         self._methods = {
             **reading.methods,
             **records.methods,
             **self._acting.methods,
-            **DefinitionMethods(questions).methods,
+            **definitions.methods,
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
@@ -139,8 +140,8 @@ class Control:
     async def _result(self, method: str, params: Any, peer_pid: int) -> Any:
         if isinstance(params, frames.HookParams):
             return await self._acting.hook(params, peer_pid)
-        if method in self._trusting.methods:
-            return await self._trusting.methods[method](params, peer_pid)
+        if method in self._personal:
+            return await self._personal[method](params, peer_pid)
         return await self._methods[method](params)
 
     async def _stream_events(

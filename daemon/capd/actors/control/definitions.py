@@ -8,6 +8,7 @@ import msgspec
 
 from capd.actors import reports
 from capd.actors.control.questions import ASK_TIMEOUT, Questions
+from capd.actors.control.trusting import check_person
 from capd.runtime.bus import Bus
 from capd_protos import definitions as messages
 from capd_protos import socket as frames
@@ -27,9 +28,12 @@ class DefinitionMethods:
     def __init__(self, questions: Questions) -> None:
         self._bus = questions.bus
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
-            "definitions": self._definitions,
-            "trust_definitions": self._decide,
+            "definitions": self._definitions
         }
+        self.personal: dict[str, Callable[[Any, int], Awaitable[Any]]] = {
+            "trust_definitions": self._decide
+        }
+        """Those that hear which process asks."""
 
     async def _definitions(self, params: frames.DefinitionsParams) -> dict[str, Any]:
         request = messages.ListDefinitions(
@@ -44,7 +48,8 @@ class DefinitionMethods:
             "problems": reply.problems,
         }
 
-    async def _decide(self, params: frames.TrustDefinitionsParams) -> dict[str, Any]:
+    async def _decide(self, params: frames.TrustDefinitionsParams, peer_pid: int) -> dict[str, Any]:
+        check_person("trust_definitions", peer_pid)
         digests = {ToolName(tool): digest for tool, digest in params.digests.items()}
         request = messages.DecideDefinitions(
             ServerIdentity(params.identity), digests, params.accept

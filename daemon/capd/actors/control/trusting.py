@@ -38,20 +38,20 @@ class Trusting:
         }
 
     async def _show(self, params: frames.TrustParams, peer_pid: int) -> dict[str, Any]:
-        self._check_ancestry("trust", peer_pid)
+        _check_ancestry("trust", peer_pid)
         return _shown(await self._asked(registry.ListStartables(_absolute(params.project))))
 
     async def _list(self, _: frames.NoParams, peer_pid: int) -> dict[str, Any]:
-        self._check_ancestry("trust_list", peer_pid)
+        _check_ancestry("trust_list", peer_pid)
         return _listed(await self._asked(registry.ListTrusted()))
 
     async def _grant(self, params: frames.GrantParams, peer_pid: int) -> dict[str, Any]:
-        self._check_person("trust_grant", peer_pid)
+        check_person("trust_grant", peer_pid)
         request = registry.GrantTrust(_absolute(params.project), params.digests)
         return _shown(await self._asked(request))
 
     async def _revoke(self, params: frames.TrustParams, peer_pid: int) -> dict[str, Any]:
-        self._check_person("trust_revoke", peer_pid)
+        check_person("trust_revoke", peer_pid)
         return _listed(await self._asked(registry.RevokeTrust(_absolute(params.project))))
 
     async def _asked(self, request: msgspec.Struct) -> registry.Reply:
@@ -60,18 +60,26 @@ class Trusting:
             raise MethodError(frames.REFUSED, reply.message)
         return reply
 
-    def _check_person(self, method: str, peer_pid: int) -> None:
-        self._check_ancestry(method, peer_pid)
-        if not platform.has_terminal(peer_pid):
-            self._refuse(method, peer_pid, NO_TERMINAL)
 
-    def _check_ancestry(self, method: str, peer_pid: int) -> None:
-        if platform.descends_from(peer_pid, os.getpid()):
-            self._refuse(method, peer_pid, DESCENDS)
+def check_person(method: str, peer_pid: int) -> None:
+    """Return where a person may be the one who asks.
 
-    def _refuse(self, method: str, peer_pid: int, reason: str) -> None:
-        log.warning("trust_refused", method=method, pid=peer_pid, reason=reason)
-        raise MethodError(frames.REFUSED, reason)
+    Raises:
+        MethodError: capd has started that process, or it has no terminal.
+    """
+    _check_ancestry(method, peer_pid)
+    if not platform.has_terminal(peer_pid):
+        _refuse(method, peer_pid, NO_TERMINAL)
+
+
+def _check_ancestry(method: str, peer_pid: int) -> None:
+    if platform.descends_from(peer_pid, os.getpid()):
+        _refuse(method, peer_pid, DESCENDS)
+
+
+def _refuse(method: str, peer_pid: int, reason: str) -> None:
+    log.warning("trust_refused", method=method, pid=peer_pid, reason=reason)
+    raise MethodError(frames.REFUSED, reason)
 
 
 def _absolute(project: str) -> str:

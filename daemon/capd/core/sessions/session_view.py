@@ -122,6 +122,7 @@ class SessionView:
     def follow(self, rules: SessionRules) -> None:
         """Take over what other rules permit; how the client sees it stays until it settles."""
         self.rules = rules
+        self._is_routed = rules.routing.of(self._names, self._project)
         self.policy = rules.policy(self._names, self._project)
 
     @property
