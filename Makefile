@@ -12,7 +12,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens wheel clean
+.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens docs wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -54,11 +54,14 @@ bench-scale: $(VENV)/.installed
 bench-tokens: $(VENV)/.installed
 	$(BIN)/python -m bench.tokens
 
+docs: $(VENV)/.documenting
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
 wheel: $(VENV)/.developing
 	python -m build --installer uv --outdir dist .
 
 clean:
-	rm -rf $(VENV) .run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .run dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # uv installs in seconds; where it cannot reach what pip is set up to reach, pip does it.
 $(VENV)/.uv:
@@ -73,4 +76,8 @@ $(VENV)/.installed: $(VENV)/.uv pyproject.toml
 
 $(VENV)/.developing: $(VENV)/.installed pyproject.toml
 	@$(BIN)/uv pip install --quiet -e '.[dev]' || $(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@
+
+$(VENV)/.documenting: $(VENV)/.installed pyproject.toml
+	@$(BIN)/uv pip install --quiet -e '.[docs]' || $(BIN)/python -m pip install --quiet -e '.[docs]'
 	@touch $@

@@ -66,7 +66,7 @@ class Newcomer:
             self.capd("is all well?", "doctor", may_fail=True)
         self.capd("take the server away", "remove", "notes")
         self.capd("take the editor back", "uninstall", "claude")
-        self.capd("stop", "stop")
+        self.capd("stop", "daemon", "stop")
         with self.timed("delete what is left"):
             for place in (".config/capd", ".local/state/capd", ".local/share/capd", ".cache/capd"):
                 shutil.rmtree(self.home / place, ignore_errors=True)

@@ -1,0 +1,61 @@
+"""The pages hold together: links lead somewhere, what the code says is as it says it."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from documents import pages
+
+ROOT = Path(__file__).parents[2]
+GENERATOR = pages.DOCS / "regenerate.py"
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    broken = []
+
+    for file, heading in pages.links(page):
+        target = page.parent / file
+        if not target.exists() or (heading and heading not in pages.headings(target)):
+            broken.append(f"{file}#{heading}")
+
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", ["reference-cli.md", "reference-control.md"])
+def test_a_reference_is_as_the_code_has_it(name: str) -> None:
+    written = runpy.run_path(str(GENERATOR))["pages"]()
+
+    text = written[pages.DOCS / name]
+
+    assert text.rstrip() + "\n" == (pages.DOCS / name).read_text("utf-8"), (
+        "run python docs/regenerate.py"
+    )
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+
+    placed = re.findall(r"[\w-]+\.md", str(site["nav"]))
+
+    assert sorted(set(placed)) == sorted(page.name for page in pages.DOCS.glob("*.md"))
+
+
+def test_every_room_and_every_actor_has_its_place_in_the_picture() -> None:
+    words = set(re.findall(r"[\w/]+", (pages.DOCS / "architecture.md").read_text("utf-8")))
+    daemon, client = ROOT / "daemon/capd", ROOT / "clients/capd_client"
+    actors = {path.stem for path in (daemon / "actors").glob("*.py")} - {"__init__"}
+    rooms = {
+        f"{path.parent.name}/"
+        for top in (daemon, client)
+        for path in top.rglob("__init__.py")
+        if path.parent not in (daemon, client)
+    }
+    named = {f"{word.removesuffix('/').rpartition('/')[2]}/" for word in words if "/" in word}
+
+    missing = (actors - words) | (rooms - named)
+
+    assert missing == set()
