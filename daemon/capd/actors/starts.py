@@ -19,6 +19,7 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.processes import ProcessSpec, running
+from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
@@ -68,6 +69,8 @@ class SupervisorSettings:
     """Whether what servers list is compared with what is trusted."""
     tree_limits: TreeLimits | None = None
     """What one server's processes may take; None where nobody looks."""
+    sandboxes: Sandboxes | None = None
+    """What servers are confined to; None where all run as they are."""
 
 
 class Starts:
@@ -153,4 +156,10 @@ class Starts:
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
         cwd = self._settings.shared_cwd if is_nowhere else Path(project)
-        return ProcessSpec((filled.command, *filled.args), self.environment(filled.env), cwd)
+        box = None
+        if self._settings.sandboxes is not None:
+            box = self._settings.sandboxes.box(
+                server, "" if is_nowhere else project, self.environment({})
+            )
+        environment = self.environment(filled.env)
+        return ProcessSpec((filled.command, *filled.args), environment, cwd, box)

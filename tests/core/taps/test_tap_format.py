@@ -48,7 +48,7 @@ def test_a_whole_capability_is_read() -> None:
         '[roles.mcp]\nserver_refs = ["git"]\nallowed_tools = ["git:log"]\n'
         '[[mcp.servers]]\nname = "git"\ntype = "stdin"\ncommand = "git-mcp"\n'
         'env = { TOKEN = "{{ENV:GIT_TOKEN}}" }\nheaders = { X = "1" }\ntimeout_seconds = 60\n'
-        'tools = ["log"]\nscope = "session"\nlazy = false\ndescription = "d"\nsandbox = "none"\n'
+        'tools = ["log"]\nscope = "session"\nlazy = false\ndescription = "d"\nsandbox = "strict"\n'
         'auto_bind = ["dev"]\n'
     )
     config = CONFIG + 'domains = ["developer"]\n'
@@ -77,6 +77,7 @@ def test_a_whole_capability_is_read() -> None:
                     scope="session",
                     lazy=False,
                     description="d",
+                    sandbox="strict",
                     is_scope_fixed=True,
                 ),
             ),

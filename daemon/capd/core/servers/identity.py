@@ -42,6 +42,7 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         server.scope,
         # Only where there is one: the others keep the identity that lists were kept under.
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
+        *([f"sandbox {server.sandbox}"] if server.sandbox else []),
         # What a project brings along is nobody else's, whatever else is the same.
         *([f"project {server.project}"] if server.project else []),
     )

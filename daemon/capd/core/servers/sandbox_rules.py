@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import get_args
 
-from capd.core.servers.sandbox import Level, Wish
+from capd.core.servers.sandbox import Level, MaskName, Wish
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """The weakest first."""
@@ -21,7 +21,7 @@ class SandboxRule:
     """What the user says of some servers; None says nothing."""
 
     level: Level | None = None
-    masks: tuple[str, ...] | None = None
+    masks: tuple[MaskName, ...] | None = None
     network: bool | None = None
 
 
@@ -30,7 +30,7 @@ class SandboxRules:
     """What the user says of all servers, and of some by name."""
 
     level: Level = "guard"
-    masks: tuple[str, ...] = ()
+    masks: tuple[MaskName, ...] = ()
     project: Level = "strict"
     """The level of servers that a project's files define."""
     servers: Mapping[str, SandboxRule] = field(default_factory=dict)
