@@ -27,6 +27,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd.core.servers.sandbox import Wish
 from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
@@ -118,6 +119,11 @@ class Starts:
         if server.transport == "stdio":
             return self._spawn(self._process_spec(server, values, project))
         return connected(self.remote_spec(server, values, project), self.logins)
+
+    def wish(self, server: ServerSpec) -> Wish:
+        """Return what `server` is to be confined to."""
+        sandboxes = self._settings.sandboxes
+        return sandboxes.wish(server) if sandboxes is not None else Wish()
 
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
         """Return what takes the secrets of `server` out of a text."""

@@ -73,11 +73,14 @@ class Sandboxes:
     """Where strict servers get folders of their own."""
     machine: Callable[[], Machine] = machine
 
+    def wish(self, server: ServerSpec) -> Wish:
+        """Return what is wished for `server`."""
+        return self.rules.wish(server.name, server.sandbox, is_project=bool(server.project))
+
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:
         """Return the confinement of `server`, which runs for sessions of `project`."""
-        wish = self.rules.wish(server.name, server.sandbox, is_project=bool(server.project))
         cache_folder = self.caches / server_identity(server)
-        return Box(wish, self.own, environment, project, cache_folder, self.machine)
+        return Box(self.wish(server), self.own, environment, project, cache_folder, self.machine)
 
 
 def confinement(box: Box, command: Path, cwd: Path) -> Confinement:
