@@ -111,8 +111,7 @@ def test_the_users_servers_see_what_they_see_without_capd_but_for_what_is_masked
         # Two names for one definition are one server.
         furnished.capability(name, [*argv(furnished, port), name])
     (furnished.folder / "config" / "config.toml").write_text(
-        '[sandbox.servers.masked]\nmasks = ["ssh"]\n'
-        '[sandbox.servers."hid*"]\nmasks = ["capd"]\n'
+        '[sandbox.servers.masked]\nmasks = ["ssh"]\n[sandbox.servers."hid*"]\nmasks = ["capd"]\n'
     )
     furnished.start()
     project = furnished.folder / "project"
