@@ -50,7 +50,7 @@ async def test_a_server_that_cannot_be_confined_is_refused_and_no_other(tmp_path
         SandboxRules(servers={"shut": SandboxRule("strict")}),
         (tmp_path / "state",),
         tmp_path / "cache" / "sandbox",
-        machine=lambda: NoMeans(),
+        machine=NoMeans,
     )
     settings = SupervisorSettings(
         30.0, tmp_path, {"PATH": os.defpath}, "", "0", sandboxes=sandboxes

@@ -164,7 +164,7 @@ async def test_a_confined_server_ends_by_itself_when_it_is_asked_to(
 
 
 async def test_a_server_that_cannot_be_confined_is_not_started(tmp_path: Path) -> None:
-    box = Box(Wish("strict"), (), {"HOME": str(tmp_path)}, machine=lambda: Machine())
+    box = Box(Wish("strict"), (), {"HOME": str(tmp_path)}, machine=Machine)
     mark = tmp_path / "mark"
 
     with pytest.raises(SandboxMissingError, match="install bubblewrap"):
