@@ -44,7 +44,7 @@ class SandboxRules:
         """
         asked, asks_network = declared_level(declared)
         usual = self.project if is_project else self.level
-        level = max(usual, asked or usual, key=LEVELS.index)
+        level = LEVELS[max(LEVELS.index(usual), LEVELS.index(asked or usual))]
         matching = (rule for glob, rule in self.servers.items() if fnmatchcase(name, glob))
         rule = next(matching, SandboxRule())
         return Wish(
@@ -63,8 +63,8 @@ def declared_level(declared: str) -> tuple[Level | None, bool]:
     """
     if not declared:
         return None, False
-    level, plus, more = declared.partition("+")
-    known = [each for each in LEVELS if each == level]
+    named, plus, more = declared.partition("+")
+    known: list[Level] = [each for each in LEVELS if named == each]
     if not known or (plus and more != NETWORK):
         raise ValueError(f"sandbox is {declared!r}: one of {', '.join(LEVELS)}, strict+{NETWORK}")
     return known[0], bool(more)
