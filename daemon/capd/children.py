@@ -44,6 +44,7 @@ from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
@@ -156,6 +157,11 @@ class Children:
                 configuration.servers.most_processes,
                 configuration.servers.most_memory_mib,
                 platform.machine_bytes(),
+            ),
+            sandboxes=Sandboxes(
+                configuration.sandbox.rules(),
+                tuple(Path(each) for each in (where.config, where.state, where.cache, where.run)),
+                Path(where.cache, "sandbox"),
             ),
         )
         logins = Logins(Path(where.state, "logins"))

@@ -88,6 +88,8 @@ class ServerEntry(msgspec.Struct, frozen=True):
     last_error: str = ""
     counts: dict[str, int] = {}
     """What was dropped on the way from this run, by kind, such as `junk_lines`."""
+    sandbox: str = ""
+    """What its last run is confined to, for a person; empty where it is no process of capd's."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

@@ -90,6 +90,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who logs in there, where capd is not to register itself."""
     project: str = ""
     """The real path of the project whose files define it; empty for a tap's."""
+    sandbox: str = ""
+    """What it asks to be confined to, such as `strict+network`; empty asks for nothing."""
 
 
 class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -76,6 +76,7 @@ class FakeProcess:
     """What `processes.ServerProcess` is to those who use it."""
 
     is_parked = False
+    sandbox = "guard"
 
     def __init__(self, pid: int, script: Script, journal: list[str]) -> None:
         self.pid = pid

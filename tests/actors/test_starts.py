@@ -1,5 +1,6 @@
 """What a server is started with, and what its start waits for."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,10 @@ import trio
 
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.servers.sandboxing import Sandboxes
+from capd.core.servers.sandbox import Machine as NoMeans
+from capd.core.servers.sandbox import SandboxMissingError
+from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 
 from .fakes import Machine, server
 
@@ -38,3 +43,49 @@ async def test_only_a_command_that_is_not_found_waits_for_the_login_shells_path(
             await is_settled.wait()
 
     assert known.is_set() is waits
+
+
+async def test_a_server_that_cannot_be_confined_is_refused_and_no_other(tmp_path: Path) -> None:
+    sandboxes = Sandboxes(
+        SandboxRules(servers={"shut": SandboxRule("strict")}),
+        (tmp_path / "state",),
+        tmp_path / "cache" / "sandbox",
+        machine=NoMeans,
+    )
+    settings = SupervisorSettings(
+        30.0, tmp_path, {"PATH": os.defpath}, "", "0", sandboxes=sandboxes
+    )
+    starts = Starts(settings, Logins(tmp_path))
+    free, shut = (server(name, command="cat", args=()) for name in ("free", "shut"))
+
+    async with starts.opened(free, {}, str(tmp_path)) as process:
+        told = process.sandbox
+        with pytest.raises(SandboxMissingError) as refused:
+            async with starts.opened(shut, {}, str(tmp_path)):
+                pass
+
+    assert told == "guard"
+    assert str(refused.value) == (
+        "it is to run in the sandbox, and bwrap is not there or may make no namespaces: install"
+        " bubblewrap, or a kernel with Landlock, or let it have less of it: [sandbox] in"
+        " config.toml"
+    )
+
+
+async def test_home_is_the_users_whatever_a_definition_calls_so(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id").write_text("key")
+    sandboxes = Sandboxes(SandboxRules(masks=("ssh",)), (), tmp_path / "cache")
+    if not sandboxes.machine().bwrap:
+        pytest.skip("this machine has no bubblewrap, or forbids it")
+    environment = {"PATH": os.defpath, "HOME": str(home)}
+    settings = SupervisorSettings(30.0, tmp_path, environment, "", "0", sandboxes=sandboxes)
+    starts = Starts(settings, Logins(tmp_path))
+    look = f"cat {home}/.ssh/id || echo none"
+    sly = server("sly", command="sh", args=("-c", look), env={"HOME": "/nowhere"})
+
+    async with starts.opened(sly, {}, str(tmp_path)) as process:
+        said = await process.stdout.receive_some()
+
+    assert said == b"none\n"

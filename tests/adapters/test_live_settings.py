@@ -188,6 +188,17 @@ async def test_what_only_a_restart_changes_is_said_until_it_is_as_before(tmp_pat
     assert (changed, said, live.needs_restart) == (True, ["embedder.placement"], [])
 
 
+async def test_a_table_of_names_that_only_a_restart_changes_is_said_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    live = settings(tmp_path)
+
+    write(tmp_path, '[sandbox.servers."fs*"]\nlevel = "strict"\nnetwork = true\n')
+    await live.reload()
+
+    assert live.needs_restart == ["sandbox.servers"]
+
+
 async def test_the_users_table_of_clients_keeps_its_last_good_state(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     clients = tmp_path / "config" / "clients.toml"

@@ -85,6 +85,7 @@ SERVER = ServerSpec(
     is_scope_fixed=True,
     oauth=OAuthClient("capd", "{{ENV:S}}", 8123),
     project="/src/app",
+    sandbox="strict",
 )
 CAPABILITY = CapabilitySpec(
     ID,
@@ -242,6 +243,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 3.5,
                 "e",
                 {"junk_lines": 3},
+                "strict",
             )
         ]
     ),

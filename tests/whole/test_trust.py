@@ -62,6 +62,10 @@ class Project:
 def project(home: Home) -> Project:
     folder = home.folder / "cloned"
     folder.mkdir()
+    config = home.folder / "config"
+    config.mkdir(exist_ok=True)
+    # What it would do where it runs is looked at: its marks are outside of the project.
+    (config / "config.toml").write_text('[sandbox]\nproject = "guard"\n')
     return Project(folder, home.tag)
 
 

@@ -186,6 +186,7 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "uptime_s": round(entry.uptime, 3),
         "last_error": entry.last_error,
         "counts": entry.counts,
+        "sandbox": entry.sandbox,
     }
 
 

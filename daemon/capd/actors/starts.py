@@ -19,6 +19,7 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
 from capd.adapters.servers.processes import ProcessSpec, running
+from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
@@ -26,6 +27,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
+from capd.core.servers.sandbox import Wish
 from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
@@ -68,6 +70,8 @@ class SupervisorSettings:
     """Whether what servers list is compared with what is trusted."""
     tree_limits: TreeLimits | None = None
     """What one server's processes may take; None where nobody looks."""
+    sandboxes: Sandboxes | None = None
+    """What servers are confined to; None where all run as they are."""
 
 
 class Starts:
@@ -116,6 +120,11 @@ class Starts:
             return self._spawn(self._process_spec(server, values, project))
         return connected(self.remote_spec(server, values, project), self.logins)
 
+    def wish(self, server: ServerSpec) -> Wish:
+        """Return what `server` is to be confined to."""
+        sandboxes = self._settings.sandboxes
+        return sandboxes.wish(server) if sandboxes is not None else Wish()
+
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
         """Return what takes the secrets of `server` out of a text."""
         return redactor(values.get(key, "") for key in wanted_keys(server))
@@ -153,4 +162,10 @@ class Starts:
         # A client that named no folder has no project: its servers run where shared ones do.
         is_nowhere = server.scope == "shared" or not project
         cwd = self._settings.shared_cwd if is_nowhere else Path(project)
-        return ProcessSpec((filled.command, *filled.args), self.environment(filled.env), cwd)
+        box = None
+        if self._settings.sandboxes is not None:
+            box = self._settings.sandboxes.box(
+                server, "" if is_nowhere else project, self.environment({})
+            )
+        environment = self.environment(filled.env)
+        return ProcessSpec((filled.command, *filled.args), environment, cwd, box)

@@ -186,7 +186,8 @@ class Supervisor:
         server, session = request.server, request.session
 
         def key(scope: str) -> InstanceKey:
-            return instance_key(server, request.project, session, values, self._pepper, scope=scope)
+            facts = (server, request.project, session, values, self._pepper)
+            return instance_key(*facts, scope=scope, wish=self._starts.wish(server))
 
         by_stateless = is_stateless(request.client)
         scope = self._eras.scope(server, server_identity(server), by_stateless=by_stateless)

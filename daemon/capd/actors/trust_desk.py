@@ -10,6 +10,7 @@ import trio
 from capd.actors.project_catalogs import ProjectCatalogs
 from capd.adapters.trust.project_taps import ProjectRead
 from capd.core.servers.placeholders import wanted_keys
+from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
 from capd.core.trust.startable import Startable, agreed_with
 from capd_protos import registry as messages
@@ -108,7 +109,11 @@ def _entry(found: Startable, read: ProjectRead) -> messages.StartableEntry:
 
 
 def _warnings(server: ServerSpec) -> list[str]:
-    package = unpinned_package(server)
-    if not package:
-        return []
-    return [f"{package} has no exact version: its code can change without asking you again"]
+    found = []
+    if package := unpinned_package(server):
+        found.append(
+            f"{package} has no exact version: its code can change without asking you again"
+        )
+    if declared_level(server.sandbox)[1]:
+        found.append(f"it may connect anywhere: its sandbox is {server.sandbox}")
+    return found

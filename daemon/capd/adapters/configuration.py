@@ -14,6 +14,8 @@ import msgspec
 from capd.adapters.file_texts import expanded
 from capd.adapters.good_file import GoodFile
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
+from capd.core.servers.sandbox import Level, MaskName
+from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
 from capd.core.servers.tree_limits import MOST_PROCESSES
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.routing_switch import RoutingSwitch
@@ -38,6 +40,38 @@ class ServersTable(msgspec.Struct, frozen=True):
     most 6 GiB."""
     may_connect: tuple[str, ...] = ()
     """Servers, by globs, whose own processes may use capd as clients do."""
+
+
+class SandboxServerTable(msgspec.Struct, frozen=True):
+    """`[sandbox.servers."GLOB"]`: your word on single servers, which is the last one."""
+
+    level: Level | None = None
+    """Their level, whatever their definitions ask for."""
+    masks: tuple[MaskName, ...] | None = None
+    """What is hidden from them, in place of `sandbox.masks`."""
+    network: bool | None = None
+    """Whether they may connect where they are `strict`; as their definitions ask where unset."""
+
+
+class SandboxTable(msgspec.Struct, frozen=True):
+    """`[sandbox]`: how much of the machine servers see (docs/sandbox.md)."""
+
+    level: Level = "guard"
+    """What servers get at least: `off`, `guard`, or `strict`, without home and network."""
+    masks: tuple[MaskName, ...] = ()
+    """What is hidden from servers at `guard`, by name; needs bubblewrap."""
+    project: Level = "strict"
+    """The same as `level`, for servers that a project's files define."""
+    servers: dict[str, SandboxServerTable] = {}
+    """The same for servers, by globs of their names; the first that matches counts."""
+
+    def rules(self) -> SandboxRules:
+        """Return them as rules."""
+        servers = {
+            glob: SandboxRule(table.level, table.masks, table.network)
+            for glob, table in self.servers.items()
+        }
+        return SandboxRules(self.level, self.masks, self.project, servers)
 
 
 class SessionsTable(msgspec.Struct, frozen=True):
@@ -210,6 +244,7 @@ class Configuration(msgspec.Struct, frozen=True):
     clients: dict[str, PlaceTable] = {}
     projects: dict[str, PlaceTable] = {}
     ledger: LedgerTable = LedgerTable()
+    sandbox: SandboxTable = SandboxTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""

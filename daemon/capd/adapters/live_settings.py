@@ -20,8 +20,8 @@ from capd.adapters.session_settings import session_rules
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
+from capd.core.settings.known_keys import ANY, known_keys
 from capd.core.settings.known_keys import Path as KeyPath
-from capd.core.settings.known_keys import known_keys
 from capd.core.settings.layers import (
     Layer,
     Merged,
@@ -124,11 +124,11 @@ class LiveSettings:
     def needs_restart(self) -> list[str]:
         """The keys whose values count from the next start on, and are others than in use."""
         before = self._began_with or self.current
+        paths = dict.fromkeys(_up_to_names(key.path) for key in known_keys(Configuration))
         return [
-            written(key.path)
-            for key in known_keys(Configuration)
-            if is_for_restart(key.path)
-            and _value(before, key.path) != _value(self.current, key.path)
+            written(path)
+            for path in paths
+            if is_for_restart(path) and _value(before, path) != _value(self.current, path)
         ]
 
     def load(self) -> bool:
@@ -236,6 +236,11 @@ class LiveSettings:
 def is_for_restart(path: KeyPath) -> bool:
     """Tell whether a change of a key counts from the next start on."""
     return path[0] in RESTARTS or path in RESTART_KEYS
+
+
+def _up_to_names(path: KeyPath) -> KeyPath:
+    """Return where a key is, or the table of names that it is in."""
+    return path[: path.index(ANY)] if ANY in path else path
 
 
 def _project_layer(text: str, origin: str) -> Layer:

@@ -10,12 +10,14 @@ import sys
 import termios
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
 from capd.adapters import platform
+from capd.adapters.servers import sandboxing
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ExitStatus,
@@ -24,6 +26,8 @@ from capd.adapters.servers.processes import (
     SpawnFailedError,
     running,
 )
+from capd.adapters.servers.sandboxing import Box
+from capd.core.servers.sandbox import Machine, SandboxMissingError, Wish
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
 
@@ -134,6 +138,40 @@ async def test_a_server_that_heeds_sigterm_is_not_killed(tmp_path: Path) -> None
                 await trio.sleep(0.05)
 
         assert await process.wait() == ExitStatus(code=7)
+
+
+@pytest.mark.parametrize(
+    ("trap", "status"),
+    [("trap 'exit 7' TERM", ExitStatus(code=7)), (":", ExitStatus(signal=signal.SIGTERM))],
+)
+@pytest.mark.parametrize("wish", [Wish("strict"), Wish(masks=("ssh",))])
+async def test_a_confined_server_ends_by_itself_when_it_is_asked_to(
+    tmp_path: Path, wish: Wish, trap: str, status: ExitStatus
+) -> None:
+    if not sandboxing.machine().bwrap:
+        pytest.skip("this machine has no bubblewrap, or forbids it")
+    (tmp_path / "home").mkdir()
+    box = Box(wish, (), {"HOME": str(tmp_path / "home")}, str(tmp_path))
+    spec = shell(f"{trap}; echo; while :; do sleep 0.01; done", tmp_path)
+    async with running(replace(spec, box=box)) as process:
+        await process.stdout.receive_some()
+
+        with trio.fail_after(2 * PATIENCE):
+            process._command(b"T")
+            await process._gone.wait()
+
+        assert await process.wait() == status
+
+
+async def test_a_server_that_cannot_be_confined_is_not_started(tmp_path: Path) -> None:
+    box = Box(Wish("strict"), (), {"HOME": str(tmp_path)}, machine=Machine)
+    mark = tmp_path / "mark"
+
+    with pytest.raises(SandboxMissingError, match="install bubblewrap"):
+        async with running(replace(shell(f"echo > {mark}", tmp_path), box=box)):
+            pass
+
+    assert not mark.exists()
 
 
 async def test_the_ladder_climbs_from_eof_to_sigterm_to_sigkill(tmp_path: Path) -> None:

@@ -258,6 +258,7 @@ class Dying:
 
     pid = 1
     is_parked = False
+    sandbox = ""
 
     def __init__(self) -> None:
         self.stdin = Stuck()

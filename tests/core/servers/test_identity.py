@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from capd.core.servers.identity import InstanceKey, instance_key, server_identity
+from capd.core.servers.sandbox import Wish
 from capd_protos.types import OAuthClient, ServerName, ServerSpec, SessionKey, TapName
 
 PEPPER = b"p" * 32
@@ -37,6 +38,7 @@ def key_of(
     [
         {"transport": "http"},
         {"command": "uvx"},
+        {"sandbox": "strict"},
         {"args": ("db@1.0.0", "-y")},
         {"args": ("-y db@1.0.0",)},
         {"args": ("-y", "db@1.0.1")},
@@ -163,3 +165,12 @@ def test_the_digest_of_secrets_is_of_this_run_alone_and_shows_none_of_them() -> 
 
     assert got.credentials != key_of(SECRET, token="hunter22", pepper=b"q" * 32).credentials
     assert "hunter22" not in repr(got)
+
+
+def test_who_is_confined_otherwise_is_another_instance() -> None:
+    keys = {
+        instance_key(BASE, "/src/a", ONE, {}, PEPPER, wish=wish)
+        for wish in (Wish(), Wish(masks=("ssh",)), Wish("strict"))
+    }
+
+    assert len(keys) == 3

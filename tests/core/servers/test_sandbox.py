@@ -1,6 +1,7 @@
 """Levels of confinement: what each one is made of, and that none is done by half."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -48,27 +49,76 @@ def test_off_and_guard_without_masks_start_the_server_as_it_is() -> None:
     assert found == [Confinement("none", "off")] * 3 + [Confinement("none", "guard")] * 3
 
 
-def test_guard_hides_capds_own_folders_where_files_keep_their_owners() -> None:
-    found = confined(Wish(), Machine("/usr/bin/bwrap", keeps_owners=True), WHERE, MASKED)
+def test_guard_hides_what_is_masked_and_shows_the_servers_own_folder_in_it() -> None:
+    state = f"{HOME}/.local/state/capd"
+    where = replace(WHERE, cwd=f"{state}/shared")
 
-    assert (found.means, found.told) == ("bwrap", "guard, without capd")
-    assert pairs(found.prefix, "--tmpfs") == [f"{HOME}/.config/capd"]
-    assert found.environment == {}
+    found = confined(
+        Wish(masks=("capd", "netrc")), BWRAP, where, Masked((state,), (f"{HOME}/.netrc",))
+    )
+
+    assert found == Confinement(
+        "bwrap",
+        "guard, without capd, netrc",
+        (
+            *("/usr/bin/bwrap", "--dev-bind", "/", "/"),
+            *("--ro-bind", "/dev/null", f"{HOME}/.netrc", "--tmpfs", state),
+            *("--bind", f"{state}/shared", f"{state}/shared", "--die-with-parent"),
+            *("--chdir", f"{state}/shared", "--"),
+        ),
+    )
+
+
+def test_a_command_in_what_is_masked_is_refused_and_named() -> None:
+    where = replace(WHERE, command=f"{HOME}/.config/capd/run.sh")
+
+    with pytest.raises(SandboxMissingError, match=r"its own command, .*/run\.sh, is in"):
+        confined(Wish(masks=("capd",)), BWRAP, where, MASKED)
 
 
 def test_strict_under_bwrap_shows_the_project_and_the_tools_and_no_home() -> None:
-    found = confined(Wish("strict"), BWRAP, WHERE, Masked())
+    found = confined(Wish("strict"), BWRAP, WHERE, MASKED)
 
     assert (found.means, found.told) == ("bwrap", "strict, no network")
     assert pairs(found.prefix, "--tmpfs") == ["/tmp", "/run", HOME]
-    assert pairs(found.prefix, "--bind") == ["/var/cache/capd/shop", f"{HOME}/code/shop"]
+    assert pairs(found.prefix, "--bind") == [f"{HOME}/code/shop", "/var/cache/capd/shop"]
     assert f"{HOME}/.nvm/v20" in pairs(found.prefix, "--ro-bind-try")
     assert "--unshare-net" in found.prefix
     assert found.environment["npm_config_cache"] == "/var/cache/capd/shop/npm"
 
 
+@pytest.mark.parametrize("project", [HOME, "/home", "/"])
+def test_strict_shows_no_secret_of_a_project_that_has_the_home_in_it(project: str) -> None:
+    secrets = Masked((f"{HOME}/.config/capd", f"{HOME}/.ssh"), (f"{HOME}/.netrc",))
+
+    found = confined(Wish("strict"), BWRAP, replace(WHERE, project=project, cwd=project), secrets)
+
+    mounts = list(zip(found.prefix, found.prefix[1:], strict=False))
+    shown_at = mounts.index(("--bind", project))
+    hidden_at = [
+        n for n, (option, path) in enumerate(mounts) if option == "--tmpfs" and n > shown_at
+    ]
+    hidden = {mounts[n][1] for n in hidden_at}
+    assert set(secrets.folders) <= hidden if project == HOME else HOME in hidden
+
+
+def test_strict_hides_capds_folders_wherever_they_are_and_shows_the_servers_cache() -> None:
+    where = replace(WHERE, cache="/srv/capd/cache/sandbox/1")
+
+    found = confined(Wish("strict"), BWRAP, where, Masked(("/srv/capd/cache", "/srv/capd/state")))
+
+    assert {"/srv/capd/cache", "/srv/capd/state"} < set(pairs(found.prefix, "--tmpfs"))
+    at = found.prefix.index("/srv/capd/cache/sandbox/1")
+    assert at > found.prefix.index("/srv/capd/cache")
+
+
+def test_landlock_refuses_to_leave_a_secret_where_it_can_be_read() -> None:
+    with pytest.raises(SandboxMissingError, match="Landlock alone cannot hide /usr/share/capd"):
+        confined(Wish("strict"), LANDLOCK, WHERE, Masked(("/usr/share/capd",)))
+
+
 def test_strict_under_landlock_lists_what_may_be_read() -> None:
-    found = confined(Wish("strict", has_network=True), LANDLOCK, WHERE, Masked())
+    found = confined(Wish("strict", has_network=True), LANDLOCK, WHERE, MASKED)
 
     read = [each[len("--read=") :] for each in found.prefix if each.startswith("--read=")]
     assert (found.means, found.told) == ("landlock", "strict (Landlock)")
@@ -92,9 +142,17 @@ def test_what_cannot_be_enforced_is_refused_with_the_remedy(
         confined(wish, machine, WHERE, MASKED)
 
 
-def test_an_unknown_mask_is_told_with_those_there_are() -> None:
-    with pytest.raises(SandboxMissingError, match="no mask 'shh': one of ssh, gnupg"):
-        masked_paths(Wish(masks=("shh",)), HOME, [])
+@pytest.mark.parametrize(
+    ("wish", "paths"),
+    [
+        (Wish(), []),
+        (Wish("off", ("ssh",)), []),
+        (Wish(masks=("ssh",)), [f"{HOME}/.ssh"]),
+        (Wish(masks=("capd", "aws")), ["/own", f"{HOME}/.aws"]),
+    ],
+)
+def test_what_is_hidden_is_what_was_named(wish: Wish, paths: list[str]) -> None:
+    assert masked_paths(wish, HOME, ["/own"]) == paths
 
 
 @given(
@@ -108,7 +166,6 @@ def test_an_unknown_mask_is_told_with_those_there_are() -> None:
         Machine,
         st.sampled_from(["", "/usr/bin/bwrap"]),
         st.sampled_from([(), ("python", "launcher.py")]),
-        keeps_owners=st.booleans(),
     ),
 )
 def test_what_was_asked_for_is_enforced_or_refused(wish: Wish, machine: Machine) -> None:

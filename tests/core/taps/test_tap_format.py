@@ -48,7 +48,7 @@ def test_a_whole_capability_is_read() -> None:
         '[roles.mcp]\nserver_refs = ["git"]\nallowed_tools = ["git:log"]\n'
         '[[mcp.servers]]\nname = "git"\ntype = "stdin"\ncommand = "git-mcp"\n'
         'env = { TOKEN = "{{ENV:GIT_TOKEN}}" }\nheaders = { X = "1" }\ntimeout_seconds = 60\n'
-        'tools = ["log"]\nscope = "session"\nlazy = false\ndescription = "d"\nsandbox = "none"\n'
+        'tools = ["log"]\nscope = "session"\nlazy = false\ndescription = "d"\nsandbox = "strict"\n'
         'auto_bind = ["dev"]\n'
     )
     config = CONFIG + 'domains = ["developer"]\n'
@@ -77,6 +77,7 @@ def test_a_whole_capability_is_read() -> None:
                     scope="session",
                     lazy=False,
                     description="d",
+                    sandbox="strict",
                     is_scope_fixed=True,
                 ),
             ),
@@ -333,3 +334,20 @@ def test_tables_that_are_none_leave_a_capability_without_servers(provider: str) 
     got = read_default(provider)
 
     assert got.capability == spec()
+
+
+def test_a_sandbox_that_means_nothing_leaves_its_server_out() -> None:
+    got = read_default(SERVER + 'sandbox = "tight"\n')
+
+    reason = "server 'git' left out: sandbox is 'tight': one of off, guard, strict, strict+network"
+    assert got.findings == (finding(2, reason),)
+    assert got.capability == spec()
+
+
+def test_a_sandbox_of_a_server_by_url_is_said_to_confine_nothing() -> None:
+    got = read_default(
+        '[[mcp.servers]]\nname = "git"\nurl = "http://localhost:1"\nsandbox = "strict"\n'
+    )
+
+    reason = "server 'git': `sandbox` is for a server with a `command`, and confines nothing"
+    assert got.findings == (finding(4, reason, severity="warning"),)

@@ -114,10 +114,21 @@ def send_signal(pid: int, number: int) -> None:
         pass
 
 
+def is_bwrap(pid: int) -> bool:
+    """Tell whether a process is bubblewrap, and not yet, or never, what it starts."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
+            return file.read(32) == b"bwrap\n"
+    except OSError:
+        return False
+
+
 class Guard:
     """The watch over one server's tree."""
 
-    def __init__(self, control: int, wake: int, server: int) -> None:
+    def __init__(self, control: int, wake: int, server: int, *, is_wrapped: bool) -> None:
+        """`is_wrapped` says that bubblewrap stands above the server itself."""
+        self._is_wrapped = is_wrapped
         self._control = control
         self._wake = wake
         self._server = server
@@ -158,7 +169,9 @@ class Guard:
     def _terminate(self) -> None:
         # Never both the group and its members: many programs take a second SIGTERM as "at once".
         for pid in descendants(posix.getpid()) or [-self._server]:
-            send_signal(pid, _signal.SIGTERM)
+            # It would die of it, and the server with it before that can end by itself.
+            if not (self._is_wrapped and is_bwrap(pid)):
+                send_signal(pid, _signal.SIGTERM)
 
     def _reap(self) -> bool:
         """Collect the dead, report the server's end, and say whether no child is left."""
@@ -207,7 +220,7 @@ def main(control: int) -> None:
     for fd in range(3):
         posix.dup2(null, fd)
     posix.chdir("/")
-    guard = Guard(control, wake, server)
+    guard = Guard(control, wake, server, is_wrapped=path.rpartition(b"/")[2] == b"bwrap")
     guard.watch()
     guard.kill()
 

@@ -25,15 +25,19 @@ from pathlib import Path
 import trio
 
 from capd.adapters import platform
+from capd.adapters.servers.sandboxing import Box, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.core.errors import CapdError
 from capd.core.servers.runners import advice
+from capd.core.servers.sandbox import Confinement
 
 _GUARD = Path(platform.__file__).with_name("guard.py")
 # The guard's interpreter may need it to find its own libraries; the server's comes from its spec.
 _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
+_SIGNALLED = 128
+_FREE = Confinement("none", "")
 
 
 class CommandNotFoundError(CapdError):
@@ -55,6 +59,8 @@ class ProcessSpec:
     argv: tuple[str, ...] = field(repr=False)  # secrets may stand in both
     env: dict[str, str] = field(repr=False)
     cwd: Path
+    box: Box | None = field(default=None, repr=False)
+    """What it is confined to; None for as it is, and nothing is said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,9 @@ class ServerProcess:
     def __init__(self, launched: "_Launched") -> None:
         self.pid = launched.pid
         self.guard_pid = launched.guard.pid
+        self.sandbox = launched.confinement.told
+        """What it is confined to, for a person; empty where nothing was asked for."""
+        self._is_wrapped = launched.confinement.means == "bwrap"
         self.stdin = trio.lowlevel.FdStream(launched.stdin)
         self.stdout = trio.lowlevel.FdStream(launched.stdout)
         self._name = launched.name
@@ -193,16 +202,18 @@ class ServerProcess:
                 break
             heard += data
             if heard.startswith(b"exit ") and heard.endswith(b"\n"):
-                number = int(heard.split()[1])
-                self._set_exited(
-                    ExitStatus(code=number) if number >= 0 else ExitStatus(signal=-number)
-                )
+                self._set_exited(self._exit_status(int(heard.split()[1])))
         if self._status is None:
             await trio.to_thread.run_sync(_kill_orphans, self.pid, self._started)
             self._set_exited(ExitStatus(signal=signal.SIGKILL, is_guard_lost=True))
         # It has closed its socket, so it is past its last instruction.
         await trio.to_thread.run_sync(self._guard.wait)
         self._gone.set()
+
+    def _exit_status(self, number: int) -> ExitStatus:
+        if self._is_wrapped and number > _SIGNALLED:  # bwrap reports a signal as shells do
+            return ExitStatus(signal=number - _SIGNALLED)
+        return ExitStatus(code=number) if number >= 0 else ExitStatus(signal=-number)
 
     def _set_exited(self, status: ExitStatus) -> None:
         self._stderr.take_what_is_there()
@@ -227,6 +238,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
     Raises:
         CommandNotFoundError: `argv[0]` is nowhere.
         SpawnFailedError: The system refused.
+        SandboxMissingError: It is to be confined, and cannot be here.
     """
     process = ServerProcess(await trio.to_thread.run_sync(_launch, spec))
     tasks = contextlib.AsyncExitStack()
@@ -252,6 +264,7 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
 @dataclass(frozen=True, slots=True)
 class _Launched:
     name: str
+    confinement: Confinement
     guard: subprocess.Popen[bytes]
     control: socket.socket
     pid: int
@@ -268,7 +281,8 @@ def _launch(spec: ProcessSpec) -> _Launched:
     # Not the method of Path: that raises where a name is too long.
     if not os.path.isdir(spec.cwd):  # noqa: PTH112
         raise SpawnFailedError(f"{name} cannot start in {spec.cwd}: there is no such directory")
-    introduction = _introduction(command, spec)
+    found = _FREE if spec.box is None else confinement(spec.box, command, spec.cwd)
+    introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
             server_stdin, stdin = _pipe(theirs, ours)
@@ -298,7 +312,7 @@ def _launch(spec: ProcessSpec) -> _Launched:
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
-        return _Launched(name, guard, control, pid, started, stdin, stdout, stderr)
+        return _Launched(name, found, guard, control, pid, started, stdin, stdout, stderr)
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
@@ -317,9 +331,13 @@ def _bury(guard: subprocess.Popen[bytes]) -> None:
         guard.wait()
 
 
-def _introduction(command: Path, spec: ProcessSpec) -> bytes:
-    pairs = [f"{key}={value}" for key, value in spec.env.items()]
-    items = [str(command), str(len(spec.argv)), *spec.argv, *pairs]
+def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes:
+    pairs = [f"{key}={value}" for key, value in {**spec.env, **found.environment}.items()]
+    argv = spec.argv
+    if found.prefix:
+        argv = (*found.prefix, str(command), *spec.argv[1:])
+        command = Path(found.prefix[0])
+    items = [str(command), str(len(argv)), *argv, *pairs]
     if any("\0" in item for item in items) or any("=" in key or not key for key in spec.env):
         raise SpawnFailedError(
             f"{spec.argv[0]} cannot start: a NUL is in its arguments or environment,"

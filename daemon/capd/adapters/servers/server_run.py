@@ -45,6 +45,11 @@ class ServerEnd(Protocol):
         ...
 
     @property
+    def sandbox(self) -> str:
+        """What it is confined to, for a person; empty where it is no process of ours."""
+        ...
+
+    @property
     def stdin(self) -> trio.abc.SendStream:
         """Where its lines go."""
         ...
@@ -122,6 +127,8 @@ class ServerRun:
         self._longest_call = longest_call
         self._spool = spool
         self.pid = 0
+        self.sandbox = ""
+        """What it is confined to, for a person."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
         self.tools: list[ToolDefinition] = []
@@ -159,6 +166,7 @@ class ServerRun:
         """
         async with opened as process:
             self.pid = process.pid
+            self.sandbox = process.sandbox
             instance = Instance(
                 self._name,
                 process.stdin,

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from capd.core.servers.placeholders import has_folder_placeholder, wanted_keys
+from capd.core.servers.sandbox import Wish
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, SessionKey
 
+_USUAL = Wish()
 SCOPES = ("shared", "project", "session")
 
 
@@ -28,6 +30,8 @@ class InstanceKey:
     """The project's path, the session's key, or empty for a shared instance."""
     credentials: str
     """Keyed digest of the secrets that go in; empty where there are none."""
+    wish: Wish = _USUAL
+    """What it is confined to: the user may say so by name, and then one name's is not another's."""
 
 
 def server_identity(server: ServerSpec) -> ServerIdentity:
@@ -42,6 +46,7 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         server.scope,
         # Only where there is one: the others keep the identity that lists were kept under.
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
+        *([f"sandbox {server.sandbox}"] if server.sandbox else []),
         # What a project brings along is nobody else's, whatever else is the same.
         *([f"project {server.project}"] if server.project else []),
     )
@@ -56,6 +61,7 @@ def instance_key(
     pepper: bytes,
     *,
     scope: str = "",
+    wish: Wish = _USUAL,
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
@@ -72,5 +78,5 @@ def instance_key(
         pairs = msgspec.json.encode([(key, values.get(key, "")) for key in keys])
         credentials = hashlib.blake2b(pairs, key=pepper, digest_size=8).hexdigest()
     return InstanceKey(
-        server_identity(server), server.name, sharers[scope or server.scope], credentials
+        server_identity(server), server.name, sharers[scope or server.scope], credentials, wish
     )

@@ -6,12 +6,11 @@
              no network unless it was agreed to
 
 What cannot be enforced is refused, and never done by half: whoever asked for a level would rely
-on it. The one exception is capd's own folders under `guard`, which are hidden where that costs an
-ordinary server nothing, and shown as visible elsewhere.
+on it.
 """
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,8 +18,25 @@ from capd.core.errors import CapdError
 
 Level = Literal["off", "guard", "strict"]
 Means = Literal["bwrap", "landlock", "none"]
+MaskName = Literal[
+    "capd",
+    "ssh",
+    "gnupg",
+    "aws",
+    "azure",
+    "gcloud",
+    "kube",
+    "docker",
+    "netrc",
+    "npmrc",
+    "pypirc",
+    "browsers",
+    "keyrings",
+]
 
-MASKS: dict[str, tuple[str, ...]] = {
+MASKS: dict[MaskName, tuple[str, ...]] = {
+    # Its folders are wherever this daemon has them.
+    "capd": (),
     "ssh": (".ssh",),
     "gnupg": (".gnupg",),
     "aws": (".aws",),
@@ -41,6 +57,7 @@ MASKS: dict[str, tuple[str, ...]] = {
     "keyrings": (".local/share/keyrings", ".local/share/kwalletd"),
 }
 """What may be masked, by name, as paths below the home folder."""
+OWN: MaskName = "capd"
 
 _NEEDED_OF_RUN = (
     "/run/systemd/resolve",
@@ -55,6 +72,7 @@ _NEEDED_OF_RUN = (
 
 _TEMPORARY = "/tmp"  # noqa: S108  # nothing is written there: it is what others write that is hidden
 _NO_BWRAP = "bwrap is not there or may make no namespaces: install bubblewrap"
+_OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 
 
 class SandboxMissingError(CapdError):
@@ -95,9 +113,6 @@ class Machine:
     """The program, where it works; empty elsewhere."""
     landlock: tuple[str, ...] = ()
     """The launcher's argv, where the kernel has Landlock."""
-    keeps_owners: bool = False
-    """Whether files keep their owners inside. Without privilege root's seem to be nobody's, and
-    ssh then refuses the machine's own configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +120,7 @@ class Wish:
     """What is asked for a server."""
 
     level: Level = "guard"
-    masks: tuple[str, ...] = ()
-    """Names of `MASKS`."""
+    masks: tuple[MaskName, ...] = ()
     has_network: bool = False
     """For `strict`: whether it may connect anywhere."""
 
@@ -125,15 +139,11 @@ class Confinement:
 
 
 def masked_paths(wish: Wish, home: str, own: Sequence[str]) -> list[str]:
-    """Return what a wish hides, whether it is there or not; `own` are capd's own folders.
-
-    Raises:
-        SandboxMissingError: a mask has no such name.
-    """
-    if unknown := [name for name in wish.masks if name not in MASKS]:
-        raise SandboxMissingError(f"there is no mask {unknown[0]!r}: one of {', '.join(MASKS)}")
-    below = [posixpath.join(home, each) for name in wish.masks for each in MASKS[name]]
-    return [*own, *below]
+    """Return what a wish hides, whether it is there or not; `own` are capd's own folders."""
+    # A project may be the home folder itself, so that `strict` has something to hide, too.
+    names = {"guard": wish.masks, "strict": tuple(MASKS), "off": ()}[wish.level]
+    below = [posixpath.join(home, each) for name in names for each in MASKS[name]]
+    return [*(own if OWN in names else ()), *below]
 
 
 def confined(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> Confinement:
@@ -145,29 +155,78 @@ def confined(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) 
     if wish.level == "off":
         return Confinement("none", "off")
     if wish.level == "strict":
-        return _strict(wish, machine, where)
-    if wish.masks:
-        if not machine.bwrap:
-            raise SandboxMissingError(
-                f"{', '.join(wish.masks)} cannot be masked: {_NO_BWRAP}, or take the masks away"
-            )
-        told = f"guard, without {', '.join(('capd', *wish.masks))}"
-        return Confinement("bwrap", told, _guard(machine, where, masked))
-    if machine.bwrap and machine.keeps_owners:
-        return Confinement("bwrap", "guard, without capd", _guard(machine, where, masked))
-    return Confinement("none", "guard")
+        return _strict(wish, machine, where, masked)
+    if not wish.masks:
+        return Confinement("none", "guard")
+    names = ", ".join(wish.masks)
+    if not machine.bwrap:
+        raise SandboxMissingError(
+            f"{names} cannot be masked: {_NO_BWRAP}, or take the masks away: [sandbox] in"
+            " config.toml"
+        )
+    if _hidden_by(where.command, masked):
+        raise SandboxMissingError(
+            f"its own command, {where.command}, is in what is masked ({names}): move it, or take"
+            " the mask away: [sandbox] in config.toml"
+        )
+    return Confinement("bwrap", f"guard, without {names}", _guard(machine, where, masked))
 
 
 def _guard(machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
-    arguments = [machine.bwrap, "--dev-bind", "/", "/", "--die-with-parent"]
-    for folder in masked.folders:
-        arguments += ["--tmpfs", folder]
-    for file in masked.files:
-        arguments += ["--ro-bind", "/dev/null", file]
-    return (*arguments, "--chdir", where.cwd, "--")
+    mounts = [_Mount("--dev-bind", "/"), *_masks(masked)]
+    if where.cwd not in masked.folders and _hidden_by(where.cwd, masked):
+        mounts.append(_Mount("--bind", where.cwd))
+    return (
+        *(machine.bwrap, *_arguments(mounts), "--die-with-parent"),
+        *("--chdir", where.cwd, "--"),
+    )
 
 
-def _strict(wish: Wish, machine: Machine, where: Surroundings) -> Confinement:
+def _hidden_by(path: str, masked: Masked) -> bool:
+    return any(_is_below(path, each) for each in (*masked.folders, *masked.files))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """One thing put over, or into, what is there."""
+
+    option: str
+    path: str
+    source: str = ""
+    """What is shown there, where it is not what is there by itself."""
+
+    @property
+    def is_hiding(self) -> bool:
+        return self.option == "--tmpfs"
+
+
+def _masks(masked: Masked) -> list[_Mount]:
+    return [
+        *(_Mount("--tmpfs", folder) for folder in masked.folders),
+        *(_Mount("--ro-bind", file, "/dev/null") for file in masked.files),
+    ]
+
+
+def _arguments(mounts: Iterable[_Mount]) -> list[str]:
+    """Return the arguments that mount: what is above first, for it covers all that is below."""
+    found: list[str] = []
+    for mount in sorted(mounts, key=lambda each: len(each.path.rstrip("/").split("/"))):
+        if mount.is_hiding:
+            found += [mount.option, mount.path]
+        else:
+            found += [mount.option, mount.source or mount.path, mount.path]
+    return found
+
+
+def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
+    """Tell whether what is at `path` can be seen: the last mount above it decides."""
+    # Of two at one place the later one counts, and `max` takes the first of equals.
+    above = reversed([each for each in mounts if _is_below(path, each.path)])
+    deepest = max(above, key=lambda each: len(each.path.rstrip("/")), default=None)
+    return deepest is None or not deepest.is_hiding
+
+
+def _strict(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> Confinement:
     told = "strict" if wish.has_network else "strict, no network"
     environment = {}
     if where.cache:
@@ -179,38 +238,53 @@ def _strict(wish: Wish, machine: Machine, where: Surroundings) -> Confinement:
             "TMPDIR": posixpath.join(where.cache, "tmp"),
         }
     if machine.bwrap:
-        return Confinement("bwrap", told, _bwrap(wish, machine, where), environment)
+        prefix = _bwrap(wish, machine, where, masked)
+        return Confinement("bwrap", told, prefix, environment)
     if machine.landlock:
         return Confinement(
-            "landlock", f"{told} (Landlock)", _landlock(wish, machine, where), environment
+            "landlock", f"{told} (Landlock)", _landlock(wish, machine, where, masked), environment
         )
     raise SandboxMissingError(
-        f"it is to run in the sandbox, and {_NO_BWRAP}, or a kernel with Landlock"
+        f"it is to run in the sandbox, and {_NO_BWRAP}, or a kernel with Landlock, {_OR_LESS}"
     )
 
 
-def _bwrap(wish: Wish, machine: Machine, where: Surroundings) -> tuple[str, ...]:
-    arguments = [
-        *(machine.bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
-        *("--tmpfs", _TEMPORARY, "--tmpfs", "/run", "--tmpfs", where.home),
-        *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"),
+def _bwrap(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
+    mounts = [
+        _Mount("--ro-bind", "/"),
+        *(_Mount("--tmpfs", each) for each in (_TEMPORARY, "/run", where.home)),
+        *(_Mount("--ro-bind-try", each) for each in (*_NEEDED_OF_RUN, *tool_folders(where))),
+        *(_Mount("--bind", each) for each in _writable(where) if each != where.cache),
     ]
-    if not wish.has_network:
-        arguments.append("--unshare-net")
-    for folder in (*_NEEDED_OF_RUN, *tool_folders(where)):
-        arguments += ["--ro-bind-try", folder, folder]
-    for folder in filter(None, (where.cache, where.project)):
-        arguments += ["--bind", folder, folder]
-    return (*arguments, "--chdir", where.cwd, "--")
+    mounts += [each for each in _masks(masked) if _is_shown(each.path, mounts)]
+    # It lies in a folder of capd's own.
+    mounts += [_Mount("--bind", where.cache)] if where.cache else []
+    return (
+        *(machine.bwrap, *_arguments(mounts), "--dev", "/dev", "--proc", "/proc"),
+        *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"),
+        *(() if wish.has_network else ("--unshare-net",)),
+        *("--chdir", where.cwd, "--"),
+    )
 
 
-def _landlock(wish: Wish, machine: Machine, where: Surroundings) -> tuple[str, ...]:
+def _writable(where: Surroundings) -> list[str]:
+    return list(dict.fromkeys(filter(None, (where.cache, where.project, where.cwd))))
+
+
+def _landlock(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
     hidden = {"/" + where.home.strip("/").partition("/")[0], "/run", _TEMPORARY, "/dev"}
     system = [top for top in where.tops if top not in hidden]
-    writable = filter(None, ("/dev", where.cache, where.project))
+    readable = (*system, *_NEEDED_OF_RUN, *tool_folders(where))
+    writable = ("/dev", *_writable(where))
+    for path in (*masked.folders, *masked.files):
+        if any(_is_below(path, each) for each in (*readable, *writable)):
+            raise SandboxMissingError(
+                f"Landlock alone cannot hide {path}, which is below what it may read: install"
+                f" bubblewrap, {_OR_LESS}"
+            )
     return (
         *machine.landlock,
-        *(f"--read={each}" for each in (*system, *_NEEDED_OF_RUN, *tool_folders(where))),
+        *(f"--read={each}" for each in readable),
         *(f"--write={each}" for each in writable),
         *(() if wish.has_network else ("--no-network",)),
         "--",

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from capd.core.servers.placeholders import keys_in_args, wanted_keys
+from capd.core.servers.sandbox_rules import declared_level
 from capd.core.servers.scopes import default_scope, is_scope_fixed
 from capd.core.taps.package_pins import unpinned_package
 from capd.core.taps.toml_folder import TomlFolder
@@ -240,8 +241,12 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         lazy=parsed.lazy,
         description=parsed.description,
         oauth=_oauth_client(parsed.oauth),
+        sandbox=parsed.sandbox if transport == "stdio" else "",
         is_scope_fixed=bool(parsed.scope) or is_scope_fixed(parsed.command, parsed.args, transport),
     )
+    if parsed.sandbox and not server.sandbox:
+        why = f"server {name!r}: `sandbox` is for a server with a `command`, and confines nothing"
+        folder.add(file, why, near="sandbox", severity="warning")
     for key in keys_in_args(server):
         why = f"server {name!r}: the value of {key} goes into args, which the process list shows"
         folder.add(file, why, near=key, severity="warning")
@@ -294,6 +299,10 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return f"scope {block.scope!r} is none of shared, project, session"
     if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004
         return "`timeout_seconds` is not within 1 to 3600"
+    try:
+        declared_level(block.sandbox)
+    except ValueError as error:
+        return str(error)
     return _wrong_with_oauth(block.oauth, transport) if block.oauth is not None else ""
 
 

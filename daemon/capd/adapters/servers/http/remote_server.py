@@ -53,6 +53,7 @@ class RemoteServer:
     """A connection; `connected` makes it."""
 
     pid = 0
+    sandbox = ""
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()
