@@ -10,13 +10,17 @@ import trio
 from trio.testing import MockClock
 
 from capd.core.definitions.baseline import Baseline
-from capd_protos.definitions import DefinitionsChanged
-from capd_protos.types import ServerIdentity
+from capd_protos import definitions
+from capd_protos.codec import MsgpackCodec
+from capd_protos.definitions import DefinitionsChanged, ListedTool, ToolsVetted, VetTools
+from capd_protos.types import ActorName, ServerIdentity, ServerName, ServerSpec, TapName, ToolName
 
 from .fakes import tool
 from .world import Client, World, running_world, world
 
 ECHO, DIE = "alpha__echo", "alpha__die"
+DEFINITIONS = ActorName("definitions")
+REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
 
 
 async def shown(client: Client) -> dict[str, str]:
@@ -230,6 +234,24 @@ async def test_what_is_not_as_it_was_shown_is_not_decided_on(
         )
 
         assert result == {"schema": 1, "decided": [], "stale": ["echo"], "problem": ""}
+
+
+async def test_a_definition_that_cannot_be_read_is_withheld_and_costs_no_other(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        spec = ServerSpec(ServerName("odd"), "stdio", TapName("t"), command="odd")
+        tools = [
+            ListedTool(ToolName("odd"), b'{"name":"odd","_meta":{"n":1e400}}'),
+            ListedTool(ToolName("good"), b'{"name":"good"}'),
+        ]
+        request = VetTools(spec, ServerIdentity("0dd"), tools)
+
+        got = await world.bus.ask(DEFINITIONS, request, REPLIES, 5.0)
+
+        assert got == ToolsVetted([ToolName("odd")])
+        (kept,) = world.kept_definitions.baselines.values()
+        assert list(kept.known) == ["good"]
 
 
 async def test_a_full_disk_withholds_nothing_more_and_is_said_and_heals(

@@ -25,7 +25,7 @@ from capd.core.tools.names import wire_name
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import definitions as messages
-from capd_protos.codec import MsgpackCodec
+from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ActorName, ServerIdentity, ServerName, ServerSpec, ToolName
 
 NAME = ActorName("definitions")
@@ -111,13 +111,21 @@ class Definitions:
     async def _vet(self, request: messages.VetTools) -> messages.ToolsVetted:
         server = request.server
         texts: dict[ToolName, bytes] = {}
+        unreadable: list[ToolName] = []
         for tool in request.tools:
-            texts[tool.name] = canonical(tool.written)
+            try:
+                texts[tool.name] = canonical(tool.written)
+            except MalformedError as error:
+                # What cannot be compared cannot be trusted; the other tools can.
+                log.warning(
+                    "definition_unreadable", server=server.name, tool=tool.name, reason=str(error)
+                )
+                unreadable.append(tool.name)
             # Eight megabytes at a stretch would hold everybody else up.
             await trio.lowlevel.checkpoint()
         async with self._remembered(request.identity, server) as before:
             if before is None:
-                return messages.ToolsVetted(self._unread(request, list(texts)))
+                return messages.ToolsVetted(self._unread(request, list(texts)) + unreadable)
             self._unreadable.pop(request.identity, None)
             if before.is_lost and self._rule.trusts_first(before):
                 log.error("definitions_trusted_anew", server=server.name)
@@ -128,7 +136,7 @@ class Definitions:
                 await self._keep(after)
         if compared.news:
             self._tell(after, compared.news, withheld)
-        return messages.ToolsVetted([name for name in withheld if name in texts])
+        return messages.ToolsVetted([name for name in withheld if name in texts] + unreadable)
 
     def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
         """Return what is withheld of a server whose file cannot be read at this moment."""
