@@ -42,11 +42,12 @@ async def shown(client: Client) -> dict[str, str]:
     return {each["name"]: each["description"] for each in tools if "__" in each["name"]}
 
 
-async def pinned(world: World) -> None:
+async def pinned(world: World, scope: str = "shared") -> None:
     """Make the server one of a pinned version."""
     folder = world.folder / "tap" / "capabilities" / "alpha"
     folder.joinpath("default.toml").write_text(
         '[[mcp.servers]]\nname = "alpha"\ncommand = "npx"\nargs = ["-y", "alpha@1.2.3"]\n'
+        f'scope = "{scope}"\n'
     )
     world.machine.scripts["npx"] = world.machine.scripts["alpha"]
     await world.reload()
@@ -312,6 +313,27 @@ async def test_what_one_instance_changed_stays_to_be_decided_on_while_another_li
         screen = ScreenTools({ServerIdentity("4007"): [ToolName("ls")]})
         screened = await world.bus.ask(DEFINITIONS, screen, REPLIES, 5.0)
         assert screened == definitions.ToolsScreened({ServerIdentity("4007"): [ToolName("ls")]})
+
+
+async def test_what_is_withheld_in_one_session_can_be_accepted_whatever_another_one_has_listed(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        await pinned(world, scope="session")
+        one, control = await world.session("one"), await world.controller()
+        await one.capability("enable", "alpha")
+        two, script = await world.session("two"), world.machine.scripts["alpha"]
+        script.tools = [tool("echo", "v2"), tool("die")]
+        await two.capability("enable", "alpha")
+        script.tools = [tool("echo"), tool("die"), tool("more")]
+        of_one = world.machine.processes[0]
+
+        await of_one.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+        await until_shown(one, {ECHO: "", DIE: "", "alpha__more": ""})
+        assert await shown(two) == {DIE: ""}
+        assert sorted((await decide(control, accept=True))["decided"]) == ["echo", "more"]
+        await until_shown(two, {ECHO: "v2", DIE: ""})
 
 
 async def test_what_no_running_instance_lists_is_no_change_and_is_told_once(
