@@ -2,7 +2,7 @@
 
 import msgspec
 
-from capd_protos.types import ServerIdentity, ServerName, ServerSpec, ToolName, WireName
+from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, ToolName, WireName
 
 
 class ListedTool(msgspec.Struct, frozen=True):
@@ -18,6 +18,10 @@ class VetTools(msgspec.Struct, frozen=True, tag="definitions.vet"):
     server: ServerSpec
     identity: ServerIdentity
     tools: list[ListedTool]
+    instance: InstanceId = InstanceId("")
+    """Who lists them."""
+    running: list[InstanceId] = []
+    """The server's instances that run: each may list by its own project."""
 
 
 class ToolsVetted(msgspec.Struct, frozen=True, tag="definitions.vetted"):

@@ -11,13 +11,31 @@ from trio.testing import MockClock
 
 from capd.actors.control import definitions as definition_methods
 from capd.core.definitions.baseline import Baseline
-from capd_protos.definitions import DefinitionsChanged
-from capd_protos.types import ServerIdentity
+from capd_protos import definitions
+from capd_protos.codec import MsgpackCodec
+from capd_protos.definitions import (
+    DefinitionsChanged,
+    ListedTool,
+    ScreenTools,
+    ToolsVetted,
+    VetTools,
+)
+from capd_protos.types import (
+    ActorName,
+    InstanceId,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+    TapName,
+    ToolName,
+)
 
 from .fakes import tool
 from .world import Client, World, running_world, world
 
 ECHO, DIE = "alpha__echo", "alpha__die"
+DEFINITIONS = ActorName("definitions")
+REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
 
 
 async def shown(client: Client) -> dict[str, str]:
@@ -25,11 +43,12 @@ async def shown(client: Client) -> dict[str, str]:
     return {each["name"]: each["description"] for each in tools if "__" in each["name"]}
 
 
-async def pinned(world: World) -> None:
+async def pinned(world: World, scope: str = "shared") -> None:
     """Make the server one of a pinned version."""
     folder = world.folder / "tap" / "capabilities" / "alpha"
     folder.joinpath("default.toml").write_text(
         '[[mcp.servers]]\nname = "alpha"\ncommand = "npx"\nargs = ["-y", "alpha@1.2.3"]\n'
+        f'scope = "{scope}"\n'
     )
     world.machine.scripts["npx"] = world.machine.scripts["alpha"]
     await world.reload()
@@ -243,6 +262,107 @@ async def test_what_is_not_as_it_was_shown_is_not_decided_on(
         )
 
         assert result == {"schema": 1, "decided": [], "stale": ["echo"], "problem": ""}
+
+
+async def test_a_definition_that_cannot_be_read_is_withheld_and_costs_no_other(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        spec = ServerSpec(ServerName("odd"), "stdio", TapName("t"), command="odd")
+        tools = [
+            ListedTool(ToolName("odd"), b'{"name":"odd","_meta":{"n":1e400}}'),
+            ListedTool(ToolName("good"), b'{"name":"good"}'),
+        ]
+        request = VetTools(spec, ServerIdentity("0dd"), tools)
+
+        got = await world.bus.ask(DEFINITIONS, request, REPLIES, 5.0)
+
+        assert got == ToolsVetted([ToolName("odd")])
+        (kept,) = world.kept_definitions.baselines.values()
+        assert list(kept.known) == ["good"]
+
+
+class Vetting:
+    """A pinned server of projects, whose instances list by their own roots."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.spec = ServerSpec(
+            ServerName("roots"), "stdio", TapName("t"), command="npx", args=("-y", "roots@1.2.3")
+        )
+        self.running: list[InstanceId] = []
+
+    async def lists(self, instance: str, root: str) -> list[str]:
+        """Have an instance list `ls` of its root; return what is withheld of it."""
+        name = InstanceId(instance)
+        self.running = list(dict.fromkeys([*self.running, name]))
+        tools = [ListedTool(ToolName("ls"), b'{"name":"ls","description":"%s"}' % root.encode())]
+        request = VetTools(self.spec, ServerIdentity("4007"), tools, name, self.running)
+        reply = await self.world.bus.ask(DEFINITIONS, request, REPLIES, 5.0)
+        assert isinstance(reply, ToolsVetted)
+        return list(reply.withheld)
+
+    @property
+    def undecided(self) -> list[str]:
+        (kept,) = self.world.kept_definitions.baselines.values()
+        return list(kept.changes)
+
+    @property
+    def events(self) -> int:
+        return sum(isinstance(each, DefinitionsChanged) for each in self.world.bus.events)
+
+
+async def test_what_one_instance_changed_stays_to_be_decided_on_while_another_lists_as_trusted(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        server = Vetting(world)
+        await server.lists("a", "/A")
+        of_b = await server.lists("b", "/B")
+
+        of_a = await server.lists("a", "/A")
+
+        assert (of_a, of_b, server.undecided, server.events) == ([], ["ls"], ["ls"], 1)
+        screen = ScreenTools({ServerIdentity("4007"): [ToolName("ls")]})
+        screened = await world.bus.ask(DEFINITIONS, screen, REPLIES, 5.0)
+        assert screened == definitions.ToolsScreened({ServerIdentity("4007"): [ToolName("ls")]})
+
+
+async def test_what_is_withheld_in_one_session_can_be_accepted_whatever_another_one_has_listed(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        await pinned(world, scope="session")
+        one, control = await world.session("one"), await world.controller()
+        await one.capability("enable", "alpha")
+        two, script = await world.session("two"), world.machine.scripts["alpha"]
+        script.tools = [tool("echo", "v2"), tool("die")]
+        await two.capability("enable", "alpha")
+        script.tools = [tool("echo"), tool("die"), tool("more")]
+        of_one = world.machine.processes[0]
+
+        await of_one.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+        await until_shown(one, {ECHO: "", DIE: "", "alpha__more": ""})
+        assert await shown(two) == {DIE: ""}
+        assert sorted((await decide(control, accept=True))["decided"]) == ["echo", "more"]
+        await until_shown(two, {ECHO: "v2", DIE: ""})
+
+
+async def test_what_no_running_instance_lists_is_no_change_and_is_told_once(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        server = Vetting(world)
+        await server.lists("a", "/A")
+        await server.lists("b", "/B")
+        server.running.remove(InstanceId("b"))
+
+        await server.lists("a", "/A")
+
+        assert server.undecided == []
+        assert await server.lists("c", "/B") == ["ls"]
+        assert (server.undecided, server.events) == (["ls"], 1)
 
 
 async def test_a_full_disk_withholds_nothing_more_and_is_said_and_heals(

@@ -19,13 +19,14 @@ import trio
 from capd.adapters.definition_files import Loaded
 from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Rule
-from capd.core.definitions.canonical import canonical, difference
+from capd.core.definitions.canonical import canonical, difference, digest
 from capd.core.definitions.flags import SOURCES, Flag, flags, flags_among
+from capd.core.definitions.instances import Instances
 from capd.core.tools.names import wire_name
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import definitions as messages
-from capd_protos.codec import MsgpackCodec
+from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ActorName, ServerIdentity, ServerName, ServerSpec, ToolName
 
 NAME = ActorName("definitions")
@@ -73,6 +74,7 @@ class Definitions:
         self._unsaved: dict[ServerIdentity, str] = {}
         self._unreadable: dict[ServerIdentity, ServerName] = {}
         self._turns: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
+        self._instances: defaultdict[ServerIdentity, Instances] = defaultdict(Instances)
         self._was_read = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -111,24 +113,37 @@ class Definitions:
     async def _vet(self, request: messages.VetTools) -> messages.ToolsVetted:
         server = request.server
         texts: dict[ToolName, bytes] = {}
+        unreadable: list[ToolName] = []
         for tool in request.tools:
-            texts[tool.name] = canonical(tool.written)
+            try:
+                texts[tool.name] = canonical(tool.written)
+            except MalformedError as error:
+                # What cannot be compared cannot be trusted; the other tools can.
+                log.warning(
+                    "definition_unreadable", server=server.name, tool=tool.name, reason=str(error)
+                )
+                unreadable.append(tool.name)
             # Eight megabytes at a stretch would hold everybody else up.
             await trio.lowlevel.checkpoint()
         async with self._remembered(request.identity, server) as before:
             if before is None:
-                return messages.ToolsVetted(self._unread(request, list(texts)))
+                return messages.ToolsVetted(self._unread(request, list(texts)) + unreadable)
             self._unreadable.pop(request.identity, None)
             if before.is_lost and self._rule.trusts_first(before):
                 log.error("definitions_trusted_anew", server=server.name)
-            compared = rules.compared(before, texts, self._rule, time.time())
+            instances = self._instances[request.identity]
+            digests = {name: digest(text) for name, text in texts.items()}
+            elsewhere = instances.elsewhere(request.instance, request.running)
+            compared = rules.compared(before, texts, self._rule, time.time(), elsewhere)
             after = compared.baseline
-            withheld = rules.withheld(after, self._rule)
+            instances.lists(request.instance, texts, after.changes)
+            withheld = rules.withheld_of(digests, after, self._rule)
             if after != before and (after.known or after.changes):
                 await self._keep(after)
-        if compared.news:
-            self._tell(after, compared.news, withheld)
-        return messages.ToolsVetted([name for name in withheld if name in texts])
+        news = instances.untold(compared.news)
+        if news:
+            self._tell(after, news, withheld)
+        return messages.ToolsVetted([*withheld, *unreadable])
 
     def _unread(self, request: messages.VetTools, tools: list[ToolName]) -> list[ToolName]:
         """Return what is withheld of a server whose file cannot be read at this moment."""
@@ -281,6 +296,7 @@ class Definitions:
             is_accepted=request.is_accepted,
         )
         if decided:
+            self._instances[request.identity].decided(decided)
             self._bus.publish(messages.DefinitionsSettled(after.name, after.identity))
         stale = [name for name in request.digests if name not in decided]
         return messages.DefinitionsDecided(decided, stale, problem)

@@ -76,7 +76,7 @@ class Supervisor:
         self._environments = environments
         self._settings = settings
         self._starts = starts
-        self._vetting = Vetting(bus) if settings.is_vetting else None
+        self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
         self._logins = LoginDesk(starts.logins)
         self._installs = Installs(bus, settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
@@ -257,6 +257,11 @@ class Supervisor:
     def _runs(self) -> list[ServerRun]:
         return [each.run for each in self._instances.values() if each.run and each.run.pid]
 
+    def _running_of(self, server: ServerIdentity) -> list[InstanceId]:
+        keys = [key for key in self._instances if key.identity == server]
+        ended = {None, State.DOWN, State.STOPPING}
+        return [self._instances[key].id for key in keys if self._leases.state(key) not in ended]
+
     # One instance
 
     async def _serve(self, instance: InstanceRecord) -> None:
@@ -285,7 +290,7 @@ class Supervisor:
         )
         vet = None
         if self._vetting is not None:
-            vet = partial(self._vetting.withheld, instance.server, key.identity)
+            vet = partial(self._vetting.withheld, instance.server, key.identity, instance.id)
         run = ServerRun(
             key.name,
             instance.client,

@@ -3,7 +3,7 @@
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -18,10 +18,17 @@ from capd.adapters.servers import server_run
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.processes import ExitStatus, ProcessSpec, running
-from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
+from capd.adapters.servers.server_run import (
+    NotVettedError,
+    ServerLostError,
+    ServerRun,
+    StartFailedError,
+    Vet,
+)
 from capd.core.errors import CapdError, leaves
 from capd.core.protocol.outcomes import CallFailedError
-from capd_protos.types import ClientFacts, ServerName
+from capd.core.tools.tool_intake import Taken
+from capd_protos.types import ClientFacts, ServerName, ToolName
 from lane_calls import call_tool
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
@@ -32,7 +39,9 @@ PATIENCE = 30.0
 class Run:
     """A run of the hostile server, and how it ended."""
 
-    def __init__(self, script: Path, folder: Path, modes: str, n: int) -> None:
+    def __init__(
+        self, script: Path, folder: Path, modes: str, n: int, vet: Vet | None = None
+    ) -> None:
         self.tag = f"capd-test-{uuid.uuid4().hex}"
         self.effects = folder / "effects"
         self.lanes: list[Lane] = []
@@ -43,7 +52,7 @@ class Run:
         options = ["--mode", modes, "--tag", self.tag, "--out", str(self.effects), "--n", str(n)]
         argv = (sys.executable, "-I", "-S", str(script), *options)
         self.spec = ProcessSpec(argv, {"PATH": os.defpath}, folder)
-        self.run = ServerRun(ServerName("evil"), ClientFacts(), structlog.get_logger())
+        self.run = ServerRun(ServerName("evil"), ClientFacts(), structlog.get_logger(), vet=vet)
 
     async def serve(self) -> None:
         try:
@@ -83,10 +92,10 @@ class Run:
 
 @asynccontextmanager
 async def served(
-    shared_fixtures: Path, folder: Path, modes: str = "ok", n: int = 0
+    shared_fixtures: Path, folder: Path, modes: str = "ok", n: int = 0, vet: Vet | None = None
 ) -> AsyncIterator[Run]:
     """A run that is ready, or has failed."""
-    run = Run(shared_fixtures / "fixtures" / "evil_server.py", folder, modes, n)
+    run = Run(shared_fixtures / "fixtures" / "evil_server.py", folder, modes, n, vet)
     with trio.fail_after(2 * PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run.serve)
@@ -235,6 +244,56 @@ async def test_a_storm_of_changes_is_one_list(shared_fixtures: Path, tmp_path: P
             while not run.tools:
                 await trio.sleep(0.01)
 
+        assert run.tools == [["echo"]]
+        assert b"evil.example" in run.run.tools[0].json
+
+
+class Vetted:
+    """Who says what may be used, and cannot say it once."""
+
+    def __init__(self) -> None:
+        self.withheld: set[ToolName] = set()
+        self.is_lost = False
+        """The next answer."""
+
+    async def __call__(self, listed: Sequence[Taken]) -> Collection[ToolName]:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        if self.is_lost:
+            self.is_lost = False
+            raise NotVettedError("nobody answers")
+        return self.withheld
+
+
+async def test_a_decision_that_could_not_be_looked_up_is_looked_up_again(
+    shared_fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_run, "REFETCH_PAUSE", 0.0)
+    vetted = Vetted()
+    async with served(shared_fixtures, tmp_path, vet=vetted) as run:
+        vetted.withheld, vetted.is_lost = {ToolName("echo")}, True
+
+        run.run.vet_again()
+
+        with trio.fail_after(PATIENCE):
+            while not run.tools:
+                await trio.sleep(0.01)
+        assert run.tools == [[]]
+
+
+async def test_a_list_that_nobody_could_compare_is_compared_again(
+    shared_fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_run, "REFETCH_PAUSE", 0.0)
+    vetted = Vetted()
+    modes = "list_changed_storm,rug_pull"
+    async with served(shared_fixtures, tmp_path, modes, n=1, vet=vetted) as run:
+        vetted.is_lost = True
+
+        await run.call()
+
+        with trio.fail_after(PATIENCE):
+            while not run.tools:
+                await trio.sleep(0.01)
         assert run.tools == [["echo"]]
         assert b"evil.example" in run.run.tools[0].json
 

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Compared, Known, Rule
 from capd.core.definitions.canonical import digest
-from capd_protos.types import ServerIdentity, ServerName, ServerSpec, TapName, ToolName
+from capd.core.definitions.instances import Instances
+from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, TapName, ToolName
 
 NOTIFY, QUARANTINE = Rule(), Rule(is_quarantine=True)
 FRESH = Baseline(ServerIdentity("9c1e"), ServerName("git"))
@@ -107,6 +108,27 @@ def test_who_withholds_what_changed_and_what_came(
     got = after(before, rule_, log="x", show="c").baseline
 
     assert withheld(got, rule_) == expected
+
+
+def test_what_another_instance_lists_stays_to_be_decided_on() -> None:
+    other = after(met(standing="pinned", log="a"), log="x", show="c").baseline
+    elsewhere = {LOG: [b"x"], ToolName("show"): [b"c"]}
+
+    got = rules.compared(other, listing(log="a"), NOTIFY, 3.0, elsewhere)
+
+    assert got == Compared(other)
+    assert rules.withheld_of({LOG: digest(b"a")}, got.baseline, NOTIFY) == {}
+    assert rules.withheld_of({LOG: digest(b"x")}, got.baseline, NOTIFY) == {
+        LOG: change("changed", "x")
+    }
+
+
+def test_what_another_instance_lists_is_not_removed() -> None:
+    before = met(log="a", diff="b")
+
+    got = rules.compared(before, listing(log="a"), NOTIFY, 2.0, {DIFF: [b""]})
+
+    assert got == Compared(before)
 
 
 def test_what_a_person_accepts_is_trusted_beside_what_was() -> None:
@@ -230,22 +252,40 @@ TEXTS = st.sampled_from(["a", "b", "c"])
 LISTS: st.SearchStrategy[Mapping[str, str]] = st.dictionaries(
     st.sampled_from(["log", "diff", "show"]), TEXTS
 )
+INSTANCES = st.sampled_from([InstanceId("git-1"), InstanceId("git-2")])
 
 
 class Quarantine(RuleBasedStateMachine):
-    """In quarantine only what a person has accepted is ever usable, whatever the order."""
+    """In quarantine only what a person has accepted is ever usable, whatever the order.
+
+    Two instances list; whatever either of them has withheld can be decided on while both run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.baseline = FRESH
-        self.listed: dict[ToolName, bytes] = {}
+        self.listed: dict[InstanceId, dict[ToolName, bytes]] = {}
+        self.barred: dict[InstanceId, set[ToolName]] = {}
+        self.instances = Instances()
         self.accepted: set[tuple[ToolName, bytes]] = set()
-        self.rejected: set[tuple[ToolName, bytes]] = set()
 
-    @rule(tools=LISTS)
-    def lists(self, tools: Mapping[str, str]) -> None:
-        self.listed = listing(**tools)
-        self.baseline = rules.compared(self.baseline, self.listed, QUARANTINE, 1.0).baseline
+    def vet(self, instance: InstanceId) -> None:
+        listed = self.listed[instance]
+        digests = {name: digest(text) for name, text in listed.items()}
+        elsewhere = self.instances.elsewhere(instance, list(self.listed))
+        self.baseline = rules.compared(self.baseline, listed, QUARANTINE, 1.0, elsewhere).baseline
+        self.instances.lists(instance, listed, self.baseline.changes)
+        self.barred[instance] = set(rules.withheld_of(digests, self.baseline, QUARANTINE))
+
+    @rule(instance=INSTANCES, tools=LISTS)
+    def lists(self, instance: InstanceId, tools: Mapping[str, str]) -> None:
+        self.listed[instance] = listing(**tools)
+        self.vet(instance)
+
+    @rule(instance=INSTANCES)
+    def ends(self, instance: InstanceId) -> None:
+        self.listed.pop(instance, None)
+        self.barred.pop(instance, None)
 
     @rule(name=st.sampled_from([LOG, DIFF]), text=TEXTS, is_accepted=st.booleans())
     def is_decided_on(self, name: ToolName, text: str, is_accepted: bool) -> None:
@@ -259,13 +299,19 @@ class Quarantine(RuleBasedStateMachine):
             self.accepted = {each for each in self.accepted if each[0] != name}
         elif is_accepted:
             self.accepted.add((name, text.encode()))
-        self.baseline = rules.compared(self.baseline, self.listed, QUARANTINE, 1.0).baseline
+        for instance in self.listed:
+            self.vet(instance)
 
     @invariant()
     def only_the_accepted_is_usable(self) -> None:
-        barred = rules.withheld(self.baseline, QUARANTINE)
-        usable = {(name, text) for name, text in self.listed.items() if name not in barred}
-        assert usable <= self.accepted
+        for instance, listed in self.listed.items():
+            barred = self.barred[instance]
+            assert {each for each in listed.items() if each[0] not in barred} <= self.accepted
+
+    @invariant()
+    def what_is_withheld_can_be_decided_on(self) -> None:
+        undecided = set(rules.withheld(self.baseline, QUARANTINE))
+        assert set().union(*self.barred.values()) <= undecided
 
 
 Quarantine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

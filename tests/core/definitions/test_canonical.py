@@ -90,6 +90,14 @@ def test_a_long_difference_says_how_much_is_not_shown() -> None:
     assert got[-1] == "... 1008 more lines"
 
 
+def test_what_is_nested_too_deeply_to_be_laid_out_is_shown_on_one_line() -> None:
+    after = b'{"name":"a","x":' + b"[" * 600 + b"]" * 600 + b"}"
+
+    got = difference(b"", canonical(after), named="a:a")
+
+    assert got.split("\n")[3:] == [f"+{after.decode()}"]
+
+
 def test_what_is_no_json_is_refused() -> None:
     with pytest.raises(MalformedError):
         canonical(b'{"name":')

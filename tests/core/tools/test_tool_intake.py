@@ -80,6 +80,28 @@ def test_what_is_not_a_tool_is_left_out(written: bytes) -> None:
     assert line.startswith("an entry is not a tool: ")
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"1e400", "Number out of range"),
+        (b"9" * 5000, "out of range"),
+        (b'"\xff"', "not valid UTF-8"),
+    ],
+    ids=["number", "integer", "text"],
+)
+def test_what_cannot_be_read_anywhere_in_a_tool_costs_that_tool_alone(
+    value: bytes, why: str
+) -> None:
+    odd = b'{"name":"odd","inputSchema":{},"_meta":{"n":%s}}' % value
+
+    tools, left_out = accepted([odd, entry("good")])
+
+    assert [tool.name for tool in tools] == ["good"]
+    (line,) = left_out
+    assert line.startswith("'odd' is left out: its definition cannot be read: ")
+    assert why in line
+
+
 def test_tools_beyond_the_limit_are_left_out_and_named() -> None:
     tools, left_out = accepted([entry(f"t{n}") for n in range(MOST_TOOLS + 2)])
 

@@ -265,13 +265,18 @@ class ServerRun:
             is_stale = self._is_stale or kept.cancelled_caught
             self._woken, self._is_stale = trio.Event(), False
             try:
-                listed = await list_tools(lane) if is_stale else self._listed
-                tools = await self._vetted(listed)
-            except (HandshakeError, NotVettedError) as error:
+                self._listed = await list_tools(lane) if is_stale else self._listed
+            except HandshakeError as error:
                 # Its calls may be fine: what it listed last stays, and a dead one is seen as such.
                 self._log.warning("tools_not_listed", reason=str(error))
-                listed, tools = self._listed, self.tools
-            self._listed = listed
+            try:
+                tools = await self._vetted(self._listed)
+            except NotVettedError as error:
+                # Nobody wakes us twice for one list, or for one decision of a person.
+                self._log.warning("tools_not_vetted", reason=str(error))
+                self._woken.set()
+                await trio.sleep(REFETCH_PAUSE)
+                continue
             if tools != self.tools:
                 self.tools = tools
                 on_tools()

@@ -3,7 +3,7 @@
     never met ──first list──> trusted          (in quarantine: added, and withheld)
     trusted ──another definition──> changed ──accepted──> trusted
        ^  └──listed no more──> removed             │
-       └──the trusted one is listed again──────────┴──rejected──> withheld for good
+       └──no running instance lists it─────────────┴──rejected──> withheld for good
     not trusted ──listed──> added ──accepted──> trusted
 
 What is trusted is frozen: only a person's word changes it. A tool may have several trusted
@@ -102,9 +102,16 @@ def standing_of(server: ServerSpec) -> str:
 
 
 def compared(
-    baseline: Baseline, listed: Mapping[ToolName, bytes], rule: Rule, now: float
+    baseline: Baseline,
+    listed: Mapping[ToolName, bytes],
+    rule: Rule,
+    now: float,
+    elsewhere: Mapping[ToolName, Sequence[bytes]] = {},
 ) -> Compared:
-    """Return what is remembered after a server has listed its tools, by their canonical JSON."""
+    """Return what is remembered after a server has listed its tools, by their canonical JSON.
+
+    `elsewhere` is what other running instances of it list, empty texts for what is trusted.
+    """
     if not listed and not baseline.known:
         return Compared(baseline)
     if rule.trusts_first(baseline):
@@ -116,15 +123,25 @@ def compared(
         if change is not None:
             changes[name] = change
     for name, known in baseline.known.items():
-        if name not in listed:
+        if name not in listed and name not in elsewhere:
             old = baseline.changes.get(name)
             is_same = old is not None and old.kind == REMOVED
             changes[name] = old if is_same and old else Change(REMOVED, known.digests[0], b"", now)
+    # It is withheld there, and has to be there to be decided on.
+    for name, others in elsewhere.items():
+        found = [_change(baseline, name, text, now) for text in others if text]
+        undecided = [each for each in found if each is not None]
+        if name not in changes and undecided:
+            old = baseline.changes.get(name)
+            changes[name] = old if old is not None and old in undecided else undecided[0]
     # What a person has rejected stays so while it is not listed.
     changes |= {
         name: old
         for name, old in baseline.changes.items()
-        if old.is_rejected and name not in listed and name not in baseline.known
+        if old.is_rejected
+        and name not in changes
+        and name not in listed
+        and name not in baseline.known
     }
     news = {
         name: change
@@ -181,6 +198,21 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
         name: change
         for name, change in baseline.changes.items()
         if rule.withholds(change, baseline)
+    }
+
+
+def withheld_of(
+    digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
+) -> dict[ToolName, Change]:
+    """Return the tools of one instance's list that may not be used, with why.
+
+    Another instance may list the same tool as it is trusted.
+    """
+    return {
+        name: change
+        for name, change in withheld(baseline, rule).items()
+        if name in digests
+        and (name not in baseline.known or digests[name] not in baseline.known[name].digests)
     }
 
 

@@ -39,10 +39,9 @@ def digest(of: bytes) -> str:
 def laid_out(text: bytes) -> str:
     """Return canonical JSON as a person reads it: line by line, with nothing hidden in it."""
     try:
-        read = msgspec.json.decode(text) if text else {}
+        return "\n".join(_lines(msgspec.json.decode(text) if text else {}, "", ""))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return visible(text.decode("utf-8", "replace"))
-    return "\n".join(_lines(read, "", ""))
 
 
 def difference(before: bytes, after: bytes, *, named: str) -> str:

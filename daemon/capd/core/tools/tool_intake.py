@@ -37,6 +37,7 @@ class _Entry(msgspec.Struct):
 
 
 _ENTRY: JsonCodec[_Entry] = JsonCodec(_Entry)
+_WHOLE: JsonCodec[object] = JsonCodec(object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Intake:
         except MalformedError as error:
             self.left_out.append(f"an entry is not a tool: {error}")
             return
-        reason = self._no_room(read.name, entry) or _wrong_with(read)
+        reason = self._no_room(read.name, entry) or _wrong_with(read) or _unreadable(entry)
         if reason:
             self.left_out.append(f"{read.name[:64]!a} {reason}")
             return
@@ -108,6 +109,15 @@ def accepted(entries: Iterable[bytes]) -> tuple[list[ToolDefinition], list[str]]
 
 def _counted(gone: Counter[str]) -> str:
     return ", ".join(f"{count} {KINDS[kind]}" for kind, count in gone.items())
+
+
+def _unreadable(entry: bytes) -> str:
+    # Of members that are not looked at only the grammar was checked.
+    try:
+        _WHOLE.decode(entry)
+    except MalformedError as error:
+        return f"is left out: its definition cannot be read: {error}"
+    return ""
 
 
 def _wrong_with(entry: _Entry) -> str:

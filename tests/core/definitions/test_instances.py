@@ -1,0 +1,46 @@
+"""Instances of one server list by their own projects, and what they list is told once."""
+
+import pytest
+
+from capd.core.definitions import instances as rules
+from capd.core.definitions.baseline import Change
+from capd.core.definitions.instances import Instances
+from capd_protos.types import InstanceId, ToolName
+
+LOG, DIFF = ToolName("log"), ToolName("diff")
+ONE, TWO, THREE = InstanceId("git-1"), InstanceId("git-2"), InstanceId("git-3")
+
+
+def test_what_is_listed_elsewhere_is_what_the_others_that_run_list_last() -> None:
+    instances = Instances()
+    instances.lists(ONE, {LOG: b"a"}, [])
+    instances.lists(TWO, {LOG: b"x"}, [LOG])
+    instances.lists(TWO, {LOG: b"b", DIFF: b"c"}, [LOG])
+
+    got = instances.elsewhere(THREE, [ONE, TWO, THREE])
+
+    assert got == {LOG: [b"", b"b"], DIFF: [b""]}
+    assert instances.elsewhere(ONE, [ONE]) == {}
+
+
+def test_what_was_told_is_told_again_only_after_a_person_has_decided() -> None:
+    instances = Instances()
+    news = {LOG: Change("changed", "a"), DIFF: Change("added", "b")}
+    first = instances.untold(news)
+    again = instances.untold(news)
+    instances.decided([LOG])
+
+    got = instances.untold(news)
+
+    assert (first, again, got) == (news, {}, {LOG: Change("changed", "a")})
+
+
+def test_what_was_told_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MOST_TOLD", 1)
+    instances = Instances()
+    instances.untold({LOG: Change("changed", "a")})
+    instances.untold({LOG: Change("changed", "b")})
+
+    got = instances.untold({LOG: Change("changed", "a")})
+
+    assert got == {LOG: Change("changed", "a")}
