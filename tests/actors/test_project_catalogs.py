@@ -126,3 +126,22 @@ async def test_files_of_a_project_that_cannot_be_read_are_told_and_cost_nobody(
         assert "has more than 256 entries" in told[TapName(f"project:{world.project}")]
         text, is_error = await client.capability("enable", "alpha")
         assert not is_error, text
+
+
+@pytest.mark.parametrize("by", ["link", "project/"])
+async def test_a_project_that_was_reached_by_another_name_is_known_by_its_own(
+    folder: Path, by: str
+) -> None:
+    (folder / "link").symlink_to("project")
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        await agree(world, "gamma")
+    async with running_world(folder) as world:
+        real = str(world.project.resolve())
+        met = registry.DescribeRegistry(f"{folder}/{by}")
+        await world.bus.ask(REGISTRY, met, REGISTRY_REPLIES, float("inf"))
+
+        resolve = registry.ResolveCapability(f"project:{real}/gamma", real)
+        resolved = await world.bus.ask(REGISTRY, resolve, REGISTRY_REPLIES, float("inf"))
+
+        assert isinstance(resolved, registry.CapabilityResolved), resolved

@@ -105,7 +105,8 @@ class ProjectCatalogs:
             await self._read(real)
         if len(self._reals) >= MOST_NAMES:
             self._reals.clear()
-        self._reals[project] = real
+        # The finder names a project by its tap, which is named by the real path.
+        self._reals[project] = self._reals[real] = real
         self._met.set()
 
     def catalog(self, project: str) -> Catalog:
@@ -144,7 +145,7 @@ class ProjectCatalogs:
             real = await trio.to_thread.run_sync(real_path, name, abandon_on_cancel=True)
             if real not in self._known:
                 await self._read(real)
-            self._reals[name] = real
+            self._reals[name] = self._reals[real] = real
         for project in list(self._known):
             await self._read(project)
 
