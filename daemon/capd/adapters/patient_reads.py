@@ -13,6 +13,8 @@ from capd.core.errors import CapdError
 
 LONGEST_WAIT = 2.0
 """Seconds for one project: its sessions are refused after five."""
+AT_ONCE = 32
+"""Places that are waited for at a time: a reload asks for hundreds."""
 
 T = TypeVar("T")
 
@@ -27,6 +29,7 @@ class PatientReads:
     def __init__(self, longest: float = LONGEST_WAIT) -> None:
         """`longest` is how long a caller waits."""
         self.longest = longest
+        self._waited_for = trio.CapacityLimiter(AT_ONCE)
         self._limiters: dict[str, trio.CapacityLimiter] = {}
 
     async def of(self, place: str, read: Callable[[], T]) -> T:
@@ -35,6 +38,10 @@ class PatientReads:
         Raises:
             NoAnswerError: it takes too long.
         """
+        async with self._waited_for:
+            return await self._answer(place, read)
+
+    async def _answer(self, place: str, read: Callable[[], T]) -> T:
         limiter = self._limiters.setdefault(place, trio.CapacityLimiter(1))
         try:
             with trio.fail_after(self.longest):
