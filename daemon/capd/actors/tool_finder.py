@@ -93,7 +93,13 @@ class ToolFinder:
         self._vectors = ToolVectors(bus, cache_file)
         self._sets = ToolSets(
             ToolSet(self._vectors),
-            lambda name: ToolVectors(bus, cache_file.with_name(f"tool_vectors.{name}.bin")),
+            lambda name: ToolVectors(
+                bus,
+                cache_file.with_name(f"tool_vectors.{name}.bin"),
+                # How much a project has is nobody else's to know.
+                is_told=False,
+                users=self._vectors,
+            ),
         )
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._was_read = trio.Event()
