@@ -1,6 +1,7 @@
 """A project's own capabilities among the actors: whose they are, and what nobody vouched for."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -223,3 +224,22 @@ async def test_a_project_that_does_not_answer_keeps_no_other_from_being_met(
         met = [await known.meet("/mnt/far"), await known.meet(str(folder))]
 
         assert met == ["", str(folder.resolve())]
+
+
+async def test_a_projects_catalog_costs_the_model_nothing_that_everybody_has(
+    folder: Path,
+) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        client = await world.session("s")
+        await agree(world, "gamma")
+
+        said = "gamma things please"
+        taken = await client.result("capd/turn", text=said)
+        while taken["reason"] == "model_not_ready":
+            await trio.sleep(0.01)
+            taken = await client.result("capd/turn", text=said)
+
+        embedded = Counter(text for text in world.embedder.texts if text != said)
+        assert embedded["gamma one"] == 1
+        assert set(embedded.values()) == {1}
