@@ -1,17 +1,27 @@
 """A project's own capabilities among the actors: whose they are, and what nobody vouched for."""
 
 import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
+from capd.actors.catalog_vectors import CatalogVectors
+from capd.actors.project_catalogs import ProjectCatalogs
+from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.trust_file import TrustFile
+from capd.core.taps.catalog import Catalog
 from capd_protos import registry
 from capd_protos.types import TapName
+from hung_reads import HungReads
 
-from .fakes import Script, tool
+from .fakes import RecordingBus, Script, tool
 from .world import REGISTRY, REGISTRY_REPLIES, World, running_world
 
 
@@ -126,3 +136,110 @@ async def test_files_of_a_project_that_cannot_be_read_are_told_and_cost_nobody(
         assert "has more than 256 entries" in told[TapName(f"project:{world.project}")]
         text, is_error = await client.capability("enable", "alpha")
         assert not is_error, text
+
+
+@pytest.mark.parametrize("by", ["link", "project/"])
+async def test_a_project_that_was_reached_by_another_name_is_known_by_its_own(
+    folder: Path, by: str
+) -> None:
+    (folder / "link").symlink_to("project")
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        await agree(world, "gamma")
+    async with running_world(folder) as world:
+        real = str(world.project.resolve())
+        met = registry.DescribeRegistry(f"{folder}/{by}")
+        await world.bus.ask(REGISTRY, met, REGISTRY_REPLIES, float("inf"))
+
+        resolve = registry.ResolveCapability(f"project:{real}/gamma", real)
+        resolved = await world.bus.ask(REGISTRY, resolve, REGISTRY_REPLIES, float("inf"))
+
+        assert isinstance(resolved, registry.CapabilityResolved), resolved
+
+
+@pytest.fixture
+def reads() -> Iterator[HungReads]:
+    made = HungReads()
+    yield made
+    made.answer()
+
+
+@asynccontextmanager
+async def catalogs(
+    folder: Path, reads: HungReads, nursery: trio.Nursery
+) -> AsyncIterator[ProjectCatalogs]:
+    async with RecordingBus() as bus:
+        made = ProjectCatalogs(
+            TrustFile(folder / "trust.json"),
+            Catalog,
+            lambda name: CatalogVectors(bus, folder / name, read_profile()),
+            lambda _project, _catalog: None,
+            reads,
+        )
+        nursery.start_soon(partial(made.run, is_watching=False))
+        await trio.testing.wait_all_tasks_blocked()
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_project_that_stops_answering_stays_as_it_was_for_a_reload(
+    folder: Path, reads: HungReads
+) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        await agree(world, "gamma")
+        project = str(world.project.resolve())
+    async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
+        await known.meet(project)
+        reads.hung.add(project)
+
+        await known.reload()
+
+        assert [str(each.id.name) for each in known.catalog(project).winners] == ["gamma"]
+
+
+async def test_what_was_agreed_to_can_be_taken_back_while_a_project_does_not_answer(
+    folder: Path, reads: HungReads
+) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        await agree(world, "gamma")
+        project = str(world.project.resolve())
+    async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
+        await known.meet(project)
+        reads.hung.add(project)
+        known.trust.write({})
+
+        await known.reload()
+
+        assert list(known.catalog(project).winners) == []
+
+
+async def test_a_project_that_does_not_answer_keeps_no_other_from_being_met(
+    folder: Path, reads: HungReads
+) -> None:
+    async with trio.open_nursery() as nursery, catalogs(folder, reads, nursery) as known:
+        reads.hung.add("/mnt/far")
+
+        met = [await known.meet("/mnt/far"), await known.meet(str(folder))]
+
+        assert met == ["", str(folder.resolve())]
+
+
+async def test_a_projects_catalog_costs_the_model_nothing_that_everybody_has(
+    folder: Path,
+) -> None:
+    async with running_world(folder) as world:
+        define(world, "gamma")
+        client = await world.session("s")
+        await agree(world, "gamma")
+
+        said = "gamma things please"
+        taken = await client.result("capd/turn", text=said)
+        while taken["reason"] == "model_not_ready":
+            await trio.sleep(0.01)
+            taken = await client.result("capd/turn", text=said)
+
+        embedded = Counter(text for text in world.embedder.texts if text != said)
+        assert embedded["gamma one"] == 1
+        assert set(embedded.values()) == {1}

@@ -1,17 +1,23 @@
 """Settings that change under sessions: what holds at once, and what from the next session on."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trio
 
+from capd.actors.settings_keeper import SettingsKeeper
+from capd.adapters.live_settings import LiveSettings
 from capd_protos import settings
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
+from hung_reads import HungReads
 
+from .fakes import RecordingBus
 from .world import World, running_world
 
 SETTINGS = ActorName("settings")
+EVENTS: MsgpackCodec[settings.SettingsChanged] = MsgpackCodec(settings.SettingsChanged)
 REPLIES: MsgpackCodec[settings.Reply] = MsgpackCodec(settings.Reply)
 
 
@@ -132,3 +138,32 @@ async def test_routing_that_is_switched_off_routes_no_further_message(
 
         taken = await editor.result("capd/turn", text="alpha one")
         assert (taken["outcome"], taken["reason"]) == ("abstain", "disabled")
+
+
+@pytest.fixture
+def reads() -> Iterator[HungReads]:
+    made = HungReads()
+    yield made
+    made.answer()
+
+
+async def test_files_are_followed_while_a_project_does_not_answer(
+    tmp_path: Path, config: Path, reads: HungReads
+) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    near.mkdir()
+    far.mkdir()
+    live = LiveSettings(config.parent, {}, None, reads)
+    live.load()
+    reads.hung.add(str(far))
+    async with RecordingBus() as bus, trio.open_nursery() as nursery:
+        await live.meet(str(far))
+        await live.meet(str(near))
+        async with bus.subscribe(EVENTS, "settings.changed") as events:
+            await nursery.start(SettingsKeeper(bus, live).run)
+
+            (near / ".capd.toml").write_text("[sessions]\ntools = 3\n")
+            await events.__anext__()
+
+        nursery.cancel_scope.cancel()
+    assert live.of(str(near)).configuration.sessions.tools == 3

@@ -64,8 +64,14 @@ class FakeRegistry:
         self.capabilities: dict[str, CapabilitySpec] = {}
         self.skills: list[registry.SkillEntry] = []
 
-    def add(self, name: str, *servers: ServerSpec, allowed: tuple[str, ...] | None = None) -> None:
-        id_ = CapabilityId(TAP, CapabilityName(name))
+    def add(
+        self,
+        name: str,
+        *servers: ServerSpec,
+        allowed: tuple[str, ...] | None = None,
+        tap: TapName = TAP,
+    ) -> None:
+        id_ = CapabilityId(tap, CapabilityName(name))
         self.capabilities[name] = CapabilitySpec(id_, "x", servers=servers, allowed_tools=allowed)
 
     async def replied(self, request: registry.Request) -> registry.Reply:
@@ -75,7 +81,7 @@ class FakeRegistry:
         if isinstance(request, registry.ListSkills):
             return registry.SkillsListed(self.skills)
         entries = [
-            registry.CapabilityEntry(TAP, each.id.name, "x", is_routable=True)
+            registry.CapabilityEntry(each.id.tap, each.id.name, "x", is_routable=True)
             for each in self.capabilities.values()
         ]
         return registry.CapabilitiesListed(entries)
@@ -383,3 +389,21 @@ async def test_skills_are_found_where_there_is_no_tool_at_all(
         found = await stage.find("walk through a change")
 
         assert (found.hits, [hit.prompt for hit in found.skills]) == ([], ["review"])
+
+
+async def test_a_projects_tools_cost_the_model_nothing_that_everybody_has(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with staged(tmp_path) as (stage, nursery):
+        stage.registry.add("files", server("fs"))
+        stage.registry.add("mails", server("mail"), tap=TapName("project:/work"))
+        await stage.keep(server("fs"), FILES)
+        await stage.keep(server("mail"), MAILS)
+
+        await stage.start(nursery)
+        while (await stage.find("send", project="/work")).mode != "fused":
+            await trio.sleep(1)
+
+        embedded = [text for text in stage.embedder.texts if text != "send"]
+        assert len(embedded) == len(FILES) + len(MAILS)
+        assert {each.tools for each in stage.heard} == {len(FILES)}

@@ -1,13 +1,16 @@
 """The settings at this moment: layers, last good states, and what a project's file comes to."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from capd.adapters.configuration import Configuration, ServersTable, SessionsTable, SurfaceTable
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.patient_reads import PatientReads
 from capd.core.sessions.policy import PolicyRules
+from hung_reads import HungReads
 
 
 @pytest.fixture
@@ -17,9 +20,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def settings(folder: Path, **environment: str) -> LiveSettings:
+def settings(folder: Path, reads: PatientReads | None = None, **environment: str) -> LiveSettings:
     (folder / "config").mkdir(exist_ok=True)
-    found = LiveSettings(folder / "config", environment, folder / "state")
+    found = LiveSettings(folder / "config", environment, folder / "state", reads)
     found.load()
     return found
 
@@ -210,3 +213,61 @@ async def test_the_users_table_of_clients_keeps_its_last_good_state(tmp_path: Pa
 
     assert live.table["mine"].mode == "stable"
     assert len(live.problems) == 1
+
+
+@pytest.fixture
+def reads() -> Iterator[HungReads]:
+    made = HungReads()
+    yield made
+    made.answer()
+
+
+async def test_a_project_that_does_not_answer_is_met_without_its_file_and_said(
+    tmp_path: Path, project: Path, reads: HungReads
+) -> None:
+    (project / ".capd.toml").write_text("[sessions]\ntools = 3\n")
+    live = settings(tmp_path, reads)
+    reads.hung.add(str(project))
+
+    await live.meet(str(project))
+
+    why = f"{project} did not answer within 0.01 s"
+    assert live.of(str(project)) == live.effective
+    assert live.project_problems == {
+        str(project): [f"{project}/.capd.toml is not used: {why} (the defaults are)"]
+    }
+
+
+async def test_a_project_that_stops_answering_holds_up_neither_a_reload_nor_another_project(
+    tmp_path: Path, project: Path, reads: HungReads
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for each, most in ((project, 3), (other, 4)):
+        (each / ".capd.toml").write_text(f"[sessions]\ntools = {most}\n")
+    live = settings(tmp_path, reads)
+    await live.meet(str(project))
+    reads.hung.add(str(project))
+
+    write(tmp_path, "[servers]\nlinger = 5\n")
+    has_changed = await live.reload()
+    await live.meet(str(other))
+
+    assert (has_changed, live.current) == (True, Configuration(ServersTable(5.0)))
+    tools = [live.of(str(each)).configuration.sessions.tools for each in (project, other)]
+    assert tools == [3, 4]
+
+
+async def test_a_project_that_answers_again_is_read(
+    tmp_path: Path, project: Path, reads: HungReads
+) -> None:
+    (project / ".capd.toml").write_text("[sessions]\ntools = 3\n")
+    live = settings(tmp_path, reads)
+    reads.hung.add(str(project))
+    await live.meet(str(project))
+
+    reads.answer()
+    await live.reload()
+
+    assert live.of(str(project)).configuration.sessions.tools == 3
+    assert live.project_problems == {}

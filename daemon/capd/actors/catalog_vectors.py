@@ -59,7 +59,16 @@ class NotReadyError(CapdError):
 class CatalogVectors:
     """What a message can be compared with."""
 
-    def __init__(self, bus: Bus, cache_file: Path, profile: RoutingProfile) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        cache_file: Path,
+        profile: RoutingProfile,
+        users: "CatalogVectors | None" = None,
+    ) -> None:
+        """`users` has the vectors that everybody has, which are made and kept there alone."""
+        self._users = users
+        self._turn = trio.Lock()
         self.state = "cold"
         self.reason = ""
         self._bus = bus
@@ -178,6 +187,28 @@ class CatalogVectors:
         self._profile.check(reply.model, reply.quantisation, reply.pooling, reply.revision)
 
     async def _embed_catalog(self, catalog: Catalog) -> Scorer:
+        known = await self._of_catalog(catalog)
+        return await trio.to_thread.run_sync(
+            scorer, self._profile, catalog.winners, known, background_messages()
+        )
+
+    async def everybodys(self) -> "dict[str, Vectors]":
+        """Return the vector of every text of this catalog."""
+        return await self._of_catalog(self._catalog)
+
+    async def _of_catalog(self, catalog: Catalog) -> "dict[str, Vectors]":
+        """Return the vector of every text, of which those that are missing are made."""
+        below: dict[str, Vectors] = {}
+        if self._users is not None:
+            below = await self._users.everybodys()
+        catalog_texts = [text for each in catalog.winners for text in texts_of(each)]
+        texts = list(dict.fromkeys([*catalog_texts, *background_messages()]))
+        # One at a time: a project's catalog asks for everybody's as well.
+        async with self._turn:
+            own = await self._brought_in([text for text in texts if text not in below])
+        return {**below, **own}
+
+    async def _brought_in(self, texts: list[str]) -> "dict[str, Vectors]":
         cache = self._cache
         if cache is None:
             cache = self._cache = await trio.to_thread.run_sync(
@@ -185,9 +216,6 @@ class CatalogVectors:
             )
             if cache.reason:
                 log.warning("vector_cache_ignored", reason=cache.reason)
-        background = background_messages()
-        catalog_texts = [text for each in catalog.winners for text in texts_of(each)]
-        texts = list(dict.fromkeys([*catalog_texts, *background]))
         known = cache.get(texts)
         missing = [text for text in texts if text not in known]
         fresh: dict[str, Vectors] = {}
@@ -198,9 +226,7 @@ class CatalogVectors:
             # Written once, because it is written whole; also what an attempt that failed has made.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(cache.put, fresh)
-        return await trio.to_thread.run_sync(
-            scorer, self._profile, catalog.winners, cache.get(texts), background
-        )
+        return cache.get(texts)
 
     async def _embedded(self, texts: list[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above

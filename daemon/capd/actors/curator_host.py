@@ -35,7 +35,7 @@ from capd.adapters.clients.upstream import Upstream
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
-from capd.adapters.trust.startable_files import real_path
+from capd.adapters.trust.real_paths import RealPaths
 from capd.core.sessions import hook_context
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
@@ -121,6 +121,7 @@ class CuratorHost:
         live: LiveSettings | None = None,
         habits: HabitStore | None = None,
         tokens: TokenDesk | None = None,
+        paths: RealPaths | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
@@ -128,6 +129,7 @@ class CuratorHost:
         self._uses = RecentUses(bus)
         self._tokens = tokens or TokenDesk(bus)
         self._results = results
+        self._paths = paths or RealPaths()
         self._settings = FollowedSettings(
             rules or SessionRules(), domains or Domains(), live, results
         )
@@ -504,13 +506,16 @@ class CuratorHost:
                 if isinstance(hint, settings.SettingsChanged):
                     self._follow_settings()
                     continue
-                for session in self._sessions.values():
-                    if hint.project and hint.project != real_path(session.curator.place.project):
-                        continue
-                    if hint.has_other_skills:
-                        session.curator.skills_changed()
-                    if session.curator.upstream is not None and hint.wanted_keys:
-                        session.curator.upstream.want_environment(hint.wanted_keys)
+                for session in list(self._sessions.values()):
+                    if hint.project:
+                        self._nursery.start_soon(self._follow_project, session, hint)
+                    else:
+                        _follow_catalog(session, hint)
+
+    async def _follow_project(self, session: _Session, hint: registry.CatalogChanged) -> None:
+        """Follow a catalog if it is of the session's project."""
+        if await self._paths.again(session.curator.place.project) == hint.project:
+            _follow_catalog(session, hint)
 
     async def _follow_tools(self, session: _Session, instance: InstanceId) -> None:
         changed = session.curator.activation.server_tools_changed
@@ -518,3 +523,10 @@ class CuratorHost:
 
     async def _renew(self, session: _Session) -> None:
         await contained("subscriptions", session.curator.renew_subscriptions, log=log)
+
+
+def _follow_catalog(session: _Session, hint: registry.CatalogChanged) -> None:
+    if hint.has_other_skills:
+        session.curator.skills_changed()
+    if session.curator.upstream is not None and hint.wanted_keys:
+        session.curator.upstream.want_environment(hint.wanted_keys)

@@ -9,7 +9,9 @@ has vectors of its own, so that no message elsewhere is scored by anything of it
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -17,6 +19,7 @@ import trio
 
 from capd.actors.catalog_files import TRY_AGAIN
 from capd.actors.catalog_vectors import CatalogVectors
+from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.trust.project_taps import ProjectRead, read_project, watched_folders
 from capd.adapters.trust.startable_files import real_path
 from capd.adapters.trust.trust_file import TrustFile
@@ -26,6 +29,8 @@ from capd.runtime.boundary import contained
 
 LONGEST_WAIT = 2.0
 """Seconds for a project's files: on a network that hangs, its sessions begin without them."""
+LONGEST_READ = 30.0
+"""Seconds for all that a project's servers name, which may be hundreds of large files."""
 MOST_PROJECTS = 256
 MOST_NAMES = 4096
 """Paths by which projects are asked for."""
@@ -51,11 +56,16 @@ class ProjectCatalogs:
         users: Callable[[], Catalog],
         vectors: Callable[[str], CatalogVectors],
         on_change: Callable[[str, Catalog], None],
+        reads: PatientReads | None = None,
     ) -> None:
         """`vectors` makes those of one more catalog, by a name for files.
 
         `on_change` is called with a project, and what its sessions have from here on.
         """
+        self._paths = reads or PatientReads(LONGEST_WAIT)
+        self._files = reads or PatientReads(LONGEST_READ)
+        self._silent: set[str] = set()
+        """Which did not answer when all were read last."""
         self.trust = trust
         self._users = users
         self._make_vectors = vectors
@@ -100,12 +110,18 @@ class ProjectCatalogs:
             self._loading.pop(project).set()
 
     async def _load_files(self, project: str) -> None:
-        real = await trio.to_thread.run_sync(real_path, project, abandon_on_cancel=True)
-        if real not in self._known:
-            await self._read(real)
+        try:
+            real = await self._paths.of(project, partial(real_path, project))
+            if real not in self._known:
+                await self._read(real)
+        except NoAnswerError as error:
+            # Its sessions go on without it, and whoever asks again has it looked for again.
+            log.warning("project_not_read", reason=str(error))
+            return
         if len(self._reals) >= MOST_NAMES:
             self._reals.clear()
-        self._reals[project] = real
+        # The finder names a project by its tap, which is named by the real path.
+        self._reals[project] = self._reals[real] = real
         self._met.set()
 
     def catalog(self, project: str) -> Catalog:
@@ -138,15 +154,38 @@ class ProjectCatalogs:
     # What changes
 
     async def reload(self) -> None:
-        """Read every known project again."""
-        for name in list(self._reals):
+        """Read every known project again; what does not answer is as it was read last."""
+        self._silent = set()
+        async with trio.open_nursery() as nursery:
+            for name in list(self._reals):
+                nursery.start_soon(self._reload_name, name)
+        async with trio.open_nursery() as nursery:
+            for project in list(self._known):
+                nursery.start_soon(self._reload_project, project)
+
+    async def _reload_name(self, name: str) -> None:
+        try:
             # A link may lead elsewhere by now.
-            real = await trio.to_thread.run_sync(real_path, name, abandon_on_cancel=True)
+            real = await self._paths.of(name, partial(real_path, name))
             if real not in self._known:
                 await self._read(real)
-            self._reals[name] = real
-        for project in list(self._known):
-            await self._read(project)
+        except NoAnswerError:
+            self._silent.add(name)
+        else:
+            self._reals[name] = self._reals[real] = real
+
+    async def _reload_project(self, project: str) -> None:
+        if project not in self._silent:
+            try:
+                await self._read(project)
+            except NoAnswerError:
+                self._silent.add(project)
+            else:
+                return
+        # What is agreed to is written elsewhere, and counts whether the project answers or not.
+        trusted = await trio.to_thread.run_sync(self.trust.read)
+        read = self.read(project)
+        self._take(project, replace(read, agreed=dict(trusted.of(project))))
 
     def users_changed(self) -> None:
         """Take over another catalog of the user's."""
@@ -154,9 +193,11 @@ class ProjectCatalogs:
             self._settle(project, known.read, is_other=True)
 
     async def _read(self, project: str) -> None:
-        read = await trio.to_thread.run_sync(
-            read_project, project, self.trust, abandon_on_cancel=True
+        self._take(
+            project, await self._files.of(project, partial(read_project, project, self.trust))
         )
+
+    def _take(self, project: str, read: ProjectRead) -> None:
         known = self._known.get(project)
         before = known.read.usable if known is not None else None
         self._settle(project, read, is_other=before != read.usable)
@@ -213,7 +254,8 @@ class ProjectCatalogs:
         reads = [known.read for known in self._known.values()]
         folders: dict[Path, frozenset[str] | None] = {}
         for read in reads:
-            folders.update(await trio.to_thread.run_sync(watched_folders, read))
+            with suppress(NoAnswerError):
+                folders.update(await self._files.of(read.project, partial(watched_folders, read)))
         try:
             async with Watch(folders) as watch, trio.open_nursery() as nursery:
                 # Only what is watched already can be read without missing a change.
@@ -221,6 +263,8 @@ class ProjectCatalogs:
                 if reads != [known.read for known in self._known.values()]:
                     return
                 nursery.start_soon(self._until_met, nursery.cancel_scope)
+                if self._silent:
+                    nursery.start_soon(self._until_later, nursery.cancel_scope)
                 await watch.changed()
                 nursery.cancel_scope.cancel()
         except* WatchError as errors:
@@ -229,4 +273,9 @@ class ProjectCatalogs:
 
     async def _until_met(self, scope: trio.CancelScope) -> None:
         await self._met.wait()
+        scope.cancel()
+
+    async def _until_later(self, scope: trio.CancelScope) -> None:
+        """Look again after a while: what did not answer cannot be watched."""
+        await trio.sleep(TRY_AGAIN)
         scope.cancel()

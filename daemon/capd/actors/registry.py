@@ -76,7 +76,7 @@ class Registry:
             trust or TrustFile(tap_list.with_name("trust.json")),
             lambda: self._catalog,
             lambda name: CatalogVectors(
-                bus, cache_file.with_name(f"vectors.{name}.bin"), self._profile
+                bus, cache_file.with_name(f"vectors.{name}.bin"), self._profile, self._vectors
             ),
             self._project_changed,
         )

@@ -7,6 +7,7 @@ Who follows the settings reads `LiveSettings`; the event is a hint that there is
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import trio
 
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.live_settings import CONFIG_FILE, LiveSettings
+from capd.adapters.patient_reads import NoAnswerError
 from capd.adapters.watched_files import Folders, Watch, WatchError
 from capd.core.settings.known_keys import Path as KeyPath
 from capd.core.settings.layers import written
@@ -84,13 +86,15 @@ class SettingsKeeper:
     async def _follow_changes(self) -> None:
         while True:
             self._settings.met = trio.Event()
-            folders = self._folders()
+            folders = await self._folders()
             try:
                 async with Watch(folders) as watch, trio.open_nursery() as nursery:
                     self._watch_error = ""
                     # Only what is watched already can be read without missing a change.
                     await self._reload()
                     nursery.start_soon(self._until_met, nursery.cancel_scope)
+                    if self._settings.silent:
+                        nursery.start_soon(self._until_later, nursery.cancel_scope)
                     await watch.changed()
                     nursery.cancel_scope.cancel()
             except* WatchError as errors:
@@ -103,7 +107,12 @@ class SettingsKeeper:
         await self._settings.met.wait()
         scope.cancel()
 
-    def _folders(self) -> Folders:
+    async def _until_later(self, scope: trio.CancelScope) -> None:
+        """Watch anew after a while: a folder that did not answer cannot be watched."""
+        await trio.sleep(TRY_AGAIN)
+        scope.cancel()
+
+    async def _folders(self) -> Folders:
         found: dict[Path, frozenset[str] | None] = {}
         # A folder that is not there yet is waited for at the nearest one above it.
         below = self._settings.folder
@@ -111,11 +120,16 @@ class SettingsKeeper:
         while not below.is_dir() and below != below.parent:
             below, names = below.parent, frozenset({below.name})
         found[below] = names
-        for project in self._settings.projects:
-            folder = Path(project)
-            if folder.is_dir():
-                found[folder] = found.get(folder, frozenset()) or frozenset({FILE_NAME})
+        async with trio.open_nursery() as nursery:
+            for project in self._settings.projects:
+                nursery.start_soon(self._add_project, found, Path(project))
         return found
+
+    async def _add_project(self, found: dict[Path, frozenset[str] | None], folder: Path) -> None:
+        """Watch a project's folder if it is there, and answers."""
+        with suppress(NoAnswerError):
+            if await self._settings.reads.of(str(folder), folder.is_dir):
+                found[folder] = found.get(folder, frozenset()) or frozenset({FILE_NAME})
 
 
 def described(

@@ -23,7 +23,6 @@ from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tool_lists import ToolLists
-from capd.adapters.trust.startable_files import real_path
 from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools import search_answers
 from capd.core.tools.curation import Field, curated, curated_by_keywords
@@ -94,7 +93,13 @@ class ToolFinder:
         self._vectors = ToolVectors(bus, cache_file)
         self._sets = ToolSets(
             ToolSet(self._vectors),
-            lambda name: ToolVectors(bus, cache_file.with_name(f"tool_vectors.{name}.bin")),
+            lambda name: ToolVectors(
+                bus,
+                cache_file.with_name(f"tool_vectors.{name}.bin"),
+                # How much a project has is nobody else's to know.
+                is_told=False,
+                users=self._vectors,
+            ),
         )
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._was_read = trio.Event()
@@ -122,13 +127,13 @@ class ToolFinder:
             case messages.IndexServers():
                 return await self._index_servers(request)
             case messages.LookUpTool():
-                return self._looked_up(request)
+                return await self._looked_up(request)
             case messages.CurateTools():
                 return await self._curate(request)
             case messages.DescribeTools():
                 if request.waits:
                     await self._read_once()
-                return self._described(request)
+                return await self._described(request)
             case messages.ListDenied():
                 return await self._denied(request)
             case messages.CountTools():
@@ -142,7 +147,7 @@ class ToolFinder:
         except BadQuestionError as error:
             return messages.FinderRefused(str(error))
         policy = _policy(request.rules)
-        tools = self._sets.of(request.project)
+        tools = await self._sets.of(request.project)
         barred = tools.bars(policy, request.keys, request.domain)
         if isinstance(asked, Selection):
             selected = tools.index.selected(asked.names, request.cap, barred)
@@ -168,7 +173,7 @@ class ToolFinder:
         )
 
     async def _curate(self, request: messages.CurateTools) -> messages.ToolsCurated:
-        tools = self._sets.of(request.project)
+        tools = await self._sets.of(request.project)
         index, known = tools.index, tools.known
         if not index.tools or not request.text.strip():
             return messages.ToolsCurated([])
@@ -200,9 +205,9 @@ class ToolFinder:
             ]
         )
 
-    def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
+    async def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         policy = _policy(request.rules)
-        tools = self._sets.of(request.project)
+        tools = await self._sets.of(request.project)
         searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
         barred = tools.bars(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
@@ -213,8 +218,8 @@ class ToolFinder:
         told = messages.ToolBar(bar.code, bar.reason) if bar else None
         return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
 
-    def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
-        tools, policy = self._sets.of(request.project), _policy(request.rules)
+    async def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
+        tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, barred = tools.known, tools.bars(policy, None, request.domain)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
         eager = known.eager(policy, request.domain).values()
@@ -229,7 +234,7 @@ class ToolFinder:
 
     async def _denied(self, request: messages.ListDenied) -> messages.DeniedListed:
         await self._read_once()
-        known = self._sets.of(request.project).known
+        known = (await self._sets.of(request.project)).known
         denied = known.denied_capabilities(_policy(request.rules))
         return messages.DeniedListed(
             self._was_read.is_set(),
@@ -243,7 +248,7 @@ class ToolFinder:
     async def _count(self, request: messages.CountTools) -> messages.ToolsCounted:
         if not self._was_read.is_set():
             return messages.ToolsCounted(is_known=False)
-        tools, policy = self._sets.of(request.project), _policy(request.rules)
+        tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, unlisted = tools.known, tools.unlisted_for(policy)
         barred = tools.bars(policy, None)
         permitted = sum(wire not in barred for wire in known.sources)
@@ -325,7 +330,7 @@ class ToolFinder:
     # capd index
 
     async def _index_servers(self, request: messages.IndexServers) -> messages.ServersIndexed:
-        own = {"", real_path(request.project)}
+        own = {"", await self._sets.paths.of(request.project)}
         capabilities = [c for c in await self._capabilities() if project_of(c.id.tap) in own]
         servers = distinct(server for c in capabilities for server in c.servers)
         session = index_session()

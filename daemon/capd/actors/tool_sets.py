@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import trio
 
 from capd.actors.tool_vectors import ToolVectors
-from capd.adapters.trust.startable_files import real_path
+from capd.adapters.trust.real_paths import RealPaths
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.policy import Policy
 from capd.core.tools import search_answers
@@ -65,23 +65,30 @@ class ToolSet:
 class ToolSets:
     """The set of everybody, and those of projects that add to it."""
 
-    def __init__(self, users: ToolSet, vectors: Callable[[str], ToolVectors]) -> None:
+    def __init__(
+        self,
+        users: ToolSet,
+        vectors: Callable[[str], ToolVectors],
+        paths: RealPaths | None = None,
+    ) -> None:
         """`vectors` makes those of one more set, by a name for files."""
+        self.paths = paths or RealPaths()
         self.users = users
         self._make_vectors = vectors
         self._projects: dict[str, ToolSet] = {}
         self._scopes: dict[str, trio.CancelScope] = {}
 
-    def of(self, project: str) -> ToolSet:
+    async def of(self, project: str) -> ToolSet:
         """Return what sessions of `project` can find."""
         if not self._projects or not project:
             return self.users
-        return self._projects.get(real_path(project), self.users)
+        return self._projects.get(await self.paths.of(project), self.users)
 
     async def take(
         self, capabilities: Iterable[CapabilitySpec], lists: Lists, nursery: trio.Nursery
     ) -> None:
         """Hold the tools of `capabilities`, each where it belongs."""
+        self.paths.forget()
         by_project: dict[str, list[CapabilitySpec]] = {"": []}
         for each in capabilities:
             by_project.setdefault(project_of(each.id.tap), []).append(each)

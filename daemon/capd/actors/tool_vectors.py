@@ -4,6 +4,7 @@ Batches are small, because a user's message waits behind the one that is in the 
 kept on disk by text hash, so that a restart embeds nothing again.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,21 @@ class NoVectorsError(CapdError):
 class ToolVectors:
     """Vectors for one index at a time: the last that was wanted."""
 
-    def __init__(self, bus: Bus, cache_file: Path, *, is_told: bool = True) -> None:
-        """`is_told` publishes when the vectors are there."""
+    def __init__(
+        self,
+        bus: Bus,
+        cache_file: Path,
+        *,
+        is_told: bool = True,
+        users: "ToolVectors | None" = None,
+    ) -> None:
+        """`is_told` publishes when the vectors are there.
+
+        `users` has the vectors that everybody has, which are made and kept there alone.
+        """
         self._is_told = is_told
+        self._users = users
+        self._turn = trio.Lock()
         self._bus = bus
         self._cache_file = cache_file
         self._cache: VectorCache | None = None
@@ -107,8 +120,7 @@ class ToolVectors:
         try:
             if is_asked:
                 await self._warm_up()
-            if not index.has_vectors:
-                await self._embed(index)
+            await self.ensure()
         except (*_UNANSWERED, NoVectorsError) as error:
             log.info("tool_vectors_not_ready", reason=str(error))
             await trio.sleep(TRY_AGAIN)
@@ -122,14 +134,27 @@ class ToolVectors:
             raise NoVectorsError(getattr(reply, "reason", "") or "the model is not ready")
         self._is_silent = False
 
+    async def ensure(self) -> None:
+        """Have the vectors of the index that is wanted."""
+        async with self._turn:
+            if self._index.tools and not self._index.has_vectors:
+                await self._embed(self._index)
+
+    def known(self, wanted: Iterable[str]) -> "dict[str, Vectors]":
+        """Return what there is of the vectors of texts."""
+        below = self._users.known(wanted) if self._users is not None else {}
+        return below if self._cache is None else {**below, **self._cache.get(wanted)}
+
     async def _embed(self, index: ToolIndex) -> None:
         cache = self._cache
         if cache is None:
             cache = self._cache = await trio.to_thread.run_sync(
                 VectorCache, self._cache_file, MODEL.key, MODEL.dimensions
             )
+        if self._users is not None:
+            await self._users.ensure()
         wanted = texts(index.tools)
-        known = cache.get(wanted)
+        known = self.known(wanted)
         missing = list(dict.fromkeys(text for text in wanted if text not in known))
         if missing:
             # Otherwise nobody needs the model before the first query.
@@ -144,7 +169,7 @@ class ToolVectors:
             await trio.to_thread.run_sync(cache.put, fresh)
             if index is not self._index:
                 return
-        index.take_vectors(await trio.to_thread.run_sync(_stacked, wanted, cache))
+        index.take_vectors(await trio.to_thread.run_sync(self._stacked, wanted))
         if self._is_told:
             self._bus.publish(ToolsIndexed(len(wanted), index.servers, has_vectors=True))
         log.info("tool_vectors_ready", tools=len(wanted), embedded=len(missing))
@@ -158,9 +183,8 @@ class ToolVectors:
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(batch), reply.dimensions)
         return dict(zip(batch, rows, strict=True))
 
+    def _stacked(self, wanted: list[str]) -> "Vectors":
+        import numpy as np  # noqa: PLC0415 - as above
 
-def _stacked(wanted: list[str], cache: VectorCache) -> "Vectors":
-    import numpy as np  # noqa: PLC0415 - as above
-
-    known = cache.get(wanted)
-    return np.stack([known[text] for text in wanted])
+        known = self.known(wanted)
+        return np.stack([known[text] for text in wanted])

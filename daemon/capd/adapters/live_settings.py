@@ -16,6 +16,7 @@ from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.client_table import client_table
 from capd.adapters.configuration import Configuration, PlaceTable, effective
 from capd.adapters.good_file import GoodFile
+from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.session_settings import session_rules
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
@@ -39,8 +40,6 @@ from capd.core.settings.project_keys import (
 
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
-LONGEST_WAIT = 2.0
-"""Seconds for a project's file: on a network that hangs, its sessions begin without it."""
 
 RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
 """Tables of which a change counts from the next start on."""
@@ -70,14 +69,26 @@ class Effective:
 class LiveSettings:
     """Everything that can be set, and where it is from."""
 
-    def __init__(self, config: Path, environment: Mapping[str, str], state: Path | None) -> None:
-        """`state` is where last good states are kept, None to keep none."""
+    def __init__(
+        self,
+        config: Path,
+        environment: Mapping[str, str],
+        state: Path | None,
+        reads: PatientReads | None = None,
+    ) -> None:
+        """`state` is where last good states are kept, None to keep none.
+
+        `reads` are of projects: on a network that hangs, their sessions begin without their files.
+        """
         self.folder = config
         self._environment = environment
         kept = state / "good" / CONFIG_FILE if state is not None else None
         self._file = GoodFile(config / CONFIG_FILE, self._user_layer, kept=kept)
         self._clients = config / CLIENTS_FILE
+        self.reads = reads or PatientReads()
         self._projects: dict[str, GoodFile] = {}
+        self.silent: dict[str, str] = {}
+        """Why projects that did not answer when they were read last did not."""
         self._of_projects: dict[str, Effective] = {}
         self.effective = Effective()
         self.table: Mapping[str, ClientTraits] = {}
@@ -115,7 +126,8 @@ class LiveSettings:
         found: dict[str, list[str]] = {}
         for project, file in self._projects.items():
             notes = self._of_projects[project].notes
-            lines = [*([file.problem] if file.problem else []), *notes]
+            problem = self._silence(project) or file.problem
+            lines = [*([problem] if problem else []), *notes]
             if lines:
                 found[project] = lines
         return found
@@ -132,20 +144,21 @@ class LiveSettings:
         ]
 
     def load(self) -> bool:
-        """Read every file again; tell whether anything holds that did not before."""
+        """Read the user's files again; tell whether anything holds that did not before."""
         before = (self.effective, self.table, self._of_projects)
         self._file.load()
         self.table, self._table_problems = self._client_table()
         self.effective, self._variable_problems = self._effective(None)
         if self._began_with is None:
             self._began_with = self.current
-        for file in self._projects.values():
-            file.load()
         self._of_projects = {name: self._of_file(file) for name, file in self._projects.items()}
         return before != (self.effective, self.table, self._of_projects)
 
     async def reload(self) -> bool:
-        """Do what `load` does, beside all else."""
+        """Do what `load` does, beside all else, with the files of projects."""
+        async with trio.open_nursery() as nursery:
+            for project, file in self._projects.items():
+                nursery.start_soon(self._read, project, file)
         async with self._loading:
             return await trio.to_thread.run_sync(self.load)
 
@@ -153,17 +166,33 @@ class LiveSettings:
         """Read the file of a project whose sessions are to follow it from here on."""
         if not project or project in self._projects:
             return
+        file = self._project_file(project)
+        # Outside the lock: one that does not answer keeps nobody else waiting.
+        await self._read(project, file)
         async with self._loading:
             if project in self._projects:
                 return
-            file = self._project_file(project)
-            with trio.move_on_after(LONGEST_WAIT):
-                await trio.to_thread.run_sync(file.load, abandon_on_cancel=True)
             if len(self._projects) >= MOST_PROJECTS:
                 self._forget_one()
             self._projects[project] = file
             self._of_projects[project] = self._of_file(file)
         self.met.set()
+
+    async def _read(self, project: str, file: GoodFile) -> None:
+        try:
+            await self.reads.of(project, file.load)
+        except NoAnswerError as error:
+            self.silent[project] = str(error)
+        else:
+            self.silent.pop(project, None)
+
+    def _silence(self, project: str) -> str:
+        reason = self.silent.get(project, "")
+        if not reason:
+            return ""
+        file = self._projects[project]
+        used = "its last good state stays in use" if file.layer is not None else "the defaults are"
+        return f"{file.file} is not used: {reason} ({used})"
 
     def of(self, project: str) -> Effective:
         """Return what holds for sessions of `project`, by its file if that was read."""
@@ -231,6 +260,7 @@ class LiveSettings:
         oldest = next(bare, next(iter(self._projects)))
         del self._projects[oldest]
         del self._of_projects[oldest]
+        self.silent.pop(oldest, None)
 
 
 def is_for_restart(path: KeyPath) -> bool:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import get_args
 
-from capd.core.servers.sandbox import Level, Wish
+from capd.core.servers.sandbox import Level, MaskName, Wish
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """The weakest first."""
-_BY_NAME: dict[str, Level] = {each: each for each in LEVELS}
 NETWORK = "network"
 
 
@@ -22,7 +21,7 @@ class SandboxRule:
     """What the user says of some servers; None says nothing."""
 
     level: Level | None = None
-    masks: tuple[str, ...] | None = None
+    masks: tuple[MaskName, ...] | None = None
     network: bool | None = None
 
 
@@ -31,7 +30,7 @@ class SandboxRules:
     """What the user says of all servers, and of some by name."""
 
     level: Level = "guard"
-    masks: tuple[str, ...] = ()
+    masks: tuple[MaskName, ...] = ()
     project: Level = "strict"
     """The level of servers that a project's files define."""
     servers: Mapping[str, SandboxRule] = field(default_factory=dict)
@@ -45,8 +44,7 @@ class SandboxRules:
         """
         asked, asks_network = declared_level(declared)
         usual = self.project if is_project else self.level
-        asked = asked or usual
-        level = asked if LEVELS.index(asked) > LEVELS.index(usual) else usual
+        level = LEVELS[max(LEVELS.index(usual), LEVELS.index(asked or usual))]
         matching = (rule for glob, rule in self.servers.items() if fnmatchcase(name, glob))
         rule = next(matching, SandboxRule())
         return Wish(
@@ -65,8 +63,8 @@ def declared_level(declared: str) -> tuple[Level | None, bool]:
     """
     if not declared:
         return None, False
-    level, plus, more = declared.partition("+")
-    known = _BY_NAME.get(level)
-    if known is None or (plus and more != NETWORK):
+    named, plus, more = declared.partition("+")
+    known: list[Level] = [each for each in LEVELS if named == each]
+    if not known or (plus and more != NETWORK):
         raise ValueError(f"sandbox is {declared!r}: one of {', '.join(LEVELS)}, strict+{NETWORK}")
-    return known, bool(more)
+    return known[0], bool(more)

@@ -1,0 +1,55 @@
+"""Reads of places that may never answer, such as a project on a network that hangs.
+
+A thread that waits for such a place cannot be ended, so each place has one at most: whoever asks
+again waits for that one, and all threads of everything else stay free.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from capd.core.errors import CapdError
+
+LONGEST_WAIT = 2.0
+"""Seconds for one project: its sessions are refused after five."""
+AT_ONCE = 32
+"""Places that are waited for at a time: a reload asks for hundreds."""
+
+T = TypeVar("T")
+
+
+class NoAnswerError(CapdError):
+    """A place did not answer in time; the text says which."""
+
+
+class PatientReads:
+    """Threads that read, one for each place."""
+
+    def __init__(self, longest: float = LONGEST_WAIT) -> None:
+        """`longest` is how long a caller waits."""
+        self.longest = longest
+        self._waited_for = trio.CapacityLimiter(AT_ONCE)
+        self._limiters: dict[str, trio.CapacityLimiter] = {}
+
+    async def of(self, place: str, read: Callable[[], T]) -> T:
+        """Return what `read` returns; it reads `place`, and may do so when nobody waits for it.
+
+        Raises:
+            NoAnswerError: it takes too long.
+        """
+        async with self._waited_for:
+            return await self._answer(place, read)
+
+    async def _answer(self, place: str, read: Callable[[], T]) -> T:
+        limiter = self._limiters.setdefault(place, trio.CapacityLimiter(1))
+        try:
+            with trio.fail_after(self.longest):
+                return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=limiter)
+        except trio.TooSlowError:
+            reason = f"{place} did not answer within {self.longest:g} s"
+            raise NoAnswerError(reason) from None
+        finally:
+            use = limiter.statistics()
+            if not use.borrowed_tokens and not use.tasks_waiting:
+                self._limiters.pop(place, None)

@@ -1,0 +1,35 @@
+"""Projects that do not answer, as on a network that hangs."""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from capd.adapters.patient_reads import PatientReads
+
+T = TypeVar("T")
+
+
+class HungReads(PatientReads):
+    """Reads that hang in the places that are named; all others are waited for without an end."""
+
+    def __init__(self) -> None:
+        super().__init__(float("inf"))
+        self.hung: set[str] = set()
+        self._hanging = PatientReads(0.01)
+        self._answers = threading.Event()
+
+    async def of(self, place: str, read: Callable[[], T]) -> T:
+        """Return what `read` returns, unless `place` hangs."""
+        if place not in self.hung:
+            return await super().of(place, read)
+
+        def slow() -> T:
+            self._answers.wait()
+            return read()
+
+        return await self._hanging.of(place, slow)
+
+    def answer(self) -> None:
+        """Have every place answer."""
+        self.hung.clear()
+        self._answers.set()
