@@ -139,6 +139,11 @@ def both() -> Iterator[Both]:
     home.env["TMPDIR"] = str(folder / "tmp")
     # Two dozen servers are more than a session of an editor lists by itself (docs/surface.md).
     home.env["CAPD_SURFACE"] = "dynamic"
+    # What capd answers itself, or makes short, is tested where it is at home: here bytes are held
+    # against bytes.
+    home.env["CAPD_RESULT_LIMIT"] = "0"
+    (folder / "config").mkdir(exist_ok=True)
+    (folder / "config" / "config.toml").write_text("[surface]\ncheck_arguments = false\n")
     serve = functools.partial(_Quiet, directory=str(folder / "projects"))
     web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
     threading.Thread(target=web.serve_forever, daemon=True).start()
