@@ -15,6 +15,10 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="namespaces and 
 pytestmark = linux_only
 
 
+PYTHON_FOLDER = Path(sys.executable).parent
+"""On PATH: what is installed nowhere on it is not seen."""
+
+
 class Place:
     """A home with secrets and tools, a project in it, and capd's own folder."""
 
@@ -37,7 +41,7 @@ class Place:
         """Return what a shell prints that is confined so."""
         environment = {
             "HOME": str(self.home),
-            "PATH": f"{self.home}/tools/bin:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{self.home}/tools/bin:{PYTHON_FOLDER}:/usr/local/bin:/usr/bin:/bin",
         }
         box = sandboxing.Box(
             wish, (self.own,), environment, str(self.project), self.cache, lambda: machine

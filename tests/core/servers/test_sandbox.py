@@ -189,6 +189,7 @@ def test_what_was_asked_for_is_enforced_or_refused(wish: Wish, machine: Machine)
     [
         ("/usr/bin/node", ("/usr/bin",), []),
         (f"{HOME}/bin/x", (), [f"{HOME}/bin"]),
+        ("/tmp/checkout/.venv/bin/python", ("/tmp",), ["/tmp/checkout/.venv"]),
         (f"{HOME}/.nvm/v20/bin/node", (), [f"{HOME}/.nvm/v20"]),
         ("/usr/bin/x", (f"{HOME}/.cargo/bin", HOME), [f"{HOME}/.cargo"]),
         (

@@ -292,12 +292,13 @@ def _landlock(wish: Wish, machine: Machine, where: Surroundings, masked: Masked)
 
 
 def tool_folders(where: Surroundings) -> list[str]:
-    """Return what of the home folder its command and the programs on its PATH are installed in."""
+    """Return what of the hidden folders its command and the programs on PATH are installed in."""
     home = where.home
     local = posixpath.join(home, ".local")
     found: list[str] = []
     for folder in (posixpath.dirname(where.command), *where.path):
-        if not _is_below(folder, home) or folder == home:
+        hidden = (home, _TEMPORARY)
+        if folder in hidden or not any(_is_below(folder, each) for each in hidden):
             continue
         parent = posixpath.dirname(folder)
         if parent == local:
