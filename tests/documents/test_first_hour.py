@@ -2,7 +2,9 @@
 
 import json
 import re
+import subprocess
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,12 +39,18 @@ def failures(person: Newcomer, lines: list[str], editor: ExitStack) -> list[str]
     """Type `lines`, and return those that failed; the editor begins when it is connected."""
     failed = []
     for line in lines:
-        done = person.types(line, TYPED.get(line, ""))
+        done = wait_for(partial(said_in_time, person, line), 120.0)
         if done.returncode not in MAY_FIND.get(line, (0,)):
             failed.append(f"{line}: {done.returncode}: {done.stdout}{done.stderr}")
         if line == "capd install claude":
             editor.enter_context(person.editor())
     return failed
+
+
+def said_in_time(person: Newcomer, line: str) -> subprocess.CompletedProcess[str] | None:
+    """Type a line; None where it says that another moment is needed."""
+    done = person.types(line, TYPED.get(line, ""))
+    return None if "Try again in a moment" in done.stderr else done
 
 
 def model_is_ready(person: Newcomer) -> bool:
