@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from capd_client.mcp_host import McpHost, without_capd
@@ -110,4 +110,14 @@ def newcomer() -> Iterator[Newcomer]:
         yield made
         made.ends()
     finally:
+        _end_what_runs(made.home)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_what_runs(home: Path) -> None:
+    """End what an open editor has started again after the last line, or a failed test left."""
+    mark = f"HOME={home}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
