@@ -70,8 +70,11 @@ def test_elsewhere_it_speaks_for_the_client_that_runs_it(
     result = hook({**WORDS, **said, "cwd": "/src"}, {**base_env, **env})
 
     (request,) = daemon.requests()
+    patience = request["params"].pop("patience")
     words = {"text": "what changed?", "project": "/src", "turn": "", "mute": False}
     assert request["params"] == {**words, **asked}
+    # What its budget had left.
+    assert 0 < patience < 0.25
     assert json.loads(result.stdout) == SPOKEN
 
 
