@@ -1,8 +1,6 @@
 """Command-line agents of the lab: where each comes from, and how it is pointed at the model."""
 
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +27,10 @@ class Agent:
     point: Callable[[Lab], list[str]]
     """Gives it the scripted model and returns the command that takes a prompt behind it."""
     needs_node: bool = False
-    connects_slowly: bool = False
 
     def give(self, lab: Lab) -> list[str]:
         """Put the program into the lab; return its command, without the prompt."""
-        packages = installed(self.package).parents[self.package[0].count("/")]
+        packages = installed(self.package).parent
         found = sorted(packages.glob(self.program))
         if not found:
             pytest.skip(f"npm has no {self.client} for this machine")

@@ -39,14 +39,14 @@ class HookList:
         """Return `text` with our hook, once; what a user has added to it stays."""
         if self.version is not None and _value(text, ("version",)) is None:
             text = put(text, ("version",), self.version)
-        places = self._places(text)
+        places = self.places(text)
         if not places:
             return append(text, self.path, self.hook if self.shape == "flat" else self._group)
         return put(text, (*places[0], self.command_key), self.hook[self.command_key])
 
     def remove(self, text: str, original: str | None) -> str:
         """Return `text` without our hook, and without what was only made for it."""
-        for place in reversed(self._places(text)):
+        for place in reversed(self.places(text)):
             text = take(text, place)
             if self.shape == "groups" and not _value(text, place[:-1]):
                 text = take(text, place[:-2])
@@ -61,7 +61,8 @@ class HookList:
     def _group(self) -> dict[str, Any]:
         return {"hooks": [self.hook]}
 
-    def _places(self, text: str) -> list[Place]:
+    def places(self, text: str) -> list[Place]:
+        """Return where our hook is."""
         listed = _value(text, self.path)
         found: list[Place] = []
         for at, each in enumerate(listed if isinstance(listed, list) else ()):

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from capd_client.install import InstallError
 from capd_client.install.edits import FileEdit
 from capd_client.install.hook_lists import HookList, is_our_command
+from capd_client.install.hook_trust import trust_edit, untrusted
 
 _TIMEOUT = 5
 """Seconds that a client waits for a hook which ends after a quarter of one by itself."""
@@ -45,9 +47,32 @@ def codex_hook(launcher: Path) -> dict[str, Any]:
     return {"type": "command", "command": command, "timeout": _TIMEOUT}
 
 
+def trust_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    """Return the edits by which a client trusts the hook that is in its file by now.
+
+    Raises:
+        InstallError: there is no hook, or the client has no such trust.
+    """
+    if client_id != "codex":
+        raise InstallError(f"{client_id} asks for no trust in hooks\nLeave --trust-hooks out.")
+    return [trust_edit(_codex_config(env), codex_hooks_file(env), _codex_hooks(launcher))]
+
+
 def _codex(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
-    hooks = HookList("UserPromptSubmit", "groups", codex_hook(launcher), "codex")
-    return [_edit(codex_hooks_file(env), hooks)]
+    file, hooks = codex_hooks_file(env), _codex_hooks(launcher)
+    # What it was told to trust goes with the hook; putting that in is another step.
+    trust = FileEdit(
+        _codex_config(env), lambda text: text, lambda text, _: untrusted(text, file, hooks)
+    )
+    return [_edit(file, hooks), trust]
+
+
+def _codex_hooks(launcher: Path) -> HookList:
+    return HookList("UserPromptSubmit", "groups", codex_hook(launcher), "codex")
+
+
+def _codex_config(env: Mapping[str, str]) -> Path:
+    return _folder(env, "CODEX_HOME", ".codex") / "config.toml"
 
 
 def _gemini(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
