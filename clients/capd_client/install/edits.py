@@ -154,7 +154,7 @@ def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
     def remove(text: str, original: str | None) -> str:
         return reduce(lambda left, edit: edit.remove(left, original), reversed(edits), text)
 
-    return FileEdit(path, add, remove)
+    return FileEdit(path, add, remove, edits[0].mode)
 
 
 def _check(change: Change) -> None:
