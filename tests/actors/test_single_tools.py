@@ -330,7 +330,7 @@ async def test_what_only_the_table_says_of_a_client_is_asked_of_it_once_and_its_
         await world.session("third", client={"name": "editor", "version": "1"})
         await world.session("fourth", client={"name": "editor", "version": "2"})
 
-        modes = {entry.key: entry.mode for entry in await world.sessions()}
+        modes = {str(entry.key): entry.mode for entry in await world.sessions()}
         assert (modes["third"], modes["fourth"]) == ("stable", "dynamic")
         assert (silent.list_changes, lists.list_changes) == (1, 1)
 
