@@ -74,7 +74,7 @@ def _qwen(lab: Lab) -> list[str]:
         "OPENAI_MODEL": "scripted",
     }
     _write(lab.user / ".qwen/settings.json", {"security": {"auth": {"selectedType": "openai"}}})
-    return ["--output-format", "json", "--approval-mode", "yolo", "-p"]
+    return ["--approval-mode", "yolo", "-p"]
 
 
 def _copilot(lab: Lab) -> list[str]:
