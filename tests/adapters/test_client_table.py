@@ -17,7 +17,7 @@ MEASURED = {
     "claude-desktop": ("before_turn", True, None, 64, 128, "none", ""),
     "codex": ("never", True, "mcp__capd__", 80, 128, "hook", ""),
     "gemini": ("before_turn", True, "mcp_capd_", 63, 128, "hook", ""),
-    "qwen": ("never", True, None, 63, 128, "hook", "QWEN_CODE_SESSION_ID"),
+    "qwen": ("never", True, "mcp__capd__", 63, 128, "hook", "QWEN_CODE_SESSION_ID"),
     "opencode": ("mid_turn", True, "capd_", 64, 128, "plugin", ""),
     "kilo": ("mid_turn", True, "capd_", 64, 128, "plugin", ""),
     "copilot": ("lag", True, "capd-", 64, 128, "hook", "COPILOT_AGENT_SESSION_ID"),

@@ -222,7 +222,7 @@ class CuratorHost:
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
         found = link(
-            hook_of(request),
+            hook_of(request, self._settings.rules("").table),
             [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
         )
         self._hooks.note(request.client, found)
