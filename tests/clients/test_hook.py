@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from capd_client.hook import budget
+
 WORDS = {"prompt": "what changed?"}
 ANSWER = {"hook": {"schema": 1, "context": "git is on"}}
 SPOKEN = {
@@ -148,6 +150,14 @@ def test_what_cannot_be_read_reaches_nobody(
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert daemon.journal == []
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("", 0.25), ("1.5", 1.5), ("60", 4.0), ("0", 0.25), ("-1", 0.25), ("nan", 0.25), ("x", 0.25)],
+)
+def test_the_user_may_give_a_hook_more_time(said: str, seconds: float) -> None:
+    assert budget({"CAPD_HOOK_BUDGET": said}) == seconds
 
 
 def test_a_client_that_nobody_knows_is_the_installers_mistake(base_env: dict[str, str]) -> None:

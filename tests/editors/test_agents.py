@@ -33,6 +33,8 @@ def git_at_hand(lab: Lab) -> Iterator[None]:
 def ready(lab: Lab, agent: Agent) -> list[str]:
     """Return the command of an agent that has capd; the daemon has its model, and knows git."""
     command = agent.give(lab)
+    # What is proved is what an agent does, not how fast this machine is at this moment.
+    lab.env["CAPD_HOOK_BUDGET"] = "4"
     lab.start_warm()
     # Codex skips a hook that its user has not trusted; here that is us.
     lab.install(agent.client, *(["--trust-hooks"] if agent is CODEX else []))
@@ -56,16 +58,17 @@ def said(body: Json) -> str:
 def assert_proved(lab: Lab, told: str) -> None:
     """Hold that the model was told before its first answer, and had the result in its last."""
     first, *_, last = lab.model.bodies()
-    assert said(first).count(told) == 1, said(first)[-3000:]
+    assert len(re.findall(told, said(first))) == 1, said(first)[-3000:]
     assert all(subject in said(last) for subject in SUBJECTS), said(last)[-3000:]
 
 
 STARTS = pytest.mark.parametrize("is_warm", [True, False], ids=["server runs", "server starts"])
+BEGUN = r"capd (switched on|is switching on) 'git' for this message"
+"""It is told early, with the same call, where the server does not start in the hook's time."""
 
 
-def words(caller: str, *, is_warm: bool) -> str:
-    begun = "switched on" if is_warm else "is switching on"
-    return f"capd {begun} 'git' for this message. Call its tools with {caller}, name=...: git__"
+def words(caller: str) -> str:
+    return rf"{BEGUN}\. Call its tools with {caller}, name=\.\.\.: git__"
 
 
 @STARTS
@@ -80,7 +83,7 @@ def test_copilot_lists_one_answer_late_and_is_told_the_call_to_make(
         printed = lab.run(*command, MESSAGE)
 
     assert "three commits" in printed
-    assert_proved(lab, words("capd-tool_call", is_warm=is_warm))
+    assert_proved(lab, words("capd-tool_call"))
 
 
 @STARTS
@@ -96,7 +99,7 @@ def test_qwen_never_lists_again_and_is_told_the_call_to_make(
         printed = lab.run(*command, MESSAGE)
 
     assert "three commits" in printed
-    assert_proved(lab, words("mcp__capd__tool_call", is_warm=is_warm))
+    assert_proved(lab, words("mcp__capd__tool_call"))
 
 
 @STARTS
@@ -115,7 +118,7 @@ def test_codex_never_lists_again_and_is_told_the_call_to_make(
         printed = lab.run(*command, MESSAGE)
 
     assert "three commits" in printed
-    assert_proved(lab, words("mcp__capd__tool_call", is_warm=is_warm))
+    assert_proved(lab, words("mcp__capd__tool_call"))
 
 
 def test_gemini_has_the_right_tools_in_its_first_request(start_lab: Start, tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ def test_gemini_that_cannot_have_them_in_time_is_told_the_call_to_make(
     printed = lab.run(*command, MESSAGE)
 
     assert json.loads(printed)["response"] == "three commits"
-    assert_proved(lab, words("mcp_capd_tool_call", is_warm=False))
+    assert_proved(lab, rf"{words('mcp_capd_tool_call')}|{BEGUN}; its tools are listed now: git__")
 
 
 def declared(body: Json) -> list[str]:
