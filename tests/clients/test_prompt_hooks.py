@@ -215,12 +215,26 @@ def test_the_trust_goes_with_the_hook_where_the_file_was_changed_since(tmp_path:
     user.file(".codex/config.toml", "# mine\n")
     user.capd("install", "codex", "--trust-hooks")
     config = user.home / ".codex/config.toml"
-    others = f'[hooks.state."{user.home}/.codex/hooks.json:stop:0:0"]\ntrusted_hash = "sha256:1"\n'
-    config.write_text(config.read_text() + "\n" + others)
+    theirs = [
+        f"{user.home}/.codex/hooks.json:{place}" for place in ("stop:0:0", "user_prompt_submit:1:0")
+    ]
+    others = [f'[hooks.state."{key}"]\ntrusted_hash = "sha256:1"\n' for key in theirs]
+    config.write_text("\n".join([config.read_text(), *others]))
 
     user.capd("uninstall", "codex")
 
-    assert list(states(user)) == [f"{user.home}/.codex/hooks.json:stop:0:0"]
+    assert list(states(user)) == theirs
+
+
+def test_trust_is_given_to_what_is_named_alone(tmp_path: Path) -> None:
+    user = User(tmp_path)
+    user.file(".codex/config.toml", "")
+
+    done = user.capd("install", "--all", "--trust-hooks")
+
+    assert done.code == 2
+    assert "--trust-hooks is for a CLIENT that you name" in done.err
+    assert user.snapshot() == {".codex/config.toml": b""}
 
 
 @pytest.mark.parametrize("client", ["gemini", "qwen"])

@@ -54,6 +54,8 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change
 @click.option("--trust-hooks", is_flag=True, help="Have Codex trust capd's hook, unseen.")
 def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks: bool) -> None:
     """Put capd into the configuration of each CLIENT; without one, list the clients."""
+    if trust_hooks and not names:
+        raise click.UsageError("--trust-hooks is for a CLIENT that you name")
     if not names and not is_all:
         _list_clients()
         return
