@@ -25,7 +25,7 @@ def test_all_that_are_found_get_capd_and_one_that_fails_stops_no_other(user: Use
     user.file(".cursor/mcp.json", "{,")
     user.file(".junie/mcp/mcp.json", "{}")
     user.file(".config/goose/config.yaml", GOOSE)
-    (user.home / ".config/JetBrains").mkdir()
+    user.file(".config/JetBrains/idea.options", "")
 
     said = user.capd("install", "--all")
 
