@@ -11,7 +11,8 @@ from capd_client.install.known_clients import known_clients
 
 TABLE, PROBLEMS = client_table()
 
-# 45-clients: re-lists, shrinks, prefix, most characters of a name, most tools, words seen by, id.
+# 45-clients, and what clients' own sources say: re-lists, shrinks, prefix, most characters of a
+# name, most tools, words seen by, id.
 MEASURED = {
     "claude-code": ("mid_turn", False, "mcp__capd__", 92, 128, "hook", "CLAUDE_CODE_SESSION_ID"),
     "claude-desktop": ("before_turn", True, None, 64, 128, "none", ""),
@@ -21,12 +22,12 @@ MEASURED = {
     "opencode": ("mid_turn", True, "capd_", 64, 128, "plugin", ""),
     "kilo": ("mid_turn", True, "capd_", 64, 128, "plugin", ""),
     "copilot": ("lag", True, "capd-", 64, 128, "hook", "COPILOT_AGENT_SESSION_ID"),
-    "vscode": ("before_turn", True, None, 64, 128, "hook", ""),
-    "cursor": ("never", True, None, 64, 40, "hook", ""),
+    "vscode": ("before_turn", True, "mcp_capd_", 64, 128, "hook", ""),
+    "cursor": ("never", True, None, 60, 40, "hook", ""),
     "windsurf": ("never", True, None, 64, 100, "hook", ""),
     "zed": ("before_turn", True, None, 64, 128, "acp", ""),
     "jetbrains": ("never", True, None, 64, 128, "acp", ""),
-    "goose": ("never", True, None, 64, 128, "hook", ""),
+    "goose": ("never", True, "capd__", 64, 128, "hook", ""),
     "cline": ("never", True, "capd__", 64, 128, "hook", ""),
     "roo": ("never", True, None, 64, 128, "none", ""),
     "continue": ("never", True, "", 64, 128, "none", ""),

@@ -63,6 +63,11 @@ def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks:
     chosen = found if is_all else [known_clients()[name] for name in dict.fromkeys(names)]
     if not chosen:
         fail("no client was found here\n`capd install` lists those that capd knows.")
+    if is_all:
+        for known in found:
+            if not known.is_edited:
+                click.echo(f"{known.title}: by hand, as `capd install {known.id}` says")
+        chosen = [known for known in found if known.is_edited]
     _each(chosen, lambda known: _install(known, is_found=known in found, dry_run=dry_run))
     if trust_hooks and not dry_run:
         # What is not asked for by name is not trusted.
@@ -75,20 +80,26 @@ def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks:
 @_DRY_RUN
 def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
     """Take capd out of the configuration of each CLIENT."""
-    from capd_client.install.installed_clients import state_of  # noqa: PLC0415
-
     if not names and not is_all:
         raise click.UsageError("name a CLIENT, or give --all")
     chosen = [known_clients()[name] for name in dict.fromkeys(names)]
     if is_all:
-        chosen = [
-            known
-            for known in known_clients().values()
-            if _ledger(known.id).entries() or state_of(known, os.environ).has_capd
-        ]
+        chosen = [known for known in known_clients().values() if _has_any(known)]
     if not chosen:
         click.echo("No client has capd: no change")
     _each(chosen, lambda known: _uninstall(known, dry_run=dry_run))
+
+
+def _has_any(known: KnownClient) -> bool:
+    """Tell whether there is anything of capd's to take out of a client, or to say of it."""
+    from capd_client.install.installed_clients import state_of  # noqa: PLC0415
+
+    try:
+        is_noted = bool(_ledger(known.id).entries())
+    except InstallError:
+        # Said when its turn comes, so that it stops no other.
+        return True
+    return is_noted or state_of(known, os.environ).has_capd
 
 
 def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> None:
