@@ -1,0 +1,133 @@
+"""`capd import`: the servers of the clients on this machine, as capabilities of one's own."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from capd_client import tables
+from capd_client.commands.shared import ask, fail, print_json, this_places
+from capd_client.control import ControlError, DaemonDownError
+
+if TYPE_CHECKING:
+    from capd_client.importing.plan import Plan
+    from capd_client.importing.stores import KnownValues, SecretStore
+    from capd_client.install.known_clients import KnownClient
+    from capd_client.own_tap import OwnTap
+
+
+def _clients(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from capd_client.install.known_clients import known_clients  # noqa: PLC0415
+
+    del ctx, param
+    names = [name for name, each in known_clients().items() if each.is_edited]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command("import")
+@click.argument("clients", metavar="[CLIENT]...", nargs=-1, shell_complete=_clients)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")
+@click.option("--json", "as_json", is_flag=True, help="Print what is done as JSON.")
+def import_(
+    *, clients: tuple[str, ...], dry_run: bool, yes: bool, secrets_file: bool, as_json: bool
+) -> None:
+    """Take over the MCP servers that CLIENTs are configured with; of all, unless some are named.
+
+    Read are their files of yours and those of the current folder.
+    """
+    from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
+    from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
+    from capd_client.importing.stores import SecretStore  # noqa: PLC0415
+    from capd_client.kept_secrets import SecretError  # noqa: PLC0415
+
+    chosen = _chosen(clients)
+    config = this_places().config
+    try:
+        plan, tap, known = _planned(chosen, config)
+        store = SecretStore(config, in_file=secrets_file)
+        if not as_json:
+            _say(plan, store)
+        is_done = not dry_run and bool(plan.added) and _is_agreed(plan, yes=yes, as_json=as_json)
+        if is_done:
+            carry_out(plan, tap, store, known)
+    except SecretError as error:
+        fail(f"nothing was imported: {error}")
+    if as_json:
+        print_json(report.document(plan, is_done=is_done))
+    if is_done:
+        _tell_daemon(plan, as_json=as_json)
+
+
+def _chosen(names: tuple[str, ...]) -> "list[KnownClient]":
+    from capd_client.install.known_clients import known_client, known_clients  # noqa: PLC0415
+
+    if not names:
+        return list(known_clients().values())
+    chosen = []
+    for name in names:
+        client = known_client(name)
+        if client is None:
+            known = ", ".join(n for n, each in known_clients().items() if each.is_edited)
+            raise click.UsageError(f"no client {name!r} is known. There are: {known}")
+        if not client.is_edited:
+            fail(
+                f"{client.title} keeps its servers where no program can read them safely\n"
+                "Add each yourself: capd add NAME -- COMMAND [ARGUMENT]..."
+            )
+        chosen.append(client)
+    return chosen
+
+
+def _planned(clients: "list[KnownClient]", config: str) -> "tuple[Plan, OwnTap, KnownValues]":
+    from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
+    from capd_client.importing.plan import plan_import  # noqa: PLC0415
+    from capd_client.importing.source_files import read_sources  # noqa: PLC0415
+    from capd_client.importing.stores import KnownValues  # noqa: PLC0415
+    from capd_client.importing.variables import Surroundings  # noqa: PLC0415
+    from capd_client.own_tap import OwnTap  # noqa: PLC0415
+
+    project, home = Path.cwd(), Path(os.environ.get("HOME") or Path.home())
+    known = KnownValues(os.environ, config)
+    tap = OwnTap(config)
+    sources = read_sources(clients, os.environ, project)
+    around = Surroundings(os.environ, home, project)
+    return plan_import(sources, around, own_definitions(tap), known), tap, known
+
+
+def _say(plan: "Plan", store: "SecretStore") -> None:
+    from capd_client.importing import report  # noqa: PLC0415
+
+    for line in report.lines(plan, str(store)):
+        tables.say(line)
+
+
+def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
+    if yes:
+        return True
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail("nothing was imported: there is nobody to ask\nLook with --dry-run, then give --yes.")
+    click.echo()
+    number = len(plan.added)
+    return click.confirm(f"Import {number} server{'s' if number > 1 else ''}?")
+
+
+def _tell_daemon(plan: "Plan", *, as_json: bool) -> None:
+    try:
+        ask("reload")
+        said = "Switch one on with: capd enable NAME, or by saying what it is for."
+    except DaemonDownError:
+        said = "They will be loaded when the daemon starts."
+    except ControlError as error:
+        said = f"The daemon does not load them: {error.message}"
+    if not as_json:
+        click.echo()
+        tables.say(f"Imported: {', '.join(each.name for each in plan.added)}")
+        tables.say(said)
+
+
+COMMANDS = {"import": import_}
