@@ -139,6 +139,11 @@ def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:
     _print_rows(_console(), ("tap", "path"), [(each["name"], each["path"]) for each in taps])
 
 
+def print_clients(rows: Iterable[Sequence[Any]]) -> None:
+    """Print the clients that capd can be put into."""
+    _print_rows(_console(), ("client", "", "state", "file"), rows)
+
+
 def print_turn(result: Mapping[str, Any]) -> None:
     """Print what a message led to."""
     changed = result.get("changed") or {}

@@ -11,18 +11,20 @@ from capd_client.doctor.surroundings import Surroundings
 from capd_client.install import UnreadableError
 from capd_client.install.documents import program_of, read_servers
 from capd_client.install.known_clients import ServersFile, known_clients
+from capd_client.install.launcher import NAME as LAUNCHER_NAME
 
-_LOOKED_AT_BY_EDITORS = frozenset({"claude", "opencode"})
-_OURS = frozenset({"capd", "capd-mcp"})
+_NAME = "capd"
+_OURS = frozenset({_NAME, LAUNCHER_NAME})
 
 
 def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
     """Look for an entry of capd in each client that it can be put into by hand."""
     for client in known_clients().values():
-        if client.id in _LOOKED_AT_BY_EDITORS:
-            continue
-        for file in client.user_files(seen.env):
+        for file in client.user_files(seen.env) if client.is_edited else ():
             servers = _servers(file)
+            if servers is None and file == client.user_file(seen.env):
+                # Said by the check of the client itself.
+                continue
             if servers is None:
                 yield Finding(
                     "editors",
@@ -32,7 +34,8 @@ def check_other_editors(seen: Surroundings) -> Iterator[Finding]:
                 continue
             for name, entry in servers.items():
                 program = program_of(entry)
-                if name in _OURS or Path(program).name in _OURS:
+                is_installed = name == _NAME and Path(program).name == LAUNCHER_NAME
+                if not is_installed and (name in _OURS or Path(program).name in _OURS):
                     yield _looked_at(seen, client.title, file.path, program)
 
 
@@ -58,4 +61,6 @@ def _looked_at(seen: Surroundings, title: str, path: Path, command: str) -> Find
             f"{path} names it",
             "write the path of the capd that there is (`command -v capd`)",
         )
+    if Path(command).name not in _OURS:
+        return Finding("editors", "note", f"{title} starts capd its own way: {command}")
     return Finding("editors", "ok", f"{title} has capd")

@@ -1,20 +1,15 @@
 """Reads what clients' files say, whatever their format; nothing is written here."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from capd_client.install import UnreadableError
 from capd_client.install.jsonc import parse
 from capd_client.install.known_clients import Format, ServersFile
-
-_BOM = "\ufeff"
-_DECODE_ERROR = "it is not TOML"
 
 
 def is_blank(text: str) -> bool:
     """Tell whether a file has nothing but space."""
-    return not text.strip(_BOM + " \t\r\n")
+    return not text.strip("\ufeff \t\r\n")
 
 
 def read_document(text: str, kind: Format) -> Any:
@@ -25,10 +20,12 @@ def read_document(text: str, kind: Format) -> Any:
     """
     if is_blank(text):
         return None
+    # Imported here: most clients have JSON, and these libraries take longer than all else.
     if kind == "toml":
-        return _toml(text.removeprefix(_BOM))
+        from capd_client.install import toml_edits  # noqa: PLC0415
+
+        return toml_edits.parse(text)
     if kind == "yaml":
-        # Imported here: most clients have no YAML, and it takes longer than all else.
         from capd_client.install.yaml_tree import compose, value_of  # noqa: PLC0415
 
         return value_of(compose(text))
@@ -66,25 +63,3 @@ def _named(items: list[Any]) -> Iterator[tuple[str, Any]]:
     for item in items:
         if isinstance(item, dict) and isinstance(item.get("name"), str):
             yield item["name"], item
-
-
-def _toml(text: str) -> Any:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise _unreadable(str(error) or _DECODE_ERROR, _line_of(str(error))) from None
-    except RecursionError:
-        raise _unreadable("it is nested too deeply", 1) from None
-
-
-def _line_of(reason: str) -> int:
-    """Return the line that tomllib names in its words, the only place where it has it."""
-    _, _, rest = reason.rpartition("(at line ")
-    number = rest.partition(",")[0]
-    return int(number) if number.isdecimal() else 1
-
-
-def _unreadable(reason: str, line: int) -> UnreadableError:
-    error = UnreadableError(reason.partition(" (at ")[0])
-    error.line = line
-    return error

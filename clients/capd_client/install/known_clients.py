@@ -124,6 +124,8 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variables: tuple[Variable, ...] = ()
     entry: dict[str, Any] = {}
     """What capd puts in, `{launcher}` being its program."""
+    defaults: dict[str, Any] = {}
+    """What it puts in beside that, and is the user's to change from then on."""
     new_file: dict[str, Any] = {}
     """What a file that has nothing begins with."""
     displaces: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 Tags are not followed: what an application makes of them is its own, and nothing is run.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 from capd_client.install import UnreadableError
 
 _DEEPEST = 200
+_MOST = 100_000
+"""Nodes, counted where an alias repeats them: a few lines can stand for more than memory holds."""
 
 
 class YamlError(UnreadableError):
@@ -27,9 +30,8 @@ def compose(text: str) -> yaml.Node | None:
     Raises:
         YamlError: it is not YAML, or more than one document.
     """
-    loader = yaml.SafeLoader(text)
     try:
-        return loader.get_single_node()
+        return yaml.SafeLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlError(error.problem or "it is not YAML", line) from None
@@ -37,17 +39,15 @@ def compose(text: str) -> yaml.Node | None:
         raise YamlError(str(error).partition("\n")[0], 1) from None
     except RecursionError:
         raise YamlError("it is nested too deeply", 1) from None
-    finally:
-        loader.dispose()
 
 
 def value_of(node: yaml.Node | None) -> Any:
     """Return the data of a node.
 
     Raises:
-        YamlError: it is nested too deeply, which an alias of itself is as well.
+        YamlError: it is nested too deeply, which an alias of itself is as well, or too large.
     """
-    return _value(node, 0)
+    return _value(node, 0, itertools.count())
 
 
 def members(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
@@ -58,13 +58,15 @@ def members(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node, yaml.Node]
                 yield key.value, key, value
 
 
-def _value(node: yaml.Node | None, depth: int) -> Any:
+def _value(node: yaml.Node | None, depth: int, count: Iterator[int]) -> Any:
     if node is not None and depth > _DEEPEST:
         raise YamlError("it is nested too deeply", node.start_mark.line + 1)
+    if node is not None and next(count) > _MOST:
+        raise YamlError("it is too large", node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
-        return {name: _value(value, depth + 1) for name, _, value in members(node)}
+        return {name: _value(value, depth + 1, count) for name, _, value in members(node)}
     if isinstance(node, yaml.SequenceNode):
-        return [_value(each, depth + 1) for each in node.value]
+        return [_value(each, depth + 1, count) for each in node.value]
     return None if node is None else _scalar(node)
 
 
