@@ -255,6 +255,7 @@ def test_the_answer_for_programs_has_no_value_of_a_secret(user: Importer) -> Non
             {**origin, "name": "two", "reason": "it has neither a command nor an address"}
         ],
         "unreadable": [],
+        "replaced": [],
     }
 
 

@@ -6,84 +6,88 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from capd_client import tables
+from capd_client.commands import replacing
+from capd_client.commands.installing import ClientName
 from capd_client.commands.shared import ask, fail, print_json, this_places
 from capd_client.control import ControlError, DaemonDownError
+from capd_client.install.known_clients import KnownClient, known_clients
 
 if TYPE_CHECKING:
     from capd_client.importing.plan import Plan
-    from capd_client.importing.stores import KnownValues, SecretStore
-    from capd_client.install.known_clients import KnownClient
+    from capd_client.importing.source_files import Entry
+    from capd_client.importing.stores import KnownValues
     from capd_client.own_tap import OwnTap
 
 
-def _clients(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from capd_client.install.known_clients import known_clients  # noqa: PLC0415
-
-    del ctx, param
-    names = [name for name, each in known_clients().items() if each.is_edited]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
 @click.command("import")
-@click.argument("clients", metavar="[CLIENT]...", nargs=-1, shell_complete=_clients)
+@click.argument("clients", metavar="[CLIENT]...", nargs=-1, type=ClientName())
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--replace", is_flag=True, help="Have clients start capd in their place.")
+@click.option("--undo", is_flag=True, help="Put back what --replace took out, and end.")
+@click.option("--forget", is_flag=True, help="Remove the copies of what it took out, and end.")
 @click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")
 @click.option("--json", "as_json", is_flag=True, help="Print what is done as JSON.")
 def import_(
-    *, clients: tuple[str, ...], dry_run: bool, yes: bool, secrets_file: bool, as_json: bool
+    *,
+    clients: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    replace: bool,
+    undo: bool,
+    forget: bool,
+    secrets_file: bool,
+    as_json: bool,
 ) -> None:
     """Take over the MCP servers that CLIENTs are configured with; of all, unless some are named.
 
-    Read are their files of yours and those of the current folder.
+    Read are their files of yours and those of the current folder. With --replace each client of
+    yours gets capd and loses what capd has from it; `capd uninstall CLIENT` puts that back.
     """
     from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
     from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
     from capd_client.importing.stores import SecretStore  # noqa: PLC0415
     from capd_client.kept_secrets import SecretError  # noqa: PLC0415
 
-    chosen = _chosen(clients)
+    if undo or forget:
+        replacing.undo(clients) if undo else replacing.forget(yes=yes)
+        return
     config = this_places().config
+    is_done, replaced = False, []
     try:
-        plan, tap, known = _planned(chosen, config)
+        plan, entries, tap, known = _planned(_chosen(clients), config)
         store = SecretStore(config, in_file=secrets_file)
         if not as_json:
-            _say(plan, store)
-        is_done = not dry_run and bool(plan.added) and _is_agreed(plan, yes=yes, as_json=as_json)
-        if is_done:
+            for line in report.lines(plan, str(store)):
+                tables.say(line)
+        if plan.added and not dry_run and _is_agreed(plan, yes=yes, as_json=as_json):
             carry_out(plan, tap, store, known)
+            is_done = True
+            _tell_daemon(plan, as_json=as_json)
     except SecretError as error:
         fail(f"nothing was imported: {error}")
+    if replace and (is_done or not plan.added or dry_run):
+        replaced = replacing.replace(plan, entries, yes=yes, dry_run=dry_run, is_quiet=as_json)
     if as_json:
-        print_json(report.document(plan, is_done=is_done))
-    if is_done:
-        _tell_daemon(plan, as_json=as_json)
+        print_json({**report.document(plan, is_done=is_done), "replaced": replaced})
 
 
-def _chosen(names: tuple[str, ...]) -> "list[KnownClient]":
-    from capd_client.install.known_clients import known_client, known_clients  # noqa: PLC0415
-
-    if not names:
-        return list(known_clients().values())
-    chosen = []
-    for name in names:
-        client = known_client(name)
-        if client is None:
-            known = ", ".join(n for n, each in known_clients().items() if each.is_edited)
-            raise click.UsageError(f"no client {name!r} is known. There are: {known}")
+def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
+    chosen = [known_clients()[name] for name in dict.fromkeys(names)]
+    for client in chosen:
         if not client.is_edited:
             fail(
                 f"{client.title} keeps its servers where no program can read them safely\n"
                 "Add each yourself: capd add NAME -- COMMAND [ARGUMENT]..."
             )
-        chosen.append(client)
-    return chosen
+    return chosen or list(known_clients().values())
 
 
-def _planned(clients: "list[KnownClient]", config: str) -> "tuple[Plan, OwnTap, KnownValues]":
+def _planned(
+    clients: list[KnownClient], config: str
+) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
     from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
     from capd_client.importing.plan import plan_import  # noqa: PLC0415
     from capd_client.importing.source_files import read_sources  # noqa: PLC0415
@@ -96,14 +100,8 @@ def _planned(clients: "list[KnownClient]", config: str) -> "tuple[Plan, OwnTap, 
     tap = OwnTap(config)
     sources = read_sources(clients, os.environ, project)
     around = Surroundings(os.environ, home, project)
-    return plan_import(sources, around, own_definitions(tap), known), tap, known
-
-
-def _say(plan: "Plan", store: "SecretStore") -> None:
-    from capd_client.importing import report  # noqa: PLC0415
-
-    for line in report.lines(plan, str(store)):
-        tables.say(line)
+    plan = plan_import(sources, around, own_definitions(tap), known)
+    return plan, sources.entries, tap, known
 
 
 def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
+from capd_client.install.known_clients import Format
+
 _NPX_YES = frozenset({"-y", "--yes"})
 _BY_NAME = frozenset({"npx", "uvx", "bunx", "uv", "pnpm", "docker", "podman", "node", "deno"})
 """Programs that mean the same wherever they are."""
@@ -51,7 +53,7 @@ class Origin:
     client: str
     title: str
     file: Path
-    format: str
+    format: Format
     keys: tuple[str | int, ...]
     name: str
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capd_client.importing.definition import Origin, shown
+from capd_client.install import plain_data
 from capd_client.install.jsonc import JsoncError, parse
 from capd_client.install.known_clients import KnownClient, ServersFile
 
@@ -129,12 +130,12 @@ def _read(found: Sources, client: KnownClient, file: ServersFile, project: Path)
     except ValueError as error:
         wrong(str(error))
         return
-    inputs = dict(_inputs(at(root, client.inputs) if client.inputs else None))
+    inputs = dict(_inputs(plain_data.found(root, client.inputs) if client.inputs else None))
     places = [file.servers]
     if client.local:
         places.append(tuple(str(project) if key == "{project}" else key for key in client.local))
     for keys in places:
-        servers = at(root, keys)
+        servers = plain_data.found(root, keys)
         if servers is None:
             continue
         kind = dict if file.layout == "map" else list
@@ -147,18 +148,6 @@ def _read(found: Sources, client: KnownClient, file: ServersFile, project: Path)
                 continue
             origin = Origin(client.id, client.title, file.path, file.format, (*keys, step), name)
             found.entries.append(Entry(origin, client, value, inputs))
-
-
-def at(root: Any, keys: Iterable[str | int]) -> Any:
-    """Return what is below `keys`, None where nothing is."""
-    for key in keys:
-        if isinstance(root, dict):
-            root = root.get(key)
-        elif isinstance(root, list) and isinstance(key, int) and key < len(root):
-            root = root[key]
-        else:
-            return None
-    return root
 
 
 def _named(servers: Any) -> Iterator[tuple[str | int, str, Any]]:
