@@ -10,6 +10,7 @@ from capd_client.install import InstallError
 from capd_client.install.client import Client
 from capd_client.install.edits import plan_install
 from capd_client.install.installed_clients import edited_clients
+from capd_client.install.known_clients import known_client
 from capd_client.install.ledger import Ledger
 
 
@@ -49,12 +50,17 @@ def _unlinked(count: dict[str, object]) -> Iterator[Finding]:
     yield Finding(
         "hooks",
         "note" if linked else "warning",
-        f"{unlinked} prompts of {count.get('client') or 'a client'} reached no session"
+        f"{unlinked} prompts of {_titled(str(count.get('client') or ''))} reached no session"
         f" ({linked} did)",
         why if not linked else "",
         "start the client in the project's folder, with capd as its MCP server"
         " (`capd sessions` shows how each is linked)",
     )
+
+
+def _titled(name: str) -> str:
+    known = known_client(name)
+    return name or "a client" if known is None else known.title
 
 
 def _is_of(session: Mapping[str, Any], client: Client) -> bool:

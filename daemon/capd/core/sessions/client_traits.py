@@ -50,10 +50,14 @@ class ClientTraits:
     """Tokens that its models take."""
     prompt_source: str = ""
     """How capd gets to see the user's words."""
+    identity: tuple[str, ...] = ()
+    """The variables by which its servers and hooks learn which conversation it is."""
     mode: str = "auto"
     """What the user has set for it."""
     is_relists_set: bool = False
     """Whether `relists` is the user's own word, which outweighs what was seen."""
+    title: str = ""
+    """What a person calls it."""
 
     @property
     def wire_limit(self) -> int:
