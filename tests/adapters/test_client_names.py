@@ -47,11 +47,14 @@ CLIENTS: dict[str, Callable[[str], str]] = {
     "gemini": _gemini,
     "qwen": _qwen,
     "opencode": _plain("capd_"),
+    "kilo": _plain("capd_"),
     "copilot": lambda name: ("capd-" + re.sub(r"[^A-Za-z0-9_-]", "-", name))[:64],
     "vscode": lambda name: f"mcp_capd_{name}".replace(".", "_")[:64],
     "cursor": lambda name: f"capd-{name}"[:60],
     "zed": lambda name: name[:64],
     "goose": _plain("capd__"),
+    # Of two dashes: it keeps single ones apart from its own as three underscores.
+    "roo": lambda name: "mcp--capd--" + name.replace("-", "___"),
     "cline": lambda name: f"capd__{name}"[:64],
     "continue": lambda name: name,
     "codecompanion": lambda name: f"capd_{name}",
@@ -62,11 +65,11 @@ CLIENTS: dict[str, Callable[[str], str]] = {
 
 
 def rewritten(client: str, name: str) -> str:
-    """Return what the model of `client` sees; the longest prefix and least charset by default."""
+    """Return what the model of `client` sees; with the longest prefix where that is not known."""
     known = CLIENTS.get(client)
     if known is not None:
         return known(name)
-    return ("mcp__capd__" + re.sub(r"[^a-z0-9_]", "_", name.lower()))[:64]
+    return ((TABLE[client].prefix or "mcp__capd__") + re.sub(r"[^a-z0-9_]", "_", name.lower()))[:64]
 
 
 def surface(client: str) -> Surface:
