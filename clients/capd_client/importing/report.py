@@ -41,7 +41,7 @@ def document(plan: Plan, *, is_done: bool) -> dict[str, Any]:
         "servers": [_document_of(each) for each in plan.planned],
         "left_out": [{**_origin(left.origin), "reason": left.reason} for left in plan.left_out],
         "unreadable": [
-            {"client": each.title, "file": str(each.file), "reason": each.reason}
+            {"client": each.client, "file": str(each.file), "reason": each.reason}
             for each in plan.unreadable
         ],
     }

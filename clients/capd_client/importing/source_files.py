@@ -33,6 +33,7 @@ class Entry:
 class Unreadable:
     """A file, or a part of one, that says nothing."""
 
+    client: str
     title: str
     file: Path
     reason: str
@@ -122,7 +123,7 @@ def _files(client: KnownClient, env: Mapping[str, str], project: Path) -> Iterat
 
 def _read(found: Sources, client: KnownClient, file: ServersFile, project: Path) -> None:
     def wrong(reason: str) -> None:
-        found.unreadable.append(Unreadable(client.title, file.path, reason))
+        found.unreadable.append(Unreadable(client.id, client.title, file.path, reason))
 
     found.files.append(file.path)
     try:
