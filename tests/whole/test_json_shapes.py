@@ -13,11 +13,11 @@ from jsonschema import Draft202012Validator
 from capd.actors import reports
 from capd_client.control import Control
 from capd_client.doctor.findings import Finding, document
-from capd_client.mcp_host import McpHost
 from capd_client.importing.definition import Origin
 from capd_client.importing.plan import LeftOut, Plan, Planned
 from capd_client.importing.report import document as imported
 from capd_client.importing.source_files import Unreadable
+from capd_client.mcp_host import McpHost
 from capd_client.own_tap import OwnServer
 from capd_protos import finder, registry
 from capd_protos.types import (
