@@ -8,6 +8,7 @@ import pytest
 
 from capd_client.own_tap import OwnTap
 
+from .conftest import FakeDaemon
 from .importing import Importer
 
 
@@ -206,6 +207,29 @@ def test_it_is_asked_for_by_its_name_and_by_that_of_its_package_or_host(user: Im
             "use linear",
             "ask linear",
         ],
+    }
+
+
+def test_who_takes_the_place_of_a_built_in_capability_is_asked_for_as_that_is(
+    user: Importer,
+) -> None:
+    caps = [
+        {"tap": "starter", "name": "time", "routable": True, "triggers": ["what time is it"]},
+        {"tap": "theirs", "name": "notes", "routable": True, "triggers": ["my notes"]},
+    ]
+    daemon = FakeDaemon(
+        user.capd_home / "run" / "capd.sock", {"caps": {"capabilities": caps}, "reload": {}}
+    )
+    user.servers(time={"command": "clock"}, notes={"command": "notes"})
+
+    try:
+        user.capd("import", "--yes")
+    finally:
+        daemon.close()
+
+    assert {name: each["config.toml"]["triggers"][0] for name, each in user.catalog().items()} == {
+        "time": "what time is it",
+        "notes": "use notes",
     }
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from capd_client.importing.stores import KnownValues
     from capd_client.own_tap import OwnTap
 
+_STARTER = "starter"
+
 
 @click.command("import")
 @click.argument("clients", metavar="[CLIENT]...", nargs=-1, type=ClientName())
@@ -100,8 +102,22 @@ def _planned(
     tap = OwnTap(config)
     sources = read_sources(clients, os.environ, project)
     around = Surroundings(os.environ, home, project)
-    plan = plan_import(sources, around, own_definitions(tap), known)
+    plan = plan_import(sources, around, own_definitions(tap), known, _triggers())
     return plan, sources.entries, tap, known
+
+
+def _triggers() -> dict[str, list[str]]:
+    """Return the triggers of what comes behind one's own tap; none where no daemon says them."""
+    try:
+        entries = ask("caps").get("capabilities") or []
+    except (DaemonDownError, ControlError):
+        return {}
+    # Of all taps the built-in one alone does.
+    return {
+        str(each.get("name")): [str(text) for text in each.get("triggers") or ()]
+        for each in entries
+        if each.get("tap") == _STARTER and each.get("routable")
+    }
 
 
 def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:

@@ -7,8 +7,9 @@ goes before it.
 
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from capd_client.importing import merging, variables
@@ -23,6 +24,7 @@ from capd_client.own_tap import OwnServer, words_of
 IN_FOLDER = ("sh", "-c", 'cd "$0" && exec "$@"')
 _NO_SUBJECT = frozenset(("mcp", "api", "www", "server", "localhost", "app", "com", "dev", "io"))
 _LONGEST_KEY = 100
+_MOST_TRIGGERS = 10
 
 
 @dataclass(slots=True)
@@ -66,10 +68,12 @@ def plan_import(
     around: Surroundings,
     own: Mapping[str, Definition],
     values: Mapping[str, str],
+    triggers: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Plan:
     """Decide what becomes of what was found.
 
     `own` is what there is in one's own tap, `values` what keys have, as far as that is known.
+    `triggers` are those of capabilities whose place one of the same name takes.
     """
     found = [read_entry(entry, around) for entry in sources.entries]
     plan = Plan(len(sources.files), [], [], list(sources.unreadable))
@@ -80,7 +84,7 @@ def plan_import(
             plan.planned.append(_there(each, values))
             continue
         try:
-            plan.planned.append(_added(each, keys))
+            plan.planned.append(_added(each, keys, triggers.get(each.name, ())))
         except (NotImportedError, SecretError) as error:
             plan.left_out += [LeftOut(origin, str(error)) for origin in each.origins]
     return plan
@@ -108,7 +112,7 @@ def _there(each: Merged, known: Mapping[str, str]) -> Planned:
     return Planned(each.known, each.origins, ["it is there already"], missing=missing)
 
 
-def _added(each: Merged, keys: _Keys) -> Planned:
+def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
     planned = Planned(each.name, each.origins, each.notes)
 
     def key(secret: Hidden) -> str:
@@ -133,8 +137,8 @@ def _added(each: Merged, keys: _Keys) -> Planned:
         text(server.url),
         {name: text(parts) for name, parts in server.env.items()},
         {name: text(parts) for name, parts in server.headers.items()},
-        list(_triggers(each)),
-        description=server.description,
+        list(dict.fromkeys((*known_triggers[:_MOST_TRIGGERS], *_triggers(each)))),
+        description=server.description or _description(server),
         tools=server.tools,
         timeout=server.timeout,
     )
@@ -153,6 +157,16 @@ def _triggers(each: Merged) -> Iterator[str]:
     for other in _subjects(each.server):
         if _spoken(other) not in ("", _spoken(name)):
             yield from words_of(short_package(other))[:2]
+
+
+def _description(server: Definition) -> str:
+    """Return what it is, where its client does not say."""
+    name = package(server)[0]
+    if name:
+        return f"The MCP server of the package {name}"
+    if server.url and isinstance(server.url[0], str):
+        return f"The MCP server at {urlsplit(server.url[0]).hostname or 'its address'}"
+    return ""
 
 
 def _subjects(server: Definition) -> Iterator[str]:
