@@ -7,7 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import keyring
 from click.testing import CliRunner
+from keyring.backends.fail import Keyring
 
 from capd_client.commands import cli
 
@@ -43,11 +45,12 @@ class Importer:
         if samples:
             self._fill("home", self.home)
             self._fill("project", self.project)
+        # A developer's own keyring is nothing to a test, nor to the programs that it starts.
+        keyring.set_keyring(Keyring())  # type: ignore[no-untyped-call]  # it is keyring's
         self.env: dict[str, str] = {
             "HOME": str(self.home),
             "CAPD_HOME": str(self.capd_home),
             "CAPD_NO_START": "1",
-            # A developer's own keyring is nothing to a test.
             "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         }
 

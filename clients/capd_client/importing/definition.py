@@ -124,7 +124,10 @@ def package(server: Definition) -> tuple[str, str]:
 
 
 def _located(server: Definition) -> dict[str, Text]:
-    places: dict[str, Text] = {**server.env, "address": server.url}
+    *before, last = server.url or ("",)
+    # Half of the world writes it with a slash.
+    url = (*before, last.rstrip("/")) if isinstance(last, str) else server.url
+    places: dict[str, Text] = {**server.env, "address": url}
     places |= {f"header {name.casefold()}": text for name, text in server.headers.items()}
     line = [text for text in server.line if any(not isinstance(part, str) for part in text)]
     return places | {f"argument ({number})": text for number, text in enumerate(line, 1)}

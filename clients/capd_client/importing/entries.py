@@ -73,6 +73,8 @@ def read_entry(entry: Entry, around: Surroundings) -> Read:
     if excluded:
         names = ", ".join(excluded)[:_WORDS]
         reader.notes.append(f"not taken over: its client hides {names} (see `deny` in [policy])")
+    if entry.origin.file.is_relative_to(around.project):
+        reader.notes.append("a file of this project names it: look at what it starts")
     return Read(entry, server, notes=tuple(dict.fromkeys(reader.notes)))
 
 
@@ -208,7 +210,9 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
     shape, value = entry.client.http, entry.value
     if value.get("headersHelper"):
         raise NotImportedError("a program of its client writes its headers")
-    given = value.get(shape.headers or "headers")
+    given, options = value.get(shape.headers or "headers"), value.get("requestOptions")
+    if given is None and isinstance(options, dict):
+        given = options.get("headers")
     found: dict[str, Text] = {}
     for name, each in (given if isinstance(given, dict) else {}).items():
         if each is not None:
