@@ -58,7 +58,7 @@ class OwnTap:
 
     def add(self, server: OwnServer) -> Path:
         """Write the definition of `server`, and return its folder."""
-        _check(server)
+        check(server)
         place = self._capabilities / server.name
         if place.exists():
             raise TapError(
@@ -174,7 +174,12 @@ def is_server_name(name: str) -> bool:
     return bool(_SERVER.fullmatch(name)) and "__" not in name and len(name) <= LONGEST_NAME
 
 
-def _check(server: OwnServer) -> None:
+def check(server: OwnServer) -> None:
+    """Raise unless `server` can be added.
+
+    Raises:
+        TapError: it cannot; the text says why, and what to do.
+    """
     name = server.name
     if not is_server_name(name):
         raise TapError(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from capd_client.own_tap import OwnTap
+from whole_daemon import Home
 
 from .conftest import FakeDaemon
 from .importing import Importer
@@ -121,6 +122,29 @@ def test_a_value_of_the_store_or_of_the_environment_stays_as_it_is(user: Importe
         "ONE_API_KEY": "another",
         "TWO_OTHER_TOKEN": "its own",
     }
+
+
+def test_where_there_is_a_keyring_that_is_the_store(user: Importer) -> None:
+    ring = user.folder / "ring.json"
+    ring.write_text('{"capd OLD_TOKEN": "kept"}')
+    home = Home(user.capd_home)
+    home.env |= user.env | {
+        "PYTHON_KEYRING_BACKEND": "file_keyring.FileKeyring",
+        "CAPD_TEST_KEYRING": str(ring),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    user.servers(one={"command": "one", "env": {"OLD_TOKEN": "other", "API_KEY": "its own"}})
+
+    done = home.capd("import", "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(ring.read_text()) == {
+        "capd OLD_TOKEN": "kept",
+        "capd ONE_OLD_TOKEN": "other",
+        "capd API_KEY": "its own",
+    }
+    assert not (user.config / "secrets.env").exists()
+    assert "API_KEY: into the keyring\n" in done.stdout
 
 
 def test_a_store_that_others_can_read_stops_it_before_anything_is_written(user: Importer) -> None:
@@ -323,6 +347,14 @@ def test_a_file_that_says_nothing_leaves_the_others_alone(
         {"command": "'"},
         {"command": "x", "cwd": 5},
         {"command": {"path": None}},
+        {"command": "x", "args": ["\ud800"]},
+        {"command": "x", "env": {"A": "\u0000"}},
+        {"command": "x", "description": "\ud800", "tools": ["\ud800"]},
+        {"url": "${env:BASE}/mcp"},
+        {"url": "https://x", "headers": {"a b": "1"}},
+        {"url": "https://x", "headers": {"A": "\ud800"}},
+        {"command": "x", "env": {"TOKEN": "a\nb\r\n'\\"}},
+        {"command": "x", "args": [True, 1, 1.5]},
     ],
     ids=str,
 )

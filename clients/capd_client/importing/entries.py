@@ -5,6 +5,7 @@ that their documentations give.
 """
 
 import io
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ _OF_EVERY_SERVER = frozenset(
     ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DISPLAY")
 )
 """What capd gives every server."""
-_OWN_PROGRAMS = frozenset(("capd-mcp", "capd"))
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _WORDS = 200
 _LONGEST_TIMEOUT = 3600.0
 
@@ -96,9 +97,9 @@ def _definition(entry: Entry, reader: Reader) -> Definition:
         server = Definition(line=line, env=env, cwd=_folder(folder, reader))
     return replace(
         server,
-        tools=tools,
+        tools=tuple(map(_clean, tools)),
         timeout=_timeout(entry),
-        description=description[:_WORDS] if isinstance(description, str) else "",
+        description=_clean(description)[:_WORDS] if isinstance(description, str) else "",
     )
 
 
@@ -151,8 +152,6 @@ def _line(entry: Entry, reader: Reader) -> tuple[Text, ...]:
         words[0] = str((reader.around.project / words[0]).resolve())
     where = ("its program", *(f"argument {number}" for number in range(1, len(words))))
     texts = tuple(map(reader.text, words, where))
-    if any("\0" in word for word in words):
-        raise NotImportedError("its command has a NUL in it")
     return hiding.of_line(texts)
 
 
@@ -215,6 +214,8 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
         given = options.get("headers")
     found: dict[str, Text] = {}
     for name, each in (given if isinstance(given, dict) else {}).items():
+        if not _HEADER.fullmatch(str(name)):
+            raise NotImportedError(f"{str(name)[:80]!r} is no name of a header")
         if each is not None:
             found[str(name)] = hiding.of_header(str(name), reader.text(_word(each), str(name)))
     named = value.get(shape.header_variables) if shape.header_variables else None
@@ -260,6 +261,11 @@ def _word(value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise NotImportedError("one of its values is neither a text nor a number")
+
+
+def _clean(text: str) -> str:
+    """Return `text` without halves of characters, which no file takes."""
+    return text.encode(errors="replace").decode()
 
 
 def _list(value: Any) -> list[Any]:

@@ -19,7 +19,8 @@ from capd_client.importing.merging import Merged, short_package
 from capd_client.importing.source_files import Sources, Unreadable
 from capd_client.importing.variables import NotImportedError, Surroundings
 from capd_client.kept_secrets import SecretError, checked_value
-from capd_client.own_tap import OwnServer, words_of
+from capd_client.own_tap import OwnServer, check, words_of
+from capd_client.taps import TapError
 
 IN_FOLDER = ("sh", "-c", 'cd "$0" && exec "$@"')
 _NO_SUBJECT = frozenset(("mcp", "api", "www", "server", "localhost", "app", "com", "dev", "io"))
@@ -85,8 +86,9 @@ def plan_import(
             continue
         try:
             plan.planned.append(_added(each, keys, triggers.get(each.name, ())))
-        except (NotImportedError, SecretError) as error:
-            plan.left_out += [LeftOut(origin, str(error)) for origin in each.origins]
+        except (NotImportedError, SecretError, TapError) as error:
+            reason = str(error).partition("\n")[0]
+            plan.left_out += [LeftOut(origin, reason) for origin in each.origins]
     return plan
 
 
@@ -125,7 +127,10 @@ def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
         return name
 
     def text(parts: Text) -> str:
-        return variables.written(parts, key)
+        put = variables.written(parts, key)
+        if "\0" in put or put != put.encode(errors="replace").decode():
+            raise NotImportedError("it has a NUL or half a character in it")
+        return put
 
     server = each.server
     line = [text(parts) for parts in server.line]
@@ -142,6 +147,7 @@ def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
         tools=server.tools,
         timeout=server.timeout,
     )
+    check(planned.server)
     planned.missing += [key for key in server.references() if not keys.known.get(key)]
     planned.missing = list(dict.fromkeys(planned.missing))
     in_line = [part for parts in server.line for part in parts if isinstance(part, Hidden)]
