@@ -28,7 +28,9 @@ from .world import OWN, Client, World, running_world
 LEDGER = ActorName("ledger")
 REQUESTS: MsgpackCodec[ledger.Request] = MsgpackCodec(ledger.Request)
 RENDER = "files render the quarterly invoice as a pdf document"
-NEVER = SessionRules(table={"editor": ClientTraits(names=("editor",), relists="never")})
+NEVER = SessionRules(
+    table={"editor": ClientTraits(names=("editor",), relists="never", is_relists_set=True)}
+)
 
 
 def offered(*names: str) -> Script:

@@ -25,10 +25,12 @@ def test_all_that_are_found_get_capd_and_one_that_fails_stops_no_other(user: Use
     user.file(".cursor/mcp.json", "{,")
     user.file(".junie/mcp/mcp.json", "{}")
     user.file(".config/goose/config.yaml", GOOSE)
+    (user.home / ".config/JetBrains").mkdir()
 
     said = user.capd("install", "--all")
 
     assert said.code == 1
+    assert "JetBrains AI Assistant: by hand, as `capd install jetbrains` says\n" in said.out
     assert f"capd: {user.home}/.cursor/mcp.json, line 1: " in said.err
     assert said.err.endswith(
         "capd: not done for Cursor\nThe reasons are above; the others are done.\n"

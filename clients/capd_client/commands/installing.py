@@ -60,6 +60,11 @@ def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
     chosen = found if is_all else [known_clients()[name] for name in dict.fromkeys(names)]
     if not chosen:
         fail("no client was found here\n`capd install` lists those that capd knows.")
+    if is_all:
+        for known in found:
+            if not known.is_edited:
+                click.echo(f"{known.title}: by hand, as `capd install {known.id}` says")
+        chosen = [known for known in found if known.is_edited]
     _each(chosen, lambda known: _install(known, is_found=known in found, dry_run=dry_run))
 
 

@@ -199,6 +199,15 @@ class SessionView:
         )
 
     @property
+    def is_to_be_asked(self) -> bool:
+        """Whether to tell the client of a change that is none, and see whether it lists again.
+
+        Only the table says that it does not; if it does, its next session has a list that changes.
+        """
+        is_known = self._habits.seen(self._key, self._version) is not None
+        return self.plan.is_hearsay and not is_known and not self._watch.is_behind
+
+    @property
     def is_curated(self) -> bool:
         """Whether a turn may bring single tools: not where everything is on the list."""
         return self.rules.curation.chooses and not self.is_bare and not self.wants_all
