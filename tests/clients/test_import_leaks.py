@@ -40,6 +40,8 @@ _ARGS = st.one_of(
     st.builds(lambda word: (f"https://host/mcp?a=1&api_key={word}",), _WORDS),
     st.builds(lambda word: (f"https://host/s/{word}/mcp",), _LONG),
     st.builds(lambda word: ("ghp_" + word.replace("-", "") + "x" * 30,), _LONG),
+    st.builds(lambda name, word: ("--config", json.dumps({"a": 1, name: word})), _NAMES, _WORDS),
+    st.builds(lambda word: (f"Server=h;Password={word};Port=1",), _WORDS),
     st.just(("--verbose",)),
 )
 _STDIO = st.fixed_dictionaries(

@@ -19,9 +19,11 @@ _NAME = re.compile(
     r"|(?:^|[_-])key$",
 )
 _NO_SECRET = re.compile(
-    r"(?:^|[_-])(?:max|min|num|count|limit|budget|path|file|dir|folder|type|mode|method|scheme"
-    r"|name|enabled|timeout|ttl|length|size|port|host|region|scopes?|endpoint)(?:$|[_-])"
+    r"(?:^|[_-])(?:path|file|dir|folder|type|mode|method|scheme|name|enabled|timeout|ttl|limit"
+    r"|budget|count|length|size|port|host|region|scopes?|endpoint|ur[il]|domain)$"
+    r"|(?:^|[_-])(?:max|min|num|total)[_-](?:[a-z]+[_-])*tokens?$"
 )
+"""Of what a name ends in: that is no secret, or is known by its look."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOOKS = re.compile(
     r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|gl[a-z]{2,5}-[A-Za-z0-9_-]{20,}"
@@ -32,7 +34,7 @@ _LOOKS = re.compile(
     r"|tvly-[A-Za-z0-9-]{16,}|pplx-[A-Za-z0-9]{20,}|BSA[A-Za-z0-9_-]{20,}|dop_v1_[a-f0-9]{20,}"
     r"|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|sbp_[a-f0-9]{20,}|figd_[A-Za-z0-9_-]{20,}"
     r"|pat[A-Za-z0-9]{14}\.[a-f0-9]{20,}|ATATT[A-Za-z0-9_=-]{20,}|glsa_[A-Za-z0-9_]{20,}"
-    r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
+    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*"
     # Behind these stand the digests of images and the commits of packages.
     r"|(?<![A-Za-z0-9@:#])[a-fA-F0-9]{32,}(?![A-Za-z0-9])"
@@ -41,11 +43,16 @@ _LOOKS = re.compile(
     re.DOTALL,
 )
 """Tokens whose makers gave them a prefix, keys, and long mixtures of both cases and digits."""
-_USER_INFO = re.compile(r"(?<=://)(?P<user>[^:/@\s]*):(?P<password>[^@\s]+)(?=@)")
+_USER_INFO = re.compile(r"(?<=://)(?P<user>[^:/@\s]{0,256}):(?P<password>[^@\s]{1,1024})(?=@)")
 _QUERY = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s]+)")
 _SEGMENT = re.compile(r"(?<=/)(?=[^/?#]*[0-9])(?=[^/?#]*[A-Za-z])[A-Za-z0-9_=.~-]{24,}(?=[/?#]|$)")
 """A part of a URL's path that nobody could guess."""
 _ASSIGNED = re.compile(r"-{0,2}(?P<name>[A-Za-z_][\w.-]*)\s*[=:](?!//)\s*(?P<value>.+)", re.DOTALL)
+_MEMBER = re.compile(
+    r'\\?"(?P<name>[\w.-]+)\\?"\s*:\s*\\?"(?:(?:Bearer|Basic)\s+)?(?P<value>[^"\\]+)'
+    r"|(?:^|[;,\s])(?P<key>[A-Za-z][\w .-]{0,60}?)\s*=\s*(?P<word>[^;,\s\"']+)"
+)
+"""A member of JSON, and a part of a connection string."""
 _SCHEME = re.compile(r"(?P<scheme>(?:Bearer|Basic|Token|ApiKey|Api-Key|Digest)\s+)", re.IGNORECASE)
 _STANDS_FOR = re.compile(
     r"<[^<>]*>|\[[^\[\]]*\]|your[ _-].*|my[ _-].*(?:key|token|secret)|.*[ _-]here"
@@ -57,7 +64,10 @@ _STANDS_FOR = re.compile(
 """What a page writes in place of a secret."""
 _SWITCH = re.compile(r"-+(?:no|disable|enable|skip|with|without|use|allow|require)[-_]")
 """Flags without a value."""
-_HARMLESS = re.compile(r"true|false|yes|no|on|off|none|null|[0-9]{0,3}", re.IGNORECASE)
+_HARMLESS = re.compile(r"true|false", re.IGNORECASE)
+_OF_A_FILE = re.compile(r"(?:^|[_-])(?:(?:private|ssh|account)[_-])?key$|credentials?$")
+_PATH = re.compile(r"(?:~|\.{1,2})?/[\w./@ -]+")
+"""A flag whose value may be a file, and a file."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -103,7 +113,9 @@ def of_line(line: Iterable[Text]) -> tuple[Text, ...]:
     flag = ""
     for text in line:
         word = text[0] if len(text) == 1 and isinstance(text[0], str) else ""
-        is_value = flag and not word.startswith(("-", "/", "~", "./", "../"))
+        is_flag = re.fullmatch(r"--[a-z][\w-]*(=.*)?|-[A-Za-z]", word) is not None
+        is_file = bool(_OF_A_FILE.search(flag) and _PATH.fullmatch(word))
+        is_value = flag and not is_flag and not is_file
         made.append(_all_of(text, key_of(flag)) if is_value else _of_argument(text))
         is_flag = word.startswith("-") and not re.search(r"[=\s]", word) and not _SWITCH.match(word)
         flag = word.lstrip("-") if is_flag and is_secret_name(word) else ""
@@ -160,6 +172,11 @@ def _of_plain_address(plain: str) -> list[Part]:
         (*match.span("value"), key_of(match["name"]))
         for match in _QUERY.finditer(plain)
         if is_secret_name(match["name"])
+    ]
+    spans += [
+        (*match.span("value" if match["name"] else "word"), key_of(name))
+        for match in _MEMBER.finditer(plain)
+        if is_secret_name(name := match["name"] or match["key"])
     ]
     spans += [(*match.span(), "TOKEN") for match in _LOOKS.finditer(plain)]
     if "://" in plain:

@@ -31,6 +31,9 @@ _COMMAND = "$: COMMAND"
 _ESCAPED = re.compile(r"\{\{((?:ENV|INPUT):[A-Za-z_]\w*|CWD|PROJECT)\}\}")
 _ANY_PART = re.compile(r"[^A-Za-z0-9]+")
 
+_LONGEST = 64 << 10
+"""A program could hardly be given more, and looking for secrets takes its time."""
+
 NULL = "NULL"
 """The syntax in which no value at all is that of the variable of the same name."""
 
@@ -66,6 +69,8 @@ class Reader:
         Raises:
             NotImportedError: capd has nothing that means the same.
         """
+        if len(value) > _LONGEST:
+            raise NotImportedError(f"{where} has more than {_LONGEST >> 10} KiB")
         if _COMMAND in self.syntaxes and value.startswith("$:"):
             raise NotImportedError(f"{where} is what a command prints, which capd does not run")
         pattern = "|".join(_SYNTAX[each] for each in self.syntaxes if each in _SYNTAX)
