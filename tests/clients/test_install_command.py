@@ -25,7 +25,7 @@ def test_all_that_are_found_get_capd_and_one_that_fails_stops_no_other(user: Use
     user.file(".cursor/mcp.json", "{,")
     user.file(".junie/mcp/mcp.json", "{}")
     user.file(".config/goose/config.yaml", GOOSE)
-    (user.home / ".config/JetBrains").mkdir()
+    user.file(".config/JetBrains/idea.options", "")
 
     said = user.capd("install", "--all")
 
@@ -50,6 +50,18 @@ def test_all_that_have_capd_lose_it(user: User) -> None:
 
     assert (said.code, user.snapshot()) == (0, before)
     assert user.capd("uninstall", "--all").out == "No client has capd: no change\n"
+
+
+def test_a_note_that_is_damaged_stops_no_other_from_losing_capd(user: User) -> None:
+    user.capd("install", "junie", "zed")
+    damaged = user.state / "install" / "zed.json"
+    damaged.write_text("{")
+
+    said = user.capd("uninstall", "--all")
+
+    assert said.code == 1
+    assert said.err.startswith(f"capd: {damaged} is damaged\n")
+    assert list(user.snapshot()) == [".config/zed/settings.json"]
 
 
 def test_where_no_client_is_found_that_is_said(user: User) -> None:

@@ -114,10 +114,13 @@ def test_names_are_unique() -> None:
 def test_a_client_is_detected_by_program_folder_or_file(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "PATH": str(tmp_path / "bin")}
     lazy = tmp_path / ".local/share/nvim/site/pack/mine/start/codecompanion.nvim"
-    lazy.mkdir(parents=True)
+    (lazy / "lua").mkdir(parents=True)
+    (lazy / "lua" / "init.lua").touch()
     (tmp_path / ".config/zed").mkdir(parents=True)
     (tmp_path / ".config/zed/settings.json").touch()
     (tmp_path / ".junie").mkdir()
+    (tmp_path / ".junie" / "x.json").touch()
+    (tmp_path / ".cline" / "data" / "settings").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/gemini").touch(mode=0o755)
 

@@ -74,20 +74,26 @@ def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
 @_DRY_RUN
 def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
     """Take capd out of the configuration of each CLIENT."""
-    from capd_client.install.installed_clients import state_of  # noqa: PLC0415
-
     if not names and not is_all:
         raise click.UsageError("name a CLIENT, or give --all")
     chosen = [known_clients()[name] for name in dict.fromkeys(names)]
     if is_all:
-        chosen = [
-            known
-            for known in known_clients().values()
-            if _ledger(known.id).entries() or state_of(known, os.environ).has_capd
-        ]
+        chosen = [known for known in known_clients().values() if _has_any(known)]
     if not chosen:
         click.echo("No client has capd: no change")
     _each(chosen, lambda known: _uninstall(known, dry_run=dry_run))
+
+
+def _has_any(known: KnownClient) -> bool:
+    """Tell whether there is anything of capd's to take out of a client, or to say of it."""
+    from capd_client.install.installed_clients import state_of  # noqa: PLC0415
+
+    try:
+        is_noted = bool(_ledger(known.id).entries())
+    except InstallError:
+        # Said when its turn comes, so that it stops no other.
+        return True
+    return is_noted or state_of(known, os.environ).has_capd
 
 
 def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> None:

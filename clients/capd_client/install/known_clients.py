@@ -169,7 +169,7 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if any(shutil.which(program, path=search) for program in self.programs):
             return True
         paths = [path for each in self.folders if (path := expanded(each, env))]
-        return any(glob.glob(str(path)) for path in paths) or any(  # noqa: PTH207 - it is absolute
+        return any(_has_files(path) for path in paths) or any(
             file.path.exists() for file in self.user_files(env)
         )
 
@@ -187,6 +187,12 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (line and line.layout) or self.layout,
             (line and line.servers) or self.servers,
         )
+
+
+def _has_files(pattern: Path) -> bool:
+    """Tell whether a folder has anything in it: `capd uninstall` leaves those that it made."""
+    folders = glob.glob(str(pattern))  # noqa: PTH207 - a pattern from the root
+    return any(path.is_file() for folder in folders for path in Path(folder).rglob("*"))
 
 
 def expanded(path: str, env: Mapping[str, str]) -> Path | None:

@@ -257,6 +257,23 @@ def test_who_was_asked_is_not_asked_again() -> None:
     assert not made.is_to_be_asked
 
 
+@pytest.mark.parametrize(
+    ("client", "own_name", "line", "title"),
+    [
+        ("node", "gemini-cli-mcp-client", "gemini", "Gemini CLI"),
+        ("Code", "Visual Studio Code - Insiders", "vscode", "VS Code"),
+        ("zed", "", "zed", "Zed"),
+        ("moon", "moon-client", "", ""),
+    ],
+)
+def test_a_client_has_the_title_of_its_line(
+    client: str, own_name: str, line: str, title: str
+) -> None:
+    made = settled(client, own_name)
+
+    assert (made.line, made.traits.title) == (line, title)
+
+
 def test_an_unknown_client_is_one_that_lists_again() -> None:
     assert traits_of(TABLE, ["", "nobody"]) == ("", ClientTraits())
 
