@@ -368,6 +368,30 @@ def test_an_entry_of_any_form_leaves_the_others_alone(
     assert (said.code, "good" in user.catalog()) == (0, True)
 
 
+def test_a_text_that_is_small_and_means_a_lot_costs_nothing(user: Importer) -> None:
+    anchors = "".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    bomb = "mcpServers:\n  - {name: *b11, command: x, args: *b11, tools: *b11, type: *b11}\n"
+    user.file(".continue/config.yaml", f"b0: &b0 [canary]\n{anchors}{bomb}")
+    user.servers(good={"command": "good"})
+
+    said = user.capd("import", "--yes")
+
+    assert (said.code, list(user.catalog())) == (0, ["good"])
+    assert "server 1, of Continue (~/.continue/config.yaml): its command is not a list" in said.out
+
+
+@pytest.mark.parametrize(
+    "text", ["a: !!int canary", "a: !!timestamp canary", "? [a]\n: b", "&a *a"]
+)
+def test_what_only_yaml_can_say_is_told_with_no_word_of_it(user: Importer, text: str) -> None:
+    user.file(".continue/config.yaml", text)
+
+    said = user.capd("import", "--yes")
+
+    assert said.code == 0
+    assert "canary" not in said.out + said.err
+
+
 def test_what_was_added_by_hand_is_known_again(user: Importer) -> None:
     tap = OwnTap(str(user.config))
     user.capd("add", "mine", "--env", "API_KEY", "--", "npx", "-y", "x@1.0.0")

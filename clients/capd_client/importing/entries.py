@@ -70,7 +70,7 @@ def read_entry(entry: Entry, around: Surroundings) -> Read:
         server = _definition(entry, reader)
     except NotImportedError as error:
         return Read(entry, reason=str(error))
-    excluded = [str(tool) for key in _EXCLUDED for tool in _list(value.get(key))]
+    excluded = [tool for key in _EXCLUDED for tool in _texts(value.get(key))]
     if excluded:
         names = ", ".join(excluded)[:_WORDS]
         reader.notes.append(f"not taken over: its client hides {names} (see `deny` in [policy])")
@@ -81,10 +81,10 @@ def read_entry(entry: Entry, around: Surroundings) -> Read:
 
 def _definition(entry: Entry, reader: Reader) -> Definition:
     value = entry.value
-    kind = str(value.get("type") or value.get("transport") or "").casefold()
+    kind = next(iter(_texts([value.get("type"), value.get("transport")])), "").casefold()
     if kind in _UNKNOWN_TYPES:
         raise NotImportedError(_UNKNOWN_TYPES[kind])
-    tools = tuple(str(tool) for key in _ALLOWED for tool in _list(value.get(key)))
+    tools = tuple(tool for key in _ALLOWED for tool in _texts(value.get(key)))
     tools = () if "*" in tools else tools
     description = value.get("description")
     url = _url(entry)
@@ -108,7 +108,7 @@ def _is_capd(entry: Entry) -> bool:
     names = [PurePath(word).name for word in words if isinstance(word, str)]
     is_program = names[:1] == ["capd-mcp"] or (names[:1] == ["capd"] and "mcp" in names[1:2])
     is_module = any(name.startswith("capd_client") for name in names)
-    return is_program or is_module or "/capd.sock" in str(_url(entry))
+    return is_program or is_module or "/capd.sock" in _url(entry)
 
 
 def _url(entry: Entry) -> str:
@@ -170,8 +170,8 @@ def _env(entry: Entry, reader: Reader) -> dict[str, Text]:
             found[key] = (Reference(key),)
         elif each is not None:
             found[key] = hiding.of_variable(key, reader.text(_word(each), key))
-    for each in _list(value.get(shape.passed)) if shape.passed else ():
-        key = str(each.get("name") if isinstance(each, dict) else each)
+    passed = _list(value.get(shape.passed)) if shape.passed else []
+    for key in _texts([each.get("name") if isinstance(each, dict) else each for each in passed]):
         if KEY.fullmatch(key) and key not in _OF_EVERY_SERVER:
             found.setdefault(key, (Reference(key),))
     return found
@@ -220,7 +220,7 @@ def _headers(entry: Entry, reader: Reader) -> dict[str, Text]:
             found[str(name)] = hiding.of_header(str(name), reader.text(_word(each), str(name)))
     named = value.get(shape.header_variables) if shape.header_variables else None
     for name, key in (named if isinstance(named, dict) else {}).items():
-        found[str(name)] = (Reference(str(key)),)
+        found[str(name)] = (Reference(_word(key)),)
     bearer = value.get(shape.bearer_variable) if shape.bearer_variable else None
     if isinstance(bearer, str) and bearer:
         found["Authorization"] = ("Bearer ", Reference(bearer))
@@ -266,6 +266,11 @@ def _word(value: Any) -> str:
 def _clean(text: str) -> str:
     """Return `text` without halves of characters, which no file takes."""
     return text.encode(errors="replace").decode()
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a list; what else is in it may be of any size once it is written out."""
+    return [each for each in _list(value) if isinstance(each, str) and each]
 
 
 def _list(value: Any) -> list[Any]:

@@ -126,7 +126,8 @@ def _yaml(text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        # Beside its own, what the constructors of its tags say of a text that is none of theirs.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise ValueError(f"{where}it is not YAML") from None
@@ -177,10 +178,11 @@ def _named(servers: Any) -> Iterator[tuple[str | int, str, Any]]:
         return
     for number, value in enumerate(servers):
         name = value.get("name") if isinstance(value, dict) else None
-        yield number, str(name or f"server {number + 1}"), value
+        yield number, name if isinstance(name, str) and name else f"server {number + 1}", value
 
 
 def _inputs(inputs: Any) -> Iterator[tuple[str, str]]:
     for each in inputs if isinstance(inputs, list) else ():
         if isinstance(each, dict) and isinstance(each.get("id"), str):
-            yield each["id"], str(each.get("description") or each["id"])[:200]
+            said = each.get("description")
+            yield each["id"], (said if isinstance(said, str) and said else each["id"])[:200]
