@@ -24,6 +24,7 @@ RUN_ELSEWHERE = {
     "eval": "tests/evaluation",
     "events": "tests/clients/test_commands.py",
     "hook": "tests/clients/test_hook.py",
+    "import": "tests/clients/test_import.py",
     "index": "tests/clients/test_indexing.py",
     "mcp": "tests/clients/test_shim.py",
     "metrics": "tests/clients/test_records.py",

@@ -182,6 +182,7 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
         for change in plan_uninstall(ledger, made.edits()):
             click.echo(change.diff(), nl=False)
         return
+    _put_back_imported(known)
     whole = {path.resolve() for path in made.whole_files}
     with ledger.locked():
         changes = plan_uninstall(ledger, made.edits())
@@ -195,6 +196,14 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
                 tables.say(f"{change.path}: was edited and stays; remove it by hand")
     if all(change.is_none for change in changes):
         click.echo(f"{made.title} does not have capd: no change")
+
+
+def _put_back_imported(known: KnownClient) -> None:
+    """Put back the servers that `capd import --replace` took out: nothing else would have them."""
+    from capd_client.importing.replacing import Replacements  # noqa: PLC0415
+
+    for path in Replacements(Path(places(os.environ, os.getuid()).state)).put_back(known.id):
+        tables.say(f"{path}: has the servers again that were imported")
 
 
 def _list_clients() -> None:

@@ -25,7 +25,7 @@ class ServerEntry:
 
     def add(self, text: str) -> str:
         """Return `text` with the entry; what the user added to it, or switched in it, stays."""
-        edits = _edits(self._file.format)
+        edits = edits_of(self._file.format)
         if is_blank(text):
             for key, value in self._client.new_file.items():
                 text = edits.put(text, (key,), value)
@@ -42,7 +42,7 @@ class ServerEntry:
         """Return `text` without the entry, and with what stood in its place in `original`."""
         if not _is_ours(self._own(text)):
             return text
-        edits = _edits(self._file.format)
+        edits = edits_of(self._file.format)
         before = self._own(original) if original else None
         if before is not None and not _is_ours(before):
             return str(edits.put(text, self._path(text), before))
@@ -63,7 +63,7 @@ class ServerEntry:
         return read_servers(text, self._file).get(NAME)
 
     def _put_whole(self, text: str) -> str:
-        edits = _edits(self._file.format)
+        edits = edits_of(self._file.format)
         whole = {**self.entry, **self._defaults}
         if self._file.layout == "map" or NAME in read_servers(text, self._file):
             return str(edits.put(text, self._path(text), whole))
@@ -91,7 +91,7 @@ def _pruned(text: str, file: ServersFile, original: str | None) -> str:
         has_any = found(read_document(text, file.format), path)
         if has_any or is_there(known, path):
             break
-        text = _edits(file.format).take(text, path)
+        text = edits_of(file.format).take(text, path)
     return text
 
 
@@ -108,7 +108,7 @@ def _with_launcher(entry: Mapping[str, Any], launcher: FilePath) -> dict[str, An
     return {key: filled(value) for key, value in entry.items()}
 
 
-def _edits(kind: Format) -> ModuleType:
+def edits_of(kind: Format) -> ModuleType:
     """Return how texts of a format are changed: `put`, `take` and, where it has lists, `append`."""
     # Imported here: their libraries take longer than all else.
     if kind == "toml":

@@ -125,7 +125,8 @@ def test_where_no_prefix_is_added_the_own_tools_have_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "limit"), [("claude", 64), ("gemini", 54), ("copilot", 59), ("somebody", 64)]
+    ("client", "limit"),
+    [("claude", 53), ("gemini", 54), ("copilot", 59), ("continue", 64), ("somebody", 53)],
 )
 def test_names_leave_room_for_the_clients_prefix(client: str, limit: int) -> None:
     assert settled(client).traits.wire_limit == limit

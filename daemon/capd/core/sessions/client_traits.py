@@ -21,6 +21,8 @@ CHANGING_TOKENS = 3_000
 the client sends each change, and all that its prompt has behind the list, to its model anew."""
 APPENDED_TOKENS = 16_000
 """The same where the client adds tools at the end of its prompt: only they are paid for."""
+_LONGEST_PREFIX = "mcp__capd__"
+"""Of those that are known: what is left room for where nobody knows."""
 _SHORTEST_NAME = 24
 """Below it nothing but a hash would be left of a name."""
 
@@ -61,7 +63,9 @@ class ClientTraits:
     @property
     def wire_limit(self) -> int:
         """Return how long a name on the wire may be."""
-        return max(_SHORTEST_NAME, min(LIMIT, self.name_limit - len(self.prefix or "")))
+        # Providers take 64 characters, however many a client does, and count its prefix as well.
+        prefix = _LONGEST_PREFIX if self.prefix is None else self.prefix
+        return max(_SHORTEST_NAME, min(LIMIT, self.name_limit) - len(prefix))
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
