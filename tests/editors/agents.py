@@ -51,7 +51,9 @@ def _codex(lab: Lab) -> list[str]:
     )
     # Who is asked nothing has to have allowed it before.
     allowed = 'mcp_servers.capd.default_tools_approval_mode="approve"'
-    return ["exec", "--skip-git-repo-check", "--json", "-c", allowed]
+    # Of the environment it passes on what it is told to; a test says by it who starts a daemon.
+    passed = 'mcp_servers.capd.env_vars=["XDG_RUNTIME_DIR", "CAPD_NO_START"]'
+    return ["exec", "--skip-git-repo-check", "--json", "-c", allowed, "-c", passed]
 
 
 def _gemini(lab: Lab) -> list[str]:
