@@ -291,7 +291,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.ToolsCurated([finder.CuratedTool(TOOL_HIT, is_clear=True, is_pinned=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it"),
-    curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815),
+    curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815, "t-1", True, 0.2),
     curator.EnableCapability(ONE, "git"),
     curator.DisableCapability(ONE, "git"),
     curator.CallTool(ONE, "git__log", b'{"n":1}'),

@@ -51,8 +51,11 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change
 @_CLIENTS
 @click.option("--all", "is_all", is_flag=True, help="Every client that is found here.")
 @_DRY_RUN
-def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
+@click.option("--trust-hooks", is_flag=True, help="Have Codex trust capd's hook, unseen.")
+def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool, trust_hooks: bool) -> None:
     """Put capd into the configuration of each CLIENT; without one, list the clients."""
+    if trust_hooks and not names:
+        raise click.UsageError("--trust-hooks is for a CLIENT that you name")
     if not names and not is_all:
         _list_clients()
         return
@@ -66,6 +69,9 @@ def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
                 click.echo(f"{known.title}: by hand, as `capd install {known.id}` says")
         chosen = [known for known in found if known.is_edited]
     _each(chosen, lambda known: _install(known, is_found=known in found, dry_run=dry_run))
+    if trust_hooks and not dry_run:
+        # What is not asked for by name is not trusted.
+        _each([known_clients()[name] for name in dict.fromkeys(names)], _trust_hooks)
 
 
 @click.command()
@@ -148,6 +154,20 @@ def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
     if state_of(known, os.environ).is_off:
         (key, value), *_ = known.off.items()
         click.echo(f"It is switched off there: {made.config} has {key} = {json.dumps(value)}")
+
+
+def _trust_hooks(known: KnownClient) -> None:
+    from capd_client.install.edits import make, plan_install  # noqa: PLC0415
+    from capd_client.install.launcher import launcher_path  # noqa: PLC0415
+    from capd_client.install.prompt_hooks import trust_edits  # noqa: PLC0415
+
+    ledger = _ledger(known.id)
+    with ledger.locked():
+        edits = trust_edits(known.id, os.environ, launcher_path(os.environ))
+        changes = [change for change in plan_install(ledger, edits) if not change.is_none]
+        for change in changes:
+            make(ledger, change)
+            tables.say(f"{change.path}: {known.title} trusts capd's hook from its next start on")
 
 
 def _uninstall(known: KnownClient, *, dry_run: bool) -> None:

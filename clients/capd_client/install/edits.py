@@ -24,6 +24,8 @@ class FileEdit:
     add: Callable[[str], str]
     remove: Callable[[str, str | None], str]
     """Takes the text and the original's, where that is known; returns the text without ours."""
+    mode: int | None = None
+    """Of a file that is made; None for one that only its owner reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Change:
     after: bytes | None
     original: bytes | None = None
     """What undoing shall give back."""
+    mode: int | None = None
+    """Of a file that is made."""
 
     @property
     def is_none(self) -> bool:
@@ -80,7 +84,8 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
                 rest = _edited(path, partial(edit.remove, text, known))
                 original = rest.encode()
         unchanged = before is not None and after == text
-        changes.append(Change(path, before, before if unchanged else after.encode(), original))
+        data = before if unchanged else after.encode()
+        changes.append(Change(path, before, data, original, edit.mode if before is None else None))
     return changes
 
 
@@ -92,7 +97,7 @@ def make(ledger: Ledger, change: Change) -> Path | None:
     backup = ledger.note(change.path, original=change.original, left=change.after)
     _check(change)
     change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace(change.path, change.after)
+    replace(change.path, change.after, change.mode)
     return backup
 
 
@@ -149,7 +154,7 @@ def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
     def remove(text: str, original: str | None) -> str:
         return reduce(lambda left, edit: edit.remove(left, original), reversed(edits), text)
 
-    return FileEdit(path, add, remove)
+    return FileEdit(path, add, remove, edits[0].mode)
 
 
 def _check(change: Change) -> None:

@@ -278,6 +278,21 @@ def test_an_unknown_client_is_one_that_lists_again() -> None:
     assert traits_of(TABLE, ["", "nobody"]) == ("", ClientTraits())
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("qwen-cli-mcp-client-capd", "qwen"),
+        ("QWEN-cli-mcp-client-my[server]", "qwen"),
+        ("gemini-cli-mcp-client", "gemini"),
+        ("my-qwen-cli-mcp-client", ""),
+    ],
+)
+def test_a_client_that_says_for_which_server_it_speaks_is_known_as_well(
+    name: str, line: str
+) -> None:
+    assert traits_of(TABLE, [name])[0] == line
+
+
 def test_every_line_of_the_table_is_found_by_each_of_its_names() -> None:
     found = {name: traits_of(TABLE, [name])[0] for line in TABLE.values() for name in line.names}
 

@@ -6,6 +6,7 @@ is taken for one that lists again, until it was seen not to.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from capd.core.tools.names import LIMIT
@@ -31,7 +32,7 @@ class ClientTraits:
     """One line of the table."""
 
     names: tuple[str, ...] = ()
-    """What it calls itself, in its handshake or towards the shim."""
+    """What it calls itself, in its handshake or towards the shim; with the shell's globs."""
     relists: Relists = "mid_turn"
     """When a changed list reaches its model: in the same turn, from the next turn on, one model
     response late, or never."""
@@ -72,9 +73,13 @@ def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[
     for name in names:
         folded = name.casefold()
         for key, traits in table.items():
-            if folded and folded in {key.casefold(), *(each.casefold() for each in traits.names)}:
+            if folded and any(_is_named(folded, each) for each in (key, *traits.names)):
                 return key, traits
     return "", ClientTraits()
+
+
+def _is_named(folded: str, pattern: str) -> bool:
+    return folded == pattern.casefold() or fnmatchcase(folded, pattern.casefold())
 
 
 @dataclass(frozen=True, slots=True)
