@@ -13,6 +13,7 @@ import msgspec
 
 from capd.adapters.file_texts import expanded
 from capd.adapters.good_file import GoodFile
+from capd.core.memories.telling import DEFAULT_BUDGET
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
@@ -218,6 +219,13 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """How much of the disk kept results may take."""
 
 
+class MemoriesTable(msgspec.Struct, frozen=True):
+    """`[memories]`: what a model is told of what is known (docs/memories.md)."""
+
+    tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = DEFAULT_BUDGET
+    """What memories may take of one conversation, in tokens; 0 tells none, and still refuses."""
+
+
 class PlaceTable(msgspec.Struct, frozen=True):
     """`[clients.NAME]` and `[projects."/FOLDER"]`: what holds for the sessions of one."""
 
@@ -245,6 +253,7 @@ class Configuration(msgspec.Struct, frozen=True):
     projects: dict[str, PlaceTable] = {}
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
+    memories: MemoriesTable = MemoriesTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""

@@ -36,6 +36,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
             configuration.curation.new_per_turn,
             configuration.curation.scorer,
         ),
+        memory_tokens=configuration.memories.tokens,
     )
 
 
