@@ -14,6 +14,8 @@ from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
 from capd.actors.call_notes import CallNotes
 from capd.actors.denials import Denials, rules_of
+from capd.actors.memory_desk import MemoryDesk
+from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.own_calls import OwnCalls
 from capd.actors.recent_uses import RecentUses
 from capd.actors.relaying import Relaying
@@ -92,6 +94,7 @@ class Curator:
         checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
         tokens: TokenDesk | None = None,
+        memories: MemoryShelf | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -135,6 +138,11 @@ class Curator:
             self._skills = Skills(self._state, self.activation, bus)
             if results is not None:
                 self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
+        self._memories: MemoryDesk | None = None
+        if memories is not None and not view.is_bare:
+            budget = view.rules.memory_tokens
+            self._memories = MemoryDesk(memories, place, self._state, budget)
+            surface.note = self._memories.note
         notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
             self,
@@ -144,8 +152,9 @@ class Curator:
             notes=notes,
             skills=self._skills,
             results=self._results,
-            checked=self._checked if checks is not None else None,
+            checked=self._checked,
             withheld=Withheld(bus, self._state),
+            memories=self._memories,
         )
         session = (place, self._state, view, self.activation)
         self.searching = Searching(*session, bus=bus, environments=environments, notes=notes)
@@ -155,6 +164,7 @@ class Curator:
             environments=environments,
             uses=uses,
             denials=self._denials,
+            memories=self._memories,
             on_change=self._tell_changed,
         )
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
@@ -216,6 +226,8 @@ class Curator:
         """Go by other rules, as far as they may change for a client that has listed."""
         self.view.follow(rules)
         self._state.active.cap, self._state.active.tool_cap = rules.cap, rules.tool_cap
+        if self._memories is not None:
+            self._memories.follow(rules.memory_tokens)
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
 
@@ -280,7 +292,7 @@ class Curator:
     async def turn(self, text: str) -> bytes:
         """Take a turn on the session's own connection."""
         taken = await self.take_turn(text)
-        self.tokens.turned(taken.suggestion)
+        self.tokens.turned(hook_context.said(taken.suggestion, taken.memories))
         return msgspec.json.encode(reports.turn(taken))
 
     async def relayed(self, request: Request) -> Result:
@@ -289,7 +301,8 @@ class Curator:
         if request.method == "tools/call":
             own = self.view.own.get(WireName(text_of(request.members.get("name"))))
             if own is not None:
-                return self.tokens.answered(own.name, result)
+                told = self._memories.answered(result) if self._memories else result
+                return self.tokens.answered(own.name, told)
         return result
 
     async def replied(self, request: Request) -> Result:
@@ -333,6 +346,8 @@ class Curator:
         return await self._results.media(text_of(request.members.get("uri")))
 
     def _checked(self, shown: Shown, members: Members) -> None:
+        if self._memories is not None:
+            self._memories.check(shown, members)
         held = self._state.held(shown.grant.server)
         if self._checks is None or held is None or not self.view.checks_arguments:
             return
@@ -409,6 +424,7 @@ class Curator:
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
             **self.tokens.entry(),
+            **(self._memories.counts if self._memories is not None else {}),
             **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
@@ -418,6 +434,8 @@ class Curator:
             self.tell(f"notifications/{what}/list_changed", b"")
         if step.added and self._checks is not None:
             self._checks.expect()
+        if self._memories is not None:
+            self._memories.stepped()
         self._turns.stepped(step)
 
     def _tell_changed(self, step: Step) -> None:
@@ -446,5 +464,7 @@ class Curator:
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = self.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+        text = self.tokens.turned(
+            hook_context.said(taken.bootstrap, taken.context, taken.suggestion, taken.memories)
+        )
         return text_result(hook_context.hook_output(text))

@@ -16,11 +16,13 @@ from functools import partial
 import structlog
 import trio
 
+from capd.actors import reports
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
+from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
@@ -36,7 +38,6 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
 from capd.adapters.trust.real_paths import RealPaths
-from capd.core.sessions import hook_context
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.linking import link
@@ -122,12 +123,14 @@ class CuratorHost:
         habits: HabitStore | None = None,
         tokens: TokenDesk | None = None,
         paths: RealPaths | None = None,
+        memories: MemoryShelf | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
         self._journal = Journal() if journal is None else journal
         self._uses = RecentUses(bus)
         self._tokens = tokens or TokenDesk(bus)
+        self._memories = memories or MemoryShelf(bus)
         self._results = results
         self._paths = paths or RealPaths()
         self._settings = FollowedSettings(
@@ -155,6 +158,8 @@ class CuratorHost:
                 nursery.start_soon(self._keeper.run)
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
+                await self._memories.load()
+                nursery.start_soon(self._memories.run)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
                 nursery.start_soon(self._tokens.run, self._books)
@@ -191,6 +196,8 @@ class CuratorHost:
                 return await self._drain.finish(self._upstreams, request.within)
             case messages.DescribeTokens():
                 return await self._tokens.described(request.within, self._books)
+            case messages.DescribeMemories(project):
+                return await self._memories.described(project)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -235,7 +242,7 @@ class CuratorHost:
         if request.client_session:
             curator.client_sessions.add(request.client_session)
         taken = await curator.take_turn(request.text)
-        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+        curator.tokens.turned(reports.words(taken))
         return taken
 
     def _books(self) -> list[TokenBook]:
@@ -281,6 +288,7 @@ class CuratorHost:
             record = await self._store.load(SessionKey(hello.session))
         project = hello.project or hello.cwd
         await self._settings.meet(project)
+        await self._memories.meet(project)
         view = SessionView(
             self._settings.rules(project),
             client=hello.client.name,
@@ -403,6 +411,7 @@ class CuratorHost:
             results=self._results,
             journal=self._journal,
             tokens=self._tokens,
+            memories=self._memories,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))
@@ -506,6 +515,8 @@ class CuratorHost:
                 if isinstance(hint, settings.SettingsChanged):
                     self._follow_settings()
                     continue
+                if hint.has_other_memories:
+                    self._memories.changed()
                 for session in list(self._sessions.values()):
                     if hint.project:
                         self._nursery.start_soon(self._follow_project, session, hint)

@@ -15,6 +15,7 @@ import trio
 
 from capd.actors.activation import Activation
 from capd.actors.call_notes import Call, CallNotes
+from capd.actors.memory_desk import MemoryDesk
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
 from capd.actors.tool_way import ToolWay
@@ -87,6 +88,7 @@ class Relaying:
         results: ResultDesk | None = None,
         checked: Callable[[Shown, Members], None] | None = None,
         withheld: Withheld | None = None,
+        memories: MemoryDesk | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
 
@@ -97,6 +99,7 @@ class Relaying:
         self._results = results
         self._checked = checked
         self._withheld = withheld
+        self._memories = memories
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -191,11 +194,16 @@ class Relaying:
             self.ended(call, None)
             raise
         self.ended(call, result)
-        return result if held is None else await self.passed(request, shown, server, result)
+        if held is not None:
+            result = await self.passed(request, shown, server, result)
+        return result if self._memories is None else self._memories.passed(shown, result)
 
     def ended(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
         """Note a call, and the use of its tool, which a call that failed is none of."""
-        if self._notes.ended(call, result, error) == RESULT:
+        outcome = self._notes.ended(call, result, error)
+        if self._memories is not None:
+            self._memories.ended(call.shown, call.request.members, outcome, error)
+        if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._on_use()
 
@@ -230,6 +238,8 @@ class Relaying:
         instance = self._holds.running(shown.grant.server)
         # One of the other era may ask before it answers.
         if instance is None or instance.lane.is_stateless or not instance.lane.is_prompt:
+            return None
+        if self._memories is not None and self._memories.is_due(shown):
             return None
         if self._checked is not None:
             try:

@@ -12,6 +12,7 @@ from capd.actors.activation import Activation
 from capd.actors.curating import Curating
 from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
+from capd.actors.memory_desk import MOST_OF_A_TURN, MemoryDesk
 from capd.actors.recent_uses import RecentUses
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
@@ -40,6 +41,7 @@ class Turns:
         environments: SessionEnvironments,
         uses: RecentUses,
         denials: Denials,
+        memories: MemoryDesk | None,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -49,6 +51,7 @@ class Turns:
         self._activation = activation
         self._environments = environments
         self._denials = denials
+        self._memories = memories
         self._curating = Curating(
             place, state, view, activation, bus=bus, environments=environments, uses=uses
         )
@@ -99,6 +102,7 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
+            memories=self._memories.told(MOST_OF_A_TURN) if self._memories else "",
         )
 
     def _context(self, decision: Decision, outcome: Outcome) -> str:
