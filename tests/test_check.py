@@ -218,6 +218,7 @@ def test_as_json_it_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixtur
                     "routable": 1,
                     "unroutable": {"voice": "no config.toml"},
                     "skills": 0,
+                    "memories": 0,
                 }
             ],
             "findings": [

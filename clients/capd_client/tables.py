@@ -209,6 +209,11 @@ def _print_rows(console: "Console", columns: Sequence[str], rows: Iterable[Seque
         click.echo("  none")
 
 
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table."""
+    _print_rows(_console(), columns, rows)
+
+
 def _score(value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, int | float) else ""
 

@@ -187,15 +187,18 @@ class Curator:
 
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
-        told = self.activation.holds.subscribed.among(self.subscriptions)
-        record = recorded(self.place.key, self._state, resume, time.time(), told)
-        return msgspec.structs.replace(record, is_routed=self.view.own_routing)
+        subscribed = self.activation.holds.subscribed.among(self.subscriptions)
+        record = recorded(self.place.key, self._state, resume, time.time(), subscribed)
+        told = self._memories.kept() if self._memories is not None else {}
+        return msgspec.structs.replace(record, is_routed=self.view.own_routing, **told)
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
         """Be the session that was written down; what its client subscribed to is that client's."""
         restore(record, self._state)
         self.view.own_routing = record.is_routed
         if is_same_client:
+            if self._memories is not None:
+                self._memories.restore(record)
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
             self._forget_denied()
@@ -413,6 +416,14 @@ class Curator:
         """Decide on a user's message, and switch on what it asks for."""
         return await self._turns.taken(text)
 
+    def heard_in(self, client_session: str) -> None:
+        """Note in which of the client's own conversations a message was said, where it is known."""
+        if not client_session:
+            return
+        self.client_sessions.add(client_session)
+        if self._memories is not None:
+            self._memories.began(client_session)
+
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
         shown = session_entry(self.place, self._state, self.view)
@@ -455,8 +466,7 @@ class Curator:
             hook = _TURN_ARGUMENTS.decode(arguments if len(arguments) else b"{}")
         except MalformedError as error:
             return text_result(f"The arguments are wrong: {error}", is_error=True)
-        if hook.session_id:
-            self.client_sessions.add(hook.session_id)
+        self.heard_in(hook.session_id)
         self.linked_by = "its own connection"
         taken = await self.take_turn(hook.prompt)
         is_awaited = self.view.lists_at_once(at_border=True)

@@ -239,8 +239,7 @@ class CuratorHost:
             return messages.CuratorRefused("unlinked", text)
         curator = self._sessions[found.key].curator
         curator.linked_by = found.how
-        if request.client_session:
-            curator.client_sessions.add(request.client_session)
+        curator.heard_in(request.client_session)
         taken = await curator.take_turn(request.text)
         curator.tokens.turned(reports.words(taken))
         return taken

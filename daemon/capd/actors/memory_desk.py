@@ -8,6 +8,8 @@ of a tool of a server. A tool's description has its corrections from the moment 
 and keeps those bytes for as long as it is.
 """
 
+from typing import Any
+
 import structlog
 
 from capd.actors.memory_shelf import MemoryShelf
@@ -24,6 +26,7 @@ from capd.core.results.text_blocks import takes_text, with_text
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.surface import Shown
 from capd_protos.types import MemorySpec, ServerName, WireName
 
@@ -88,6 +91,17 @@ class MemoryDesk:
     def follow(self, budget: int) -> None:
         """Go by another budget; what was told stays told."""
         self._telling.budget = budget
+
+    def kept(self) -> dict[str, Any]:
+        """Return what is written down of it, as members of the session's record."""
+        telling = self._telling
+        return {"memories": list(telling.told), "memory_tokens": telling.spent}
+
+    def restore(self, record: SessionRecord) -> None:
+        """Go on where the conversation was."""
+        self._telling.told.update(dict.fromkeys(record.memories))
+        self._telling.spent = max(self._telling.spent, record.memory_tokens)
+        self._due = None
 
     def began(self, conversation: str) -> bool:
         """Note the client's own id of the conversation; tell whether another one has begun."""

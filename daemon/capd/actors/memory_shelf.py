@@ -108,8 +108,9 @@ class MemoryShelf:
         self._has_unsaved.set()
 
     async def described(self, project: str) -> messages.MemoriesDescribed:
-        """Return all that is known, and what came of it."""
+        """Return all that is known, and what came of it; sessions have the same from here on."""
         await self._ask(project)
+        await self._ask_for_all()
         await self._count()
         return messages.MemoriesDescribed(
             [
@@ -143,9 +144,6 @@ class MemoryShelf:
             del self._listed[oldest], self._known[oldest]
         self._listed[project] = memories
         self._put(project)
-        if any(memory.refuses for memory in memories):
-            # In a thread: the library takes a tenth of a second, and no call shall wait for it.
-            await trio.to_thread.run_sync(self.checks.prepare, memories)
         self._is_stale.set()
 
     def _put(self, project: str) -> None:
@@ -157,10 +155,17 @@ class MemoryShelf:
             self._is_stale = trio.Event()
             await contained("memories", self._refresh, log=log)
 
-    async def _refresh(self) -> None:
+    async def _ask_for_all(self) -> None:
         async with trio.open_nursery() as nursery:
             for project in list(self._listed):
                 nursery.start_soon(partial(contained, log=log), "memories", self._ask, project)
+
+    async def _refresh(self) -> None:
+        await self._ask_for_all()
+        refusing = [each for of in self._listed.values() for each in of if each.refuses]
+        if refusing:
+            # In a thread: the library takes a tenth of a second, and no call shall wait for it.
+            await trio.to_thread.run_sync(self.checks.prepare, refusing)
         await self._count()
 
     async def _count(self) -> None:

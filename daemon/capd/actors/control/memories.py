@@ -156,8 +156,10 @@ class MemoryMethods:
         ]
 
     async def _reload(self) -> None:
+        """Have every session know what is written, where that does not take too long."""
         with suppress(*UNANSWERED):
             await self._ask.registry(registry.ReloadCatalog(), registry.RegistryDescribed)
+            await self._described()
 
     async def _stored(self, act: Callable[..., Any], *arguments: str) -> Any:
         try:
