@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
+from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.call_notes import CallNotes
 from capd.actors.denials import Denials, rules_of
 from capd.actors.memory_desk import MemoryDesk
@@ -139,7 +140,9 @@ class Curator:
             if results is not None:
                 self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
         self._memories: MemoryDesk | None = None
+        self._bootstrap: Bootstrapping | None = None
         if memories is not None and not view.is_bare:
+            self._bootstrap = Bootstrapping(place, lambda: view.bootstrap, memories.reads)
             budget = view.rules.memory_tokens
             self._memories = MemoryDesk(memories, place, self._state, budget)
             surface.note = self._memories.note
@@ -155,6 +158,7 @@ class Curator:
             checked=self._checked,
             withheld=Withheld(bus, self._state),
             memories=self._memories,
+            bootstrap=self._bootstrap,
         )
         session = (place, self._state, view, self.activation)
         self.searching = Searching(*session, bus=bus, environments=environments, notes=notes)
@@ -165,6 +169,7 @@ class Curator:
             uses=uses,
             denials=self._denials,
             memories=self._memories,
+            bootstrap=self._bootstrap,
             on_change=self._tell_changed,
         )
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
@@ -412,17 +417,18 @@ class Curator:
 
     # What a user says
 
-    async def take_turn(self, text: str) -> messages.TurnTaken:
+    async def take_turn(self, text: str, *, is_hook: bool = False) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
-        return await self._turns.taken(text)
+        return await self._turns.taken(text, is_hook=is_hook)
 
     def heard_in(self, client_session: str) -> None:
         """Note in which of the client's own conversations a message was said, where it is known."""
         if not client_session:
             return
         self.client_sessions.add(client_session)
-        if self._memories is not None:
-            self._memories.began(client_session)
+        is_other = self._memories is not None and self._memories.began(client_session)
+        if is_other and self._bootstrap is not None:
+            self._bootstrap.begin_again()
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
@@ -468,7 +474,7 @@ class Curator:
             return text_result(f"The arguments are wrong: {error}", is_error=True)
         self.heard_in(hook.session_id)
         self.linked_by = "its own connection"
-        taken = await self.take_turn(hook.prompt)
+        taken = await self.take_turn(hook.prompt, is_hook=True)
         is_awaited = self.view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.

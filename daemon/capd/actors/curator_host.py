@@ -240,7 +240,7 @@ class CuratorHost:
         curator = self._sessions[found.key].curator
         curator.linked_by = found.how
         curator.heard_in(request.client_session)
-        taken = await curator.take_turn(request.text)
+        taken = await curator.take_turn(request.text, is_hook=True)
         curator.tokens.turned(reports.words(taken))
         return taken
 

@@ -15,6 +15,7 @@ import trio
 
 from capd.actors.tool_tokens import Counts
 from capd.adapters.mistake_checks import MistakeChecks
+from capd.adapters.patient_reads import PatientReads
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.core.memories.known import KnownMemories, known_memories, texts_of
 from capd.core.memories.lessons import Lessons
@@ -64,6 +65,7 @@ class MemoryShelf:
         self._counts = counts
         self._store = store
         self.checks = MistakeChecks()
+        self.reads = PatientReads()
         self.lessons = Lessons()
         self.outcomes = Outcomes()
         self._listed: dict[str, tuple[MemorySpec, ...]] = {}

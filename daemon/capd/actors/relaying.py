@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from capd.actors.activation import Activation
+from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.call_notes import Call, CallNotes
 from capd.actors.memory_desk import MemoryDesk
 from capd.actors.result_desk import ResultDesk
@@ -24,6 +25,7 @@ from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
+from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
 from capd.core.protocol.calls import RESULT
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
@@ -89,6 +91,7 @@ class Relaying:
         checked: Callable[[Shown, Members], None] | None = None,
         withheld: Withheld | None = None,
         memories: MemoryDesk | None = None,
+        bootstrap: Bootstrapping | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
 
@@ -100,6 +103,7 @@ class Relaying:
         self._checked = checked
         self._withheld = withheld
         self._memories = memories
+        self._bootstrap = bootstrap
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -142,7 +146,8 @@ class Relaying:
                         prompts.append(renamed(entry, name))
         if len(self._state.surface.names) != known:
             self._on_use()
-        return [*skills, *prompts]
+        own = self._bootstrap.entry() if self._bootstrap else []
+        return [*own, *skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
         """Return `resources` or `resources/templates`; of one URI the first server's counts."""
@@ -255,6 +260,10 @@ class Relaying:
         skill = await self._skills.prompt(wanted) if self._skills else None
         if skill is not None:
             return skill
+        if wanted == PROMPT_OF_FILES and self._bootstrap is not None:
+            files = await self._bootstrap.prompt()
+            if files is not None:
+                return files
         identity, name = await self._find_prompt(wanted)
         return await self._sent(identity, request, {**request.members, "name": raw(name)})
 

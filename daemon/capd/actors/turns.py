@@ -9,6 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from capd.actors.activation import Activation
+from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.curating import Curating
 from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
@@ -42,6 +43,7 @@ class Turns:
         uses: RecentUses,
         denials: Denials,
         memories: MemoryDesk | None,
+        bootstrap: Bootstrapping | None,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -52,6 +54,7 @@ class Turns:
         self._environments = environments
         self._denials = denials
         self._memories = memories
+        self._bootstrap = bootstrap
         self._curating = Curating(
             place, state, view, activation, bus=bus, environments=environments, uses=uses
         )
@@ -68,8 +71,11 @@ class Turns:
         else:
             self._on_change(step)
 
-    async def taken(self, text: str) -> messages.TurnTaken:
-        """Decide on a user's message, and switch on what it asks for."""
+    async def taken(self, text: str, *, is_hook: bool = False) -> messages.TurnTaken:
+        """Decide on a user's message, and switch on what it asks for.
+
+        With `is_hook` all of its words are handed to the model before it answers.
+        """
         started_at = time.monotonic()
         self._view.turned()
         decision = await self._routed(text)
@@ -92,6 +98,7 @@ class Turns:
             self._under_way -= 1
             changed, self._gathered = self._gathered, Step()
             self._on_change(changed)
+        bootstrap = await self._bootstrap.told() if self._bootstrap and is_hook else ""
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -102,8 +109,15 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
-            memories=self._memories.told(MOST_OF_A_TURN) if self._memories else "",
+            memories=self._told(bootstrap),
+            bootstrap=bootstrap,
         )
+
+    def _told(self, bootstrap: str) -> str:
+        """Return what memories say, as far as clients take it beside the bootstrap files."""
+        if self._memories is None:
+            return ""
+        return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
     def _context(self, decision: Decision, outcome: Outcome) -> str:
         """Return what a prompt hook hands to the model."""

@@ -37,6 +37,8 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
             configuration.curation.scorer,
         ),
         memory_tokens=configuration.memories.tokens,
+        bootstrap=configuration.bootstrap.rules(),
+        bootstrapped=configuration.bootstrap_switch(),
     )
 
 
