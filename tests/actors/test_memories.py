@@ -7,9 +7,17 @@ from typing import Any
 
 import trio
 
+from capd.actors.searching import FINDER, REPLIES
 from capd.core.sessions.session_rules import SessionRules
-from capd_protos import curator
-from capd_protos.types import ServerName, ToolName
+from capd_protos import curator, finder
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    ServerName,
+    SessionKey,
+    TapName,
+    ToolName,
+)
 
 from .fakes import FakeProcess, Json
 from .fakes import text as said
@@ -209,6 +217,46 @@ async def test_a_failed_call_and_the_one_that_worked_are_a_lesson(tmp_path: Path
                 1,
             )
         ]
+
+
+async def test_a_turn_with_a_budget_brings_what_has_room_and_says_what_has_not(
+    tmp_path: Path,
+) -> None:
+    long = FACT.replace("slow", "slow " * 100)
+    async with started(tmp_path, fact=FACT, long=long) as made:
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.host._sessions[SessionKey("s")].curator.heard_in("c-1")
+        made.host._sessions[SessionKey("s")].curator.heard_in("c-2")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+
+        none = await person.result("turn", text="alpha one", budget=150)
+        some = await person.result("turn", text="alpha one", budget=500)
+
+        reasons = [(each["kind"], each["name"], each["reason"]) for each in none["left_out"]]
+        assert (none["outcome"], none["reason"], none["changed"]["added"]) == (
+            *("abstain", "over_budget"),
+            [],
+        )
+        assert ("capability", "mine/alpha", "larger than the whole budget") in reasons
+        assert some["changed"]["added"] == ["alpha__echo", "alpha__die"]
+        assert some["memories"] == HEAD + TOLD_FACT
+        assert some["budgeted"] <= 500
+        assert [each["name"] for each in some["left_out"]] == ["mine/long"]
+
+
+async def indexed(made: World) -> None:
+    """Return when the tools of alpha are known to whoever plans."""
+    request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])
+    while True:
+        reply = await made.bus.ask(FINDER, request, REPLIES, 1000.0)
+        assert isinstance(reply, finder.GrantedListed)
+        if reply.capabilities[0].is_known:
+            return
+        await trio.sleep(0.1)
 
 
 def called(made: World) -> list[Json]:

@@ -308,6 +308,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         asks_model=False,
     ),
     finder.ToolsCurated([finder.CuratedTool(TOOL_HIT, is_clear=True, is_pinned=True)]),
+    finder.ListGranted([ID], [RULES], ["TOKEN"], "/src/app", "developer"),
+    finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it", 2000),
     curator.DescribeMemories("/src/app"),

@@ -417,9 +417,11 @@ class Curator:
 
     # What a user says
 
-    async def take_turn(self, text: str, *, is_hook: bool = False) -> messages.TurnTaken:
+    async def take_turn(
+        self, text: str, *, is_hook: bool = False, budget: int = 0
+    ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
-        return await self._turns.taken(text, is_hook=is_hook)
+        return await self._turns.taken(text, is_hook=is_hook, budget=budget)
 
     def heard_in(self, client_session: str) -> None:
         """Note in which of the client's own conversations a message was said, where it is known."""

@@ -208,8 +208,8 @@ class CuratorHost:
     ) -> messages.Reply:
         key = curator.place.key
         match request:
-            case messages.TakeTurn(text=text):
-                return await curator.take_turn(text)
+            case messages.TakeTurn(text=text, budget=budget):
+                return await curator.take_turn(text, budget=budget)
             case messages.EnableCapability(name=name):
                 outcome = await curator.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):

@@ -8,6 +8,7 @@ of a tool of a server. A tool's description has its corrections from the moment 
 and keeps those bytes for as long as it is.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -28,7 +29,7 @@ from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.surface import Shown
-from capd_protos.types import MemorySpec, ServerName, WireName
+from capd_protos.types import CapabilityId, MemorySpec, ServerName, WireName
 
 MOST_OF_A_TURN = 8000
 """Characters of memories in a turn: clients cut what a hook says at ten thousand."""
@@ -126,6 +127,29 @@ class MemoryDesk:
     def told(self, most_characters: int | None = None) -> str:
         """Return what is due for what is on, as one text; empty where nothing is."""
         return self._tell(self._due_now(), most_characters)
+
+    def due(self) -> list[Known]:
+        """Return what is due for what is on."""
+        return list(self._due_now())
+
+    def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[Known]:
+        """Return what would be due if a capability came on with these tools."""
+        known = self._known
+        found = known.of_capabilities([capability])
+        for tool in tools:
+            found += known.of_tool(tool).memories
+        return self._telling.due(found)
+
+    def told_alone(self, chosen: Sequence[Known]) -> str:
+        """Return `chosen` as one text; what else is due by now is left out of the conversation."""
+        keys = {each.key for each in chosen}
+        self._telling.leave_out([each for each in self._due_now() if each.key not in keys])
+        self._due = None
+        return self._tell([each for each in self._due_now() if each.key in keys], MOST_OF_A_TURN)
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Return the tokens of texts, as far as they can be counted."""
+        return await self._shelf.counted(texts)
 
     def is_due(self, shown: Shown) -> bool:
         """Tell whether the result of a tool is to come with what is known."""

@@ -109,6 +109,16 @@ class MemoryShelf:
         """Have what came of a memory written down, in a moment."""
         self._has_unsaved.set()
 
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Return the tokens of texts, as far as they can be counted."""
+        if self._counts is None:
+            return {}
+        try:
+            return await self._counts.counted(texts)
+        except NotCountedError as error:
+            log.warning("texts_not_counted", reason=str(error))
+            return error.counts
+
     async def described(self, project: str) -> messages.MemoriesDescribed:
         """Return all that is known, and what came of it; sessions have the same from here on."""
         await self._ask(project)
@@ -175,12 +185,8 @@ class MemoryShelf:
         texts = {text for each in specs for text in texts_of(each)}
         if self._counts is None or texts <= self._counted.keys():
             return
-        try:
-            self._counted = dict(await self._counts.counted(sorted(texts)))
-        except NotCountedError as error:
-            # What is not counted stays priced by its bytes.
-            self._counted = dict(error.counts)
-            log.warning("memories_not_counted", reason=str(error))
+        # What cannot be counted stays priced by its bytes.
+        self._counted = await self.counted(sorted(texts))
         for project in self._listed:
             self._put(project)
 

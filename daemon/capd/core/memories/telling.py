@@ -59,6 +59,10 @@ class Telling:
         text = told(entry(each.memory) for each in fitting)
         return Told(text, tuple(due[id(each)] for each in fitting))
 
+    def leave_out(self, known: Iterable[Known]) -> None:
+        """Tell none of `known` in this conversation."""
+        self.left_out.update(dict.fromkeys(each.key for each in known))
+
     def noted(self, tokens: int) -> bool:
         """Tell whether there is room for a note of `tokens`, and take it."""
         if self.spent + tokens > self.budget:
