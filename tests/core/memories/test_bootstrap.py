@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.memories.bootstrap import Bootstrap, BootstrapFile, BootstrapRules
@@ -49,6 +49,7 @@ def test_what_has_no_room_is_named_and_a_smaller_file_behind_it_is_told() -> Non
 FILES = st.lists(st.tuples(st.sampled_from("ABCDEF"), st.text(max_size=300)), max_size=6)
 
 
+@settings(deadline=None)
 @given(FILES, st.integers(0, 2000))
 def test_no_more_is_told_than_there_is_room_for_and_no_file_in_part(
     files: list[tuple[str, str]], most: int

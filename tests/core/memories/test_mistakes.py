@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.memories.mistakes import DEEPEST, MistakeError, checked_mistake, mistake_of
@@ -61,6 +61,7 @@ def test_a_schema_has_a_depth_that_it_may_not_exceed() -> None:
         checked_mistake(of(schema))
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=40), min_size=1, max_size=8)
 )

@@ -2,7 +2,7 @@
 
 from itertools import chain, combinations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.memories.task_set import (
@@ -28,7 +28,7 @@ PARTS = st.builds(
         for at, (tokens, worth, needs) in enumerate(shapes)
     ],
     st.lists(
-        st.tuples(st.integers(0, 60), st.integers(0, 20), st.none() | st.integers(0, 8)),
+        st.tuples(st.integers(0, 60), st.integers(1, 20), st.none() | st.integers(0, 8)),
         max_size=10,
     ),
 )
@@ -45,6 +45,7 @@ def exact(parts: list[Part], budget: int) -> float:
     )
 
 
+@settings(deadline=None)
 @given(PARTS, st.integers(0, 200))
 def test_of_few_parts_the_best_of_all_subsets_is_found(parts: list[Part], budget: int) -> None:
     found = best_set(parts, budget)
@@ -62,6 +63,7 @@ MANY = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(MANY, st.integers(0, 5000))
 def test_of_many_parts_none_is_over_the_budget_or_worse_than_greedy(
     shapes: list[tuple[int, float, bool]], budget: int
