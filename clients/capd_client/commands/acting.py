@@ -96,7 +96,7 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 @json_option
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
-    result = ask("turn", text=text_of(text), session=session, budget=budget)
+    result = ask("turn", text=text_of(text), session=session, budget=budget or "")
     if as_json:
         print_json(result)
     elif not result.get("problem"):
