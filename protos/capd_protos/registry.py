@@ -163,6 +163,7 @@ class TapEntry(msgspec.Struct, frozen=True):
     error: str = ""
     """Why the last reload failed, where the last good state is still in use."""
     skills: int = 0
+    memories: int = 0
 
 
 class DecisionEntry(msgspec.Struct, frozen=True):

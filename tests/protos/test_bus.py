@@ -204,7 +204,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.RegistryDescribed(
         [
             registry.TapEntry(
-                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e", 2
+                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e", 2, 3
             )
         ],
         [registry.DecisionEntry(ONE, 1.5, DECISION, 11.0)],

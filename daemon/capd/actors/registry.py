@@ -391,4 +391,5 @@ def _tap_entry(tap: Tap) -> messages.TapEntry:
         list(tap.findings),
         tap.error,
         len(tap.skills),
+        len(tap.memories),
     )

@@ -120,6 +120,7 @@ def taps(described: registry.RegistryDescribed) -> list[Document]:
             "findings": [msgspec.to_builtins(finding) for finding in tap.findings],
             "error": tap.error,
             "skills": tap.skills,
+            "memories": tap.memories,
         }
         for tap in described.taps
     ]
