@@ -19,7 +19,7 @@ from capd_protos.types import (
     ToolName,
 )
 
-from .fakes import FakeProcess, Json
+from .fakes import FakeProcess, Json, tool
 from .fakes import text as said
 from .world import CURATOR, CURATOR_REPLIES, Client, World, world
 
@@ -133,13 +133,19 @@ async def test_a_correction_stands_in_its_tools_description_and_keeps_its_bytes(
         memory(made, "mistake", MISTAKE.replace("There is", "There was"))
         await changed(made)
         after = await listed(client)
+        made.machine.scripts["alpha"].tools = [tool("echo", "Says it."), tool("die")]
+        (process,) = [each for each in made.machine.processes if each.is_alive]
+        await process.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        while (redefined := await listed(client)) == before:
+            await trio.sleep(0.001)
         await client.capability("disable", "alpha")
         await enabled(client)
         again = await listed(client)
 
         assert [each["description"] for each in before[-2:]] == [NOTE.lstrip(), ""]
         assert after == before
-        assert again[-2]["description"] == NOTE.lstrip().replace("There is", "There was")
+        assert redefined[-2]["description"] == f"Says it.{NOTE}"
+        assert again[-2]["description"] == f"Says it.{NOTE}".replace("There is", "There was")
 
 
 async def test_what_the_budget_has_no_room_for_is_left_out_and_counted(tmp_path: Path) -> None:

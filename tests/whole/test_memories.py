@@ -80,3 +80,28 @@ def test_wrong_calls_are_refused_with_the_correction_and_near_misses_pass(home: 
     assert [answer[1]["isError"] for answer in answers] == [False] * CALLS
     assert [json.loads(line) for line in journal.read_text().splitlines()] == rights
     editor.leave()
+
+
+@pytest.mark.real
+def test_what_a_person_switched_on_is_told_with_the_next_result_and_no_other(home: Home) -> None:
+    home.capability("issues", [sys.executable, "-I", str(SERVER), "/dev/null", home.tag])
+    memories = home.folder / "tap" / "memories"
+    memories.mkdir()
+    (memories / "labels.toml").write_text(MEMORY)
+    home.start()
+    editor = home.shim("one")
+    home.ask("enable", session="one", name="issues")
+
+    results = [editor.call("issues__create", {"n": n}) for n in range(3)]
+
+    told = {
+        "type": "text",
+        "text": f"Known from before:\n- Correction (issues:create): {CORRECTION}",
+    }
+    created = [{"type": "text", "text": f"created {n}"} for n in (1, 2, 3)]
+    assert [result["content"] for result in results] == [
+        [created[0], told],
+        [created[1]],
+        [created[2]],
+    ]
+    editor.leave()

@@ -59,6 +59,10 @@ def test_no_more_is_told_than_there_is_room_for_and_no_file_in_part(
     text = found.shown(most)
 
     assert len(text) <= most
+    names = [f"{each.path} ({len(each.text)} characters)" for each in found.files]
+    # The names alone are told wherever they have room.
+    if files and len(", ".join(names)) + 130 <= most:
+        assert text
     if text:
         assert all(each.part in text or f"{each.path} (" in text for each in found.files)
 

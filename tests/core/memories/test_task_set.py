@@ -64,16 +64,16 @@ MANY = st.lists(
 
 
 @settings(deadline=None)
-@given(MANY, st.integers(0, 5000))
+@given(MANY, st.integers(0, 5000), st.sampled_from([2, 5, 1000]))
 def test_of_many_parts_none_is_over_the_budget_or_worse_than_greedy(
-    shapes: list[tuple[int, float, bool]], budget: int
+    shapes: list[tuple[int, float, bool]], budget: int, most_states: int
 ) -> None:
     parts = [
         Part(f"p{at}", tokens, worth, f"p{at - 1}" if hangs and at % 2 else "")
         for at, (tokens, worth, hangs) in enumerate(shapes)
     ]
 
-    found = best_set(parts, budget)
+    found = best_set(parts, budget, most_states)
 
     keys = {each.key for each in found.chosen}
     usable = [at for at, each in enumerate(parts) if each.worth > 0 and each.tokens <= budget]

@@ -60,7 +60,7 @@ class _State:
 _EMPTY = _State(0, 0.0, frozenset())
 
 
-def best_set(parts: Sequence[Part], budget: int) -> TaskSet:
+def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES) -> TaskSet:
     """Return the parts that are worth most together within `budget` tokens."""
     by_key = {each.key: at for at, each in enumerate(parts)}
     usable = [
@@ -78,7 +78,7 @@ def best_set(parts: Sequence[Part], budget: int) -> TaskSet:
         states = _kept(
             [*states, *(_joined(state, each) for state in states for each in options)],
             budget,
-            MOST_STATES,
+            most_states,
         )
     best = max(states, key=lambda each: (each.worth, -each.tokens))
     greedy = _greedy(parts, usable, budget)
