@@ -22,12 +22,21 @@ required = ["labels"]
 properties.labels = {{ type = "array", contains = {{ const = "area:goal" }} }}
 """
 CALLS = 100
-WORDS = ("bug", "area:goals", "area:goal2", "AREA:GOAL", " area:goal", "goal", "area:", "ärea:goal")
+WORDS: tuple[str, ...] = (
+    "bug",
+    "area:goals",
+    "area:goal2",
+    "AREA:GOAL",
+    " area:goal",
+    "goal",
+    "area:",
+    "ärea:goal",
+)
 
 
 def wrong(choice: random.Random) -> dict[str, Any]:
     """Return arguments with the mistake among others, in any place."""
-    labels = choice.choices(WORDS, k=choice.randrange(6))
+    labels: list[str] = choice.choices(WORDS, k=choice.randrange(6))
     labels.insert(choice.randrange(len(labels) + 1), "area:goal")
     more = {
         f"field{n}": choice.choice([1, None, "area:goal", [1]]) for n in range(choice.randrange(4))
