@@ -71,6 +71,8 @@ class MemoryShelf:
         self._listed: dict[str, tuple[MemorySpec, ...]] = {}
         self._known: dict[str, KnownMemories] = {}
         self._counted: dict[bytes, int] = {}
+        # Where counting was tried and did not work, bytes are the price for good.
+        self._is_able = counts is not None
         self._is_stale = trio.Event()
         self._has_unsaved = trio.Event()
 
@@ -159,7 +161,9 @@ class MemoryShelf:
         self._is_stale.set()
 
     def _put(self, project: str) -> None:
-        self._known[project] = known_memories(self._listed[project], self._counted)
+        self._known[project] = known_memories(
+            self._listed[project], self._counted, is_final=not self._is_able
+        )
 
     async def _follow(self) -> None:
         while True:
@@ -185,8 +189,8 @@ class MemoryShelf:
         texts = {text for each in specs for text in texts_of(each)}
         if self._counts is None or texts <= self._counted.keys():
             return
-        # What cannot be counted stays priced by its bytes.
         self._counted = await self.counted(sorted(texts))
+        self._is_able = texts <= self._counted.keys()
         for project in self._listed:
             self._put(project)
 

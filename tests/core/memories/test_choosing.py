@@ -109,6 +109,18 @@ def test_what_a_hook_has_no_characters_for_stays_due() -> None:
     ]
 
 
+def test_what_is_yet_to_be_counted_is_not_left_out_for_what_its_bytes_are() -> None:
+    large = memory("large", content="word " * 300)
+    counted = {text: count(text) for text in texts_of(large)}
+    telling = Telling(1000)
+
+    before = telling.tell(known_memories([large], is_final=False).all)
+    after = telling.tell(known_memories([large], counted, is_final=False).all)
+
+    assert (before.text, telling.left_out) == ("", {})
+    assert [each.memory for each in after.memories] == [large]
+
+
 def test_another_conversation_has_forgotten_everything() -> None:
     known = known_memories([memory("a")]).all
     telling = Telling(2000)

@@ -23,6 +23,8 @@ class Known:
     priced: Priced
     key: str
     """Its name, and a digest of what it says: changed words are another memory."""
+    is_priced: bool = True
+    """Whether its price is what it will be: one that is yet to be counted may cost less."""
 
     @property
     def memory(self) -> MemorySpec:
@@ -80,11 +82,24 @@ class KnownMemories:
 
 
 def known_memories(
-    memories: Sequence[MemorySpec], counted: Mapping[bytes, int] | None = None
+    memories: Sequence[MemorySpec],
+    counted: Mapping[bytes, int] | None = None,
+    *,
+    is_final: bool = True,
 ) -> KnownMemories:
-    """Return `memories` ready for use; `counted` has the tokens of texts that were counted."""
+    """Return `memories` ready for use; `counted` has the tokens of texts that were counted.
+
+    Unless `is_final`, the others are yet to be.
+    """
     counts = counted or {}
-    known = (Known(Priced(each, tokens_of(entry(each), counts)), key_of(each)) for each in memories)
+    known = (
+        Known(
+            Priced(each, tokens_of(entry(each), counts)),
+            key_of(each),
+            is_final or entry(each).encode() in counts,
+        )
+        for each in memories
+    )
     return KnownMemories(tuple(known), counts)
 
 

@@ -44,12 +44,13 @@ class Telling:
     def tell(self, known: Iterable[Known], most_characters: int | None = None) -> Told:
         """Return what is told of `known`; what the budget has no room for is left out.
 
-        What `most_characters` have no room for stays due.
+        What `most_characters` have no room for stays due, and so does what is yet to be counted.
         """
         due = {id(each.priced): each for each in self.due(known)}
         found = chosen([each.priced for each in due.values()], self.budget - self.spent)
         for each in found.left_out:
-            self.left_out[due[id(each)].key] = None
+            if due[id(each)].is_priced:
+                self.left_out[due[id(each)].key] = None
         fitting = _fitting(found.told, most_characters)
         for each in fitting:
             self.told[due[id(each)].key] = None
