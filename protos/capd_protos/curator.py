@@ -209,6 +209,10 @@ class SessionEntry(msgspec.Struct, frozen=True):
     memory_budget: int = 0
     calls: int = 0
     """Tool calls that succeeded."""
+    client_title: str = ""
+    """What a person calls the client; empty where it is not in the table of clients."""
+    client_line: str = ""
+    """Its line in that table."""
 
 
 class HookCount(msgspec.Struct, frozen=True):

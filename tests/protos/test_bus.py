@@ -375,6 +375,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 memory_tokens=900,
                 memory_budget=2000,
                 calls=4,
+                client_title="Zed",
+                client_line="zed",
             )
         ],
         [curator.HookCount("claude-code", 3, 1, "ambiguous")],
