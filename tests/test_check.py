@@ -218,6 +218,7 @@ def test_as_json_it_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixtur
                     "routable": 1,
                     "unroutable": {"voice": "no config.toml"},
                     "skills": 0,
+                    "memories": 0,
                 }
             ],
             "findings": [
@@ -271,3 +272,27 @@ def _kind(reason: str) -> str:
         "and the tap has no deps/": "script",
     }
     return next((kind for part, kind in known.items() if re.search(part, reason)), reason)
+
+
+def test_memories_are_checked_those_of_a_tap_and_the_users_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, own = tap(tmp_path / "tap"), tmp_path / "memories"
+    wrong = 'kind = "corrective"\ncontent = "c"\n'
+    for each in (folder / "memories", own):
+        each.mkdir()
+        (each / "a.toml").write_text(wrong)
+
+    codes = [
+        check.main([str(folder)], tmp_path, memories=own),
+        check.main([], tmp_path, memories=own),
+    ]
+
+    lines = capsys.readouterr().out.splitlines()
+    reason = "error: left out: it belongs to nothing, so that nobody would ever be told"
+    found = [line for line in lines if reason in line]
+    assert codes == [1, 1]
+    assert [line.partition(":")[0] for line in found] == [
+        f"{folder}/memories/a.toml",
+        f"{own}/a.toml",
+    ]

@@ -60,11 +60,17 @@ def active_lines(status: Document, session: str = "") -> list[str]:
 def tap_line(tap: Document) -> str:
     """Return the one line that says how a tap was loaded."""
     unroutable = tap.get("unroutable") or {}
+    if tap.get("name") == OWN_MEMORIES:
+        findings = len(tap.get("findings") or [])
+        wrong = f", {findings} findings (`capd check`)" if findings else ""
+        return printable(f"your own: {tap.get('memories', 0)} memories{wrong}")
     line = f"{tap.get('name', '?')}: {tap.get('routable', 0)} routable"
     if unroutable:
         line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
     if tap.get("skills"):
         line += f", {tap['skills']} skills"
+    if tap.get("memories"):
+        line += f", {tap['memories']} memories"
     if tap.get("error"):
         line += f"; not reloaded: {tap['error']}"
     return printable(line)
@@ -84,6 +90,10 @@ def clock(at: object) -> str:
     if not isinstance(at, int | float):
         return "--:--:--"
     return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+OWN_MEMORIES = "~"
+"""The name under which the user's own memories are listed among the taps."""
 
 
 class _Page:
@@ -156,6 +166,8 @@ class _Page:
         ]
         if used:
             yield "    ", f"last used: {', '.join(used)}"
+        if line := _memories(session.get("memories") or {}):
+            yield "    ", line
 
     def server(self, server: Document) -> Iterator[tuple[str, str]]:
         """Yield how a server is, and who has it running."""
@@ -212,6 +224,15 @@ def _tokens(session: Document) -> str:
     if saved is None:
         return f"{tokens} tokens now" + (f", {state}" if state else "")
     return f"{tokens} tokens now, {abs(saved)} {'saved' if saved >= 0 else 'lost'}"
+
+
+def _memories(memories: Document) -> str:
+    """Say how much of what is known was told, and what had no room."""
+    told, left_out = memories.get("told"), memories.get("left_out")
+    if not told and not left_out:
+        return ""
+    line = f"memories: {told} told, {memories.get('tokens')} of {memories.get('budget')} tokens"
+    return f"{line}, {left_out} left out" if left_out else line
 
 
 def _records(ledger: Document) -> str:

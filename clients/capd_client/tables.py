@@ -155,6 +155,11 @@ def print_turn(result: Mapping[str, Any]) -> None:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")
     print_changes(changed)
+    if result.get("budgeted") is not None:
+        say(f"  {result['budgeted']} tokens at most")
+    for each in result.get("left_out") or []:
+        tokens = "" if each.get("tokens") is None else f", {each['tokens']} tokens"
+        say(f"  left out: {each.get('kind')} {each.get('name')}{tokens}: {each.get('reason')}")
 
 
 def print_changes(changed: Mapping[str, Any]) -> None:
@@ -212,6 +217,11 @@ def _print_rows(console: "Console", columns: Sequence[str], rows: Iterable[Seque
         console.print(table)
     else:
         click.echo("  none")
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table."""
+    _print_rows(_console(), columns, rows)
 
 
 def _score(value: Any) -> str:

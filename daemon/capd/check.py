@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import trio
 
+from capd.adapters.memory_files import read_memories
 from capd.adapters.overlay_files import read_overlay_folder, read_overlays
 from capd.adapters.tap_files import (
     TapPlace,
@@ -25,6 +26,7 @@ from capd.adapters.tap_files import (
     tap_places,
 )
 from capd.adapters.tool_lists import ToolLists
+from capd.core.memories.memory_format import OWN
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Catalog, Tap
 from capd.core.taps.overlays import OVERLAY_FILE, overlaid
@@ -58,7 +60,12 @@ class Report:
         return sum(finding.severity == "error" for finding in self.findings)
 
 
-def main(arguments: Sequence[str], config: Path, cache: Path | None = None) -> int:
+def main(
+    arguments: Sequence[str],
+    config: Path,
+    cache: Path | None = None,
+    memories: Path | None = None,
+) -> int:
     """Print all findings; return 1 where one of them is an error."""
     paths = [Path(argument) for argument in arguments if argument != "--json"]
     if len(paths) > 1 or any(str(path).startswith("-") for path in paths):
@@ -69,6 +76,8 @@ def main(arguments: Sequence[str], config: Path, cache: Path | None = None) -> i
         report.findings += read_overlay_folder(paths[0]).findings
     else:
         _check_taps(report, paths[0] if paths else None, config / "taps.toml", cache)
+    if not paths and memories is not None:
+        report.findings += _of_memories(memories)
     sys.stdout.write(_document(report) if "--json" in arguments else _text(report))
     return FAILED if report.errors else 0
 
@@ -98,6 +107,13 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
     if path is None:
         said_more = overlaid([tap for _, tap in installed], read_overlays(list_file))
         report.findings += said_more.findings
+
+
+def _of_memories(folder: Path) -> list[Finding]:
+    """Return what is wrong with the user's own memories."""
+    reads, findings = read_memories(OWN, folder)
+    found = (*findings, *(each for read in reads for each in read.findings))
+    return [msgspec.structs.replace(each, path=f"{folder.parent}/{each.path}") for each in found]
 
 
 def _installed(report: Report, list_file: Path) -> list[TapPlace]:
@@ -159,6 +175,7 @@ def _document(report: Report) -> str:
                 "routable": len(tap.capabilities),
                 "unroutable": tap.unroutable,
                 "skills": len(tap.skills),
+                "memories": len(tap.memories),
             }
             for tap in report.taps
         ],
@@ -175,7 +192,8 @@ def _text(report: Report) -> str:
         reasons = ", ".join(sorted(set(tap.unroutable.values())))
         unroutable = f", {len(tap.unroutable)} not ({reasons})" if tap.unroutable else ""
         skills = f", {len(tap.skills)} skills" if tap.skills else ""
-        lines.append(f"{tap.name}: {len(tap.capabilities)} routable{unroutable}{skills}")
+        memories = f", {len(tap.memories)} memories" if tap.memories else ""
+        lines.append(f"{tap.name}: {len(tap.capabilities)} routable{unroutable}{skills}{memories}")
     lines.append(f"{report.errors} errors, {len(report.findings) - report.errors} warnings")
     # A tap is somebody else's text: nothing of it may steer a terminal.
     return "".join(f"{_printable(line)}\n" for line in lines)

@@ -25,6 +25,7 @@ from capd.actors import (
 )
 from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.token_desk import TokenDesk
@@ -38,6 +39,8 @@ from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.log import NET
+from capd.adapters.memory_files import MEMORIES
+from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
@@ -171,7 +174,12 @@ class Children:
         journal = Journal(is_kept=configuration.ledger.enabled)
         database = self._database()
         control = Control(
-            bus, environments, daemon=shared.described, stop=shared.stop, tally=journal.tally
+            bus,
+            environments,
+            daemon=shared.described,
+            stop=shared.stop,
+            tally=journal.tally,
+            memories=Path(where.data, MEMORIES),
         )
         return [
             self._embedder_child(bus),
@@ -191,6 +199,7 @@ class Children:
                     is_watching=configuration.taps.watch,
                     trust=trust,
                     journal=journal,
+                    memories=Path(where.data, MEMORIES),
                 ).run(task_status=task_status),
             ),
             Child(
@@ -245,6 +254,9 @@ class Children:
                     journal=journal,
                     habits=HabitFile(Path(where.state, "habits.json")),
                     tokens=TokenDesk(bus, counts),
+                    memories=MemoryShelf(
+                        bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
+                    ),
                 ).run(task_status=task_status),
             ),
             Child(

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
 
             where = places(os.environ, os.getuid())
             configure_logs(os.environ)
-            return check.main(rest, Path(where.config), Path(where.cache))
+            memories = Path(where.data, "memories")
+            return check.main(rest, Path(where.config), Path(where.cache), memories)
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE

@@ -5,7 +5,14 @@ import msgspec
 from capd_protos.finder import PolicyTable
 from capd_protos.socket import Hello
 from capd_protos.tokens import SessionTokens
-from capd_protos.types import CapabilityId, Decision, SessionKey
+from capd_protos.types import (
+    CapabilityId,
+    Decision,
+    MemorySpec,
+    ServerName,
+    SessionKey,
+    ToolName,
+)
 
 
 class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
@@ -31,6 +38,18 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
 
     session: SessionKey
     text: str
+    budget: int = 0
+    """Tokens that what is switched on and told may take together; 0 where nobody counts."""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """What had no room in a turn's budget."""
+
+    kind: str
+    """`capability`, `tool` or `memory`."""
+    name: str
+    tokens: int | None
+    reason: str
 
 
 class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
@@ -50,6 +69,14 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """What a prompt hook hands to the model: what came on, and how it is called."""
     tools: list[str] = []
     """Wire names of single tools that fit and were not listed: told in `suggestion`."""
+    memories: str = ""
+    """What the model is told of what came on, from memories; each once in a conversation."""
+    bootstrap: str = ""
+    """The project's own files, with the first message of a conversation."""
+    left_out: list[LeftOut] = []
+    """Where the turn had a budget."""
+    budgeted: int | None = None
+    """What is on and told for it takes of that."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
@@ -180,6 +207,12 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """What is left of what it is smaller than a list of everything; below 0 is a loss."""
     tokens_state: str = ""
     """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
+    memories: int = 0
+    """Memories that its conversation was told."""
+    memories_left_out: int = 0
+    """Those that its budget had no room for."""
+    memory_tokens: int = 0
+    memory_budget: int = 0
     calls: int = 0
     """Tool calls that succeeded."""
     client_title: str = ""
@@ -301,6 +334,43 @@ class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described
     """Why nothing is counted, where nothing is."""
 
 
+class DescribeMemories(msgspec.Struct, frozen=True, tag="curator.memories"):
+    """Say what is known of capabilities and tools, and what came of it."""
+
+    project: str = ""
+
+
+class MemoryEntry(msgspec.Struct, frozen=True):
+    """One memory, and how often it was of use."""
+
+    memory: MemorySpec
+    tokens: int
+    told: int = 0
+    refused: int = 0
+    """Calls that it refused."""
+    worked: int = 0
+    """Next calls, after it was told or refused one, that worked."""
+
+
+class LessonEntry(msgspec.Struct, frozen=True):
+    """What failed calls have taught."""
+
+    server: ServerName
+    tool: ToolName
+    content: str
+    schema: bytes
+    """The mistake as a JSON Schema; empty where something was missing."""
+    count: int
+
+
+class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_described"):
+    """All of it."""
+
+    memories: list[MemoryEntry]
+    lessons: list[LessonEntry] = []
+    """The most frequent first."""
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -312,7 +382,13 @@ SessionRequest = (
 )
 """What is asked of one session, which may be left out while there is one."""
 Request = (
-    OpenSession | TakeHookTurn | ListSessions | DrainSessions | DescribeTokens | SessionRequest
+    OpenSession
+    | TakeHookTurn
+    | ListSessions
+    | DrainSessions
+    | DescribeTokens
+    | DescribeMemories
+    | SessionRequest
 )
 Reply = (
     SessionOpened
@@ -325,5 +401,6 @@ Reply = (
     | ReachDescribed
     | CuratorRefused
     | TokensDescribed
+    | MemoriesDescribed
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

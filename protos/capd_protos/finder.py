@@ -269,6 +269,32 @@ class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
     """Servers that were never asked for their tools."""
 
 
+class ListGranted(msgspec.Struct, frozen=True, tag="finder.list_granted"):
+    """Say which tools each of these capabilities would bring to a session."""
+
+    capabilities: list[CapabilityId]
+    rules: list[PolicyTable] = []
+    keys: list[str] | None = None
+    """Environment keys that the session has values for; None asks for no account of them."""
+    project: str = ""
+    domain: str = ""
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """What one capability would bring."""
+
+    id: CapabilityId
+    tools: list[ToolHit]
+    is_known: bool
+    """False where one of its servers was never asked for its tools."""
+
+
+class GrantedListed(msgspec.Struct, frozen=True, tag="finder.granted"):
+    """All of them, in the order of the question."""
+
+    capabilities: list[Granted]
+
+
 Request = (
     FindTools
     | IndexServers
@@ -278,6 +304,7 @@ Request = (
     | ListDenied
     | CurateTools
     | CountTools
+    | ListGranted
 )
 Reply = (
     ToolsFound
@@ -289,5 +316,6 @@ Reply = (
     | DeniedListed
     | ToolsCurated
     | ToolsCounted
+    | GrantedListed
 )
 Event = ServerIndexed | ToolsIndexed

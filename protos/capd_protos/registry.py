@@ -8,6 +8,7 @@ from capd_protos.types import (
     CapabilitySpec,
     Decision,
     Finding,
+    MemorySpec,
     ServerSpec,
     SessionKey,
     SkillSpec,
@@ -162,6 +163,7 @@ class TapEntry(msgspec.Struct, frozen=True):
     error: str = ""
     """Why the last reload failed, where the last good state is still in use."""
     skills: int = 0
+    memories: int = 0
 
 
 class DecisionEntry(msgspec.Struct, frozen=True):
@@ -198,6 +200,8 @@ class CatalogChanged(msgspec.Struct, frozen=True, tag="registry.changed"):
     """Whether the prompts of skills are others than before."""
     project: str = ""
     """The real path of the one project whose sessions this is about; empty for all sessions."""
+    has_other_memories: bool = False
+    """Whether what is known of capabilities and tools is another than before."""
 
 
 class MessageDecided(msgspec.Struct, frozen=True, tag="registry.decided"):
@@ -318,6 +322,21 @@ class TrustedListed(msgspec.Struct, frozen=True, tag="registry.trusted_listed"):
     """Why that cannot be believed, so that nothing is trusted."""
 
 
+class ListMemories(msgspec.Struct, frozen=True, tag="registry.list_memories"):
+    """List what is known of capabilities and tools, of all taps and the user's own."""
+
+    project: str = ""
+    """The session's project, whose own count as far as they are trusted."""
+
+
+class MemoriesListed(msgspec.Struct, frozen=True, tag="registry.memories"):
+    """All memories, by tap in their order of precedence, then by file."""
+
+    memories: list[MemorySpec]
+    findings: list[Finding] = []
+    """What is wrong with the user's own files."""
+
+
 Request = (
     RouteMessage
     | ResolveCapability
@@ -331,6 +350,7 @@ Request = (
     | GrantTrust
     | RevokeTrust
     | ListTrusted
+    | ListMemories
 )
 Reply = (
     MessageRouted
@@ -345,5 +365,6 @@ Reply = (
     | SkillUnknown
     | StartablesListed
     | TrustedListed
+    | MemoriesListed
 )
 Event = CatalogChanged | MessageDecided

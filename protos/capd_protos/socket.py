@@ -171,6 +171,8 @@ class TurnParams(msgspec.Struct, frozen=True):
 
     text: str
     session: str = ""
+    budget: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
+    """Tokens that what is switched on and told may take together; 0 where nobody counts."""
 
 
 class HookParams(msgspec.Struct, frozen=True):
@@ -301,6 +303,52 @@ class TrustDefinitionsParams(msgspec.Struct, frozen=True):
     accept: bool
 
 
+class MemoriesParams(msgspec.Struct, frozen=True):
+    """Params of `memories`: a project's own count as well, as far as they are trusted."""
+
+    project: str = ""
+
+
+class MemoryParams(msgspec.Struct, frozen=True):
+    """Params of `memory_read` and `memory_forget`: one of the user's own, by name."""
+
+    name: str
+
+
+class MemoryAddParams(msgspec.Struct, frozen=True):
+    """Params of `memory_add`: the keys of its file."""
+
+    kind: str
+    content: str
+    name: str = ""
+    """Made from its content where it is empty."""
+    capability: str = ""
+    tool: str = ""
+    patterns: dict[str, str] = {}
+    """Globs of arguments that are the mistake, by name."""
+    schema: Any = None
+    """The same as a JSON Schema."""
+    refuses: bool = False
+    confidence: float = 1.0
+    priority: float = 1.0
+    learned_from: str = ""
+
+
+class MemoryWriteParams(msgspec.Struct, frozen=True):
+    """Params of `memory_write`: the whole text of a memory's file, as somebody edited it."""
+
+    name: str
+    text: str
+
+
+class MemoryAcceptParams(msgspec.Struct, frozen=True):
+    """Params of `memory_accept`: a suggestion by its content, which a person has seen."""
+
+    content: str
+    name: str = ""
+    refuses: bool = False
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -336,5 +384,12 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "trust_revoke": TrustParams,
     "definitions": DefinitionsParams,
     "trust_definitions": TrustDefinitionsParams,
+    "memories": MemoriesParams,
+    "memory_add": MemoryAddParams,
+    "memory_read": MemoryParams,
+    "memory_write": MemoryWriteParams,
+    "memory_forget": MemoryParams,
+    "memory_suggest": NoParams,
+    "memory_accept": MemoryAcceptParams,
 }
 """The control methods and their params."""

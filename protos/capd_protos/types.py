@@ -174,3 +174,27 @@ class SkillSpec(msgspec.Struct, frozen=True):
     description: str = ""
     capabilities: tuple[str, ...] = ()
     """What it needs, as `name` or `tap/name`."""
+
+
+class MemorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that is known of a capability or a tool, known itself by (tap, name)."""
+
+    tap: TapName
+    name: str
+    kind: str
+    """`corrective`, `procedural`, `declarative` or `episodic`."""
+    content: str
+    confidence: float = 1.0
+    """From 0 to 1."""
+    priority: float = 1.0
+    capability: str = ""
+    """What it belongs to, as `name` or `tap/name`; empty where it is a tool's alone."""
+    tool: str = ""
+    """The same for a tool, as `server:tool` or a wire name, with globs."""
+    arguments: bytes = b""
+    """A JSON Schema of the arguments that are the mistake; empty where none are named."""
+    refuses: bool = False
+    """Whether a call with such arguments is refused."""
+    learned_from: str = ""
+    """Where it is from, in words."""
+    file: str = ""

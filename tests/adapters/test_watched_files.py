@@ -31,7 +31,7 @@ def test_only_what_is_read_of_a_checkout_is_watched(tmp_path: Path) -> None:
 
     assert folders == {
         tmp_path / "config": frozenset({"taps.toml", "overlays"}),
-        tap: frozenset({"capabilities", "skills", "deps"}),
+        tap: frozenset({"capabilities", "skills", "deps", "memories"}),
         tap / "capabilities": None,
         tap / "capabilities/a": None,
         tap / "skills": None,

@@ -369,3 +369,15 @@ def test_top_without_a_daemon_is_told_before_the_screen_is_taken(
 
     os.close(main)
     assert (said.splitlines()[0], process.returncode) == (f"capd: no daemon at {socket_at}", 3)
+
+
+def test_memories_are_counted_where_there_are_any() -> None:
+    told = {"told": 3, "left_out": 2, "tokens": 1900, "budget": 2000}
+    session = {**SESSION, "memories": told}
+    taps = [{"name": "~", "memories": 7, "findings": [{}]}, {"name": "t", "memories": 1}]
+
+    lines = status_lines({**STATUS, "sessions": [session], "taps": taps}, now=NOW, columns=80)
+
+    assert "    memories: 3 told, 1900 of 2000 tokens, 2 left out" in lines
+    assert "  your own: 7 memories, 1 findings (`capd check`)" in lines
+    assert "  t: 0 routable, 1 memories" in lines

@@ -40,6 +40,7 @@ from capd_protos.types import (
     Decision,
     Finding,
     InstanceId,
+    MemorySpec,
     MessageId,
     OAuthClient,
     Score,
@@ -118,6 +119,20 @@ SKILL = registry.SkillEntry(
     WireName("review"), SkillSpec(TapName("t"), "review", "/t/SKILL.md", "d", ("git",))
 )
 
+MEMORY = MemorySpec(
+    TapName("t"),
+    "labels",
+    "corrective",
+    "use b",
+    0.5,
+    2.0,
+    "git",
+    "git:log",
+    b'{"required":["a"]}',
+    refuses=True,
+    learned_from="two calls",
+    file="/t/memories/labels.toml",
+)
 TOOL_HIT = finder.ToolHit(
     WireName("git__log"), TOOL.name, GIT, IDENTITY, TOOL.json, 0.5, SERVER, ID
 )
@@ -189,7 +204,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.RegistryDescribed(
         [
             registry.TapEntry(
-                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e", 2
+                TapName("t"), "/t", "0" * 12, 1, {"x": "no config.toml"}, [FINDING], "e", 2, 3
             )
         ],
         [registry.DecisionEntry(ONE, 1.5, DECISION, 11.0)],
@@ -205,7 +220,11 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     registry.SkillsListed([SKILL]),
     registry.SkillText(SKILL, "Do it."),
     registry.SkillUnknown("reviw", "no tap has it", ["review"], is_there=True),
-    registry.CatalogChanged(["A"], has_other_skills=True, project="/src/app"),
+    registry.CatalogChanged(
+        ["A"], has_other_skills=True, project="/src/app", has_other_memories=True
+    ),
+    registry.ListMemories("/src/app"),
+    registry.MemoriesListed([MEMORY], [FINDING]),
     registry.MessageDecided(ONE, "abstain", "too_short", ""),
     supervisor.AcquireServer(ONE, SERVER, "/src/app", CLIENT),
     supervisor.ReleaseServer(ONE, INSTANCE, at_once=True),
@@ -289,8 +308,15 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         asks_model=False,
     ),
     finder.ToolsCurated([finder.CuratedTool(TOOL_HIT, is_clear=True, is_pinned=True)]),
+    finder.ListGranted([ID], [RULES], ["TOKEN"], "/src/app", "developer"),
+    finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
-    curator.TakeTurn(ONE, "show it"),
+    curator.TakeTurn(ONE, "show it", 2000),
+    curator.DescribeMemories("/src/app"),
+    curator.MemoriesDescribed(
+        [curator.MemoryEntry(MEMORY, 20, 3, 2, 1)],
+        [curator.LessonEntry(GIT, TOOL.name, "use b", b'{"required":["a"]}', 4)],
+    ),
     curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815, "t-1", True, 0.2),
     curator.EnableCapability(ONE, "git"),
     curator.DisableCapability(ONE, "git"),
@@ -299,7 +325,19 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.ListSessions(),
     curator.SessionOpened(ONE, "q1w2", resumed=True),
     curator.TurnTaken(
-        ONE, DECISION, ["git__log"], ["db__query"], 11.5, "why", "words", "told", ["a"]
+        ONE,
+        DECISION,
+        ["git__log"],
+        ["db__query"],
+        11.5,
+        "why",
+        "words",
+        "told",
+        ["a"],
+        "known",
+        "files",
+        [curator.LeftOut("memory", "m", 20, "no room")],
+        1980,
     ),
     curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
     curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),
@@ -332,6 +370,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 tokens=900,
                 tokens_saved=-20,
                 tokens_state="counted",
+                memories=3,
+                memories_left_out=2,
+                memory_tokens=900,
+                memory_budget=2000,
                 calls=4,
                 client_title="Zed",
                 client_line="zed",

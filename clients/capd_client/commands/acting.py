@@ -85,11 +85,18 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 
 @click.command()
 @click.argument("text", nargs=-1, required=True)
+@click.option(
+    "--budget",
+    metavar="TOKENS",
+    type=click.IntRange(0, 10_000_000),
+    default=0,
+    help="Switch on and tell no more than takes so many.",
+)
 @session_option
 @json_option
-def turn(*, text: tuple[str, ...], session: str, as_json: bool) -> None:
+def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
-    result = ask("turn", text=text_of(text), session=session)
+    result = ask("turn", text=text_of(text), session=session, budget=budget or "")
     if as_json:
         print_json(result)
     elif not result.get("problem"):

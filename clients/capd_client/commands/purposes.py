@@ -34,6 +34,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "secret": "tokens for servers",
         "login": "at a server by URL",
         "trust": "what a project starts",
+        "memory": "what models are told",
         "index": "learn all servers' tools",
         "config": "settings, and from where",
         "check": "what is wrong in taps",

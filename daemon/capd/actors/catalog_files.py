@@ -14,10 +14,12 @@ from pathlib import Path
 import structlog
 import trio
 
+from capd.adapters.memory_files import read_memories
 from capd.adapters.overlay_files import read_overlays
 from capd.adapters.skill_files import skill_body
 from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
-from capd.adapters.watched_files import Watch, WatchError, watched_folders
+from capd.adapters.watched_files import Folders, Watch, WatchError, watched_folders
+from capd.core.memories.memory_format import OWN
 from capd.core.taps.catalog import Catalog, Tap
 from capd.core.taps.overlays import overlaid
 from capd_protos.types import SkillSpec
@@ -31,9 +33,18 @@ log = structlog.get_logger(actor="registry")
 class CatalogFiles:
     """What is installed, as files say it."""
 
-    def __init__(self, tap_list: Path, on_change: Callable[[Catalog], None]) -> None:
-        """`on_change` is called with the catalog after each load that changes it."""
+    def __init__(
+        self,
+        tap_list: Path,
+        on_change: Callable[[Catalog], None],
+        memories: Path | None = None,
+    ) -> None:
+        """`on_change` is called with the catalog after each load that changes it.
+
+        `memories` is the user's own folder of them.
+        """
         self.tap_list = tap_list
+        self._memories = memories
         self.catalog = Catalog()
         self.list_error = ""
         self.watch_error = ""
@@ -51,9 +62,10 @@ class CatalogFiles:
             said_more = overlaid(taps, overlays)
             for finding in said_more.findings:
                 log.warning("overlay_finding", path=finding.path, reason=finding.reason)
-            if said_more.taps == self.catalog.taps:
+            found = [*said_more.taps, *await self._own_memories()]
+            if tuple(found) == self.catalog.taps:
                 return False
-            self.catalog = Catalog(said_more.taps)
+            self.catalog = Catalog(found)
         for tap in taps:
             log.info(
                 "tap_loaded",
@@ -70,6 +82,18 @@ class CatalogFiles:
         """Return the text of a skill at this moment, None where it has none any more."""
         return await trio.to_thread.run_sync(skill_body, Path(skill.file))
 
+    async def _own_memories(self) -> list[Tap]:
+        """Return the user's own memories, which count behind no tap's, as a tap of memories."""
+        if self._memories is None:
+            return []
+        reads, findings = await trio.to_thread.run_sync(read_memories, OWN, self._memories)
+        for finding in (*findings, *(each for read in reads for each in read.findings)):
+            log.warning("memory_finding", path=finding.path, reason=finding.reason)
+        if not reads and not findings:
+            return []
+        folder = str(self._memories)
+        return [Tap(OWN, folder, "", (), {}, tap_findings=findings, memory_reads=reads)]
+
     async def follow(self) -> None:
         """Load again whenever a file changes, until cancelled."""
         while True:
@@ -82,15 +106,18 @@ class CatalogFiles:
 
     async def _follow_once(self) -> None:
         """Load, and return after the next change: a folder may be another one under its name."""
-        folders = await trio.to_thread.run_sync(watched_folders, self.tap_list)
+        folders = await self._watched()
         async with Watch(folders) as watch:
             self.watch_error = ""
             # Only what is watched already can be loaded without missing a change.
             await self.load()
-            if folders == await trio.to_thread.run_sync(watched_folders, self.tap_list):
+            if folders == await self._watched():
                 log.info("taps_watched", folders=len(folders))
                 await watch.changed()
                 log.info("files_changed")
+
+    async def _watched(self) -> Folders:
+        return await trio.to_thread.run_sync(watched_folders, self.tap_list, self._memories)
 
     async def _taps(self) -> list[Tap] | None:
         """Return every tap, or None where the list cannot be read and an older one is in use."""

@@ -12,8 +12,11 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
+from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.call_notes import CallNotes
 from capd.actors.denials import Denials, rules_of
+from capd.actors.memory_desk import MemoryDesk
+from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.own_calls import OwnCalls
 from capd.actors.recent_uses import RecentUses
 from capd.actors.relaying import Relaying
@@ -93,6 +96,7 @@ class Curator:
         checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
         tokens: TokenDesk | None = None,
+        memories: MemoryShelf | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -137,6 +141,13 @@ class Curator:
             self._skills = Skills(self._state, self.activation, bus)
             if results is not None:
                 self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
+        self._memories: MemoryDesk | None = None
+        self._bootstrap: Bootstrapping | None = None
+        if memories is not None and not view.is_bare:
+            self._bootstrap = Bootstrapping(place, lambda: view.bootstrap, memories.reads)
+            budget = view.rules.memory_tokens
+            self._memories = MemoryDesk(memories, place, self._state, budget)
+            surface.note = self._memories.note
         notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
             self,
@@ -146,8 +157,10 @@ class Curator:
             notes=notes,
             skills=self._skills,
             results=self._results,
-            checked=self._checked if checks is not None else None,
+            checked=self._checked,
             withheld=Withheld(bus, self._state),
+            memories=self._memories,
+            bootstrap=self._bootstrap,
         )
         session = (place, self._state, view, self.activation)
         self.searching = Searching(*session, bus=bus, environments=environments, notes=notes)
@@ -157,6 +170,8 @@ class Curator:
             environments=environments,
             uses=uses,
             denials=self._denials,
+            memories=self._memories,
+            bootstrap=self._bootstrap,
             on_change=self._tell_changed,
         )
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
@@ -179,15 +194,18 @@ class Curator:
 
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
-        told = self.activation.holds.subscribed.among(self.subscriptions)
-        record = recorded(self.place.key, self._state, resume, time.time(), told)
-        return msgspec.structs.replace(record, is_routed=self.view.own_routing)
+        subscribed = self.activation.holds.subscribed.among(self.subscriptions)
+        record = recorded(self.place.key, self._state, resume, time.time(), subscribed)
+        told = self._memories.kept() if self._memories is not None else {}
+        return msgspec.structs.replace(record, is_routed=self.view.own_routing, **told)
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
         """Be the session that was written down; what its client subscribed to is that client's."""
         restore(record, self._state)
         self.view.own_routing = record.is_routed
         if is_same_client:
+            if self._memories is not None:
+                self._memories.restore(record)
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
             self._forget_denied()
@@ -218,6 +236,8 @@ class Curator:
         """Go by other rules, as far as they may change for a client that has listed."""
         self.view.follow(rules)
         self._state.active.cap, self._state.active.tool_cap = rules.cap, rules.tool_cap
+        if self._memories is not None:
+            self._memories.follow(rules.memory_tokens)
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
 
@@ -284,7 +304,7 @@ class Curator:
         # It always counts; a hook that hands over the same words behind it does not.
         self.heard.is_again(text, "", time.monotonic())
         taken = await self.take_turn(text)
-        self.tokens.turned(taken.suggestion)
+        self.tokens.turned(hook_context.said(taken.suggestion, taken.memories))
         return msgspec.json.encode(reports.turn(taken))
 
     async def relayed(self, request: Request) -> Result:
@@ -293,7 +313,8 @@ class Curator:
         if request.method == "tools/call":
             own = self.view.own.get(WireName(text_of(request.members.get("name"))))
             if own is not None:
-                return self.tokens.answered(own.name, result)
+                told = self._memories.answered(result) if self._memories else result
+                return self.tokens.answered(own.name, told)
         return result
 
     async def replied(self, request: Request) -> Result:
@@ -338,6 +359,8 @@ class Curator:
         return await self._results.media(text_of(request.members.get("uri")))
 
     def _checked(self, shown: Shown, members: Members) -> None:
+        if self._memories is not None:
+            self._memories.check(shown, members)
         held = self._state.held(shown.grant.server)
         if self._checks is None or held is None or not self.view.checks_arguments:
             return
@@ -399,14 +422,29 @@ class Curator:
 
     # What a user says
 
-    async def take_turn(self, text: str, hearing: Hearing | None = None) -> messages.TurnTaken:
+    async def take_turn(
+        self, text: str, hearing: Hearing | None = None, *, budget: int = 0
+    ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
         self._ask_for_list()
-        return await self._turns.taken(text, hearing)
+        return await self._turns.taken(text, hearing, budget=budget)
 
     async def coming(self, hearing: Hearing) -> str:
         """Return what is told of a turn that takes longer than its hook has time."""
         return await self._turns.coming(hearing)
+
+    async def bootstrap(self, hearing: Hearing) -> str:
+        """Return the project's own files, for a hook that its turn leaves no time for more."""
+        return await self._turns.bootstrap(hearing)
+
+    def heard_in(self, client_session: str) -> None:
+        """Note in which of the client's own conversations a message was said, where it is known."""
+        if not client_session:
+            return
+        self.client_sessions.add(client_session)
+        is_other = self._memories is not None and self._memories.began(client_session)
+        if is_other and self._bootstrap is not None:
+            self._bootstrap.begin_again()
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
@@ -419,6 +457,7 @@ class Curator:
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
             **self.tokens.entry(),
+            **(self._memories.counts if self._memories is not None else {}),
             **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
@@ -428,6 +467,8 @@ class Curator:
             self.tell(f"notifications/{what}/list_changed", b"")
         if step.added and self._checks is not None:
             self._checks.expect()
+        if self._memories is not None:
+            self._memories.stepped()
         self._turns.stepped(step)
 
     def _tell_changed(self, step: Step) -> None:
@@ -453,16 +494,17 @@ class Curator:
             hook = _TURN_ARGUMENTS.decode(arguments if len(arguments) else b"{}")
         except MalformedError as error:
             return text_result(f"The arguments are wrong: {error}", is_error=True)
-        if hook.session_id:
-            self.client_sessions.add(hook.session_id)
+        self.heard_in(hook.session_id)
         self.linked_by = "its own connection"
         if self.heard.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
-        taken = await self.take_turn(hook.prompt)
+        taken = await self.take_turn(hook.prompt, Hearing(is_hook=True))
         is_awaited = self.view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = self.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+        text = self.tokens.turned(
+            hook_context.said(taken.bootstrap, taken.context, taken.suggestion, taken.memories)
+        )
         return text_result(hook_context.hook_output(text))

@@ -22,6 +22,7 @@ from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
 from capd.actors.hook_turns import hook_turn
+from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
@@ -122,12 +123,14 @@ class CuratorHost:
         habits: HabitStore | None = None,
         tokens: TokenDesk | None = None,
         paths: RealPaths | None = None,
+        memories: MemoryShelf | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
         self._journal = Journal() if journal is None else journal
         self._uses = RecentUses(bus)
         self._tokens = tokens or TokenDesk(bus)
+        self._memories = memories or MemoryShelf(bus)
         self._results = results
         self._paths = paths or RealPaths()
         self._settings = FollowedSettings(
@@ -155,6 +158,8 @@ class CuratorHost:
                 nursery.start_soon(self._keeper.run)
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
+                await self._memories.load()
+                nursery.start_soon(self._memories.run)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
                 nursery.start_soon(self._tokens.run, self._books)
@@ -191,6 +196,8 @@ class CuratorHost:
                 return await self._drain.finish(self._upstreams, request.within)
             case messages.DescribeTokens():
                 return await self._tokens.described(request.within, self._books)
+            case messages.DescribeMemories(project):
+                return await self._memories.described(project)
         curator = self._find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
@@ -201,8 +208,8 @@ class CuratorHost:
     ) -> messages.Reply:
         key = curator.place.key
         match request:
-            case messages.TakeTurn(text=text):
-                return await curator.take_turn(text)
+            case messages.TakeTurn(text=text, budget=budget):
+                return await curator.take_turn(text, budget=budget)
             case messages.EnableCapability(name=name):
                 outcome = await curator.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
@@ -232,8 +239,7 @@ class CuratorHost:
             return messages.CuratorRefused("unlinked", text)
         curator = self._sessions[found.key].curator
         curator.linked_by = found.how
-        if request.client_session:
-            curator.client_sessions.add(request.client_session)
+        curator.heard_in(request.client_session)
         return await hook_turn(curator, request, self._nursery)
 
     def _books(self) -> list[TokenBook]:
@@ -279,6 +285,7 @@ class CuratorHost:
             record = await self._store.load(SessionKey(hello.session))
         project = hello.project or hello.cwd
         await self._settings.meet(project)
+        await self._memories.meet(project)
         view = SessionView(
             self._settings.rules(project),
             client=hello.client.name,
@@ -401,6 +408,7 @@ class CuratorHost:
             results=self._results,
             journal=self._journal,
             tokens=self._tokens,
+            memories=self._memories,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))
@@ -504,6 +512,8 @@ class CuratorHost:
                 if isinstance(hint, settings.SettingsChanged):
                     self._follow_settings()
                     continue
+                if hint.has_other_memories:
+                    self._memories.changed()
                 for session in list(self._sessions.values()):
                     if hint.project:
                         self._nursery.start_soon(self._follow_project, session, hint)

@@ -7,12 +7,13 @@ without it; the model is told what is on its way, and by which calls it is reach
 import time
 from functools import partial
 
+import msgspec
 import structlog
 import trio
 
+from capd.actors import reports
 from capd.actors.curator import Curator
 from capd.actors.turns import Hearing
-from capd.core.sessions import hook_context
 from capd.runtime.boundary import contained
 from capd_protos import curator as messages
 from capd_protos.types import Decision
@@ -30,7 +31,7 @@ async def hook_turn(
     if curator.heard.is_again(request.text, request.turn, time.monotonic()):
         log.info("prompt_repeated", session=curator.place.key, client=request.client)
         return _nothing(curator, Decision("abstain", "repeated"))
-    hearing = Hearing(is_heard=not request.is_mute)
+    hearing = Hearing(is_heard=not request.is_mute, is_hook=True)
     if not request.patience:
         return _told(curator, hearing, await curator.take_turn(request.text, hearing))
     taken: list[messages.TurnTaken] = []
@@ -51,18 +52,21 @@ async def hook_turn(
     early = _nothing(curator, hearing.decision or Decision("abstain", "unfinished"))
     if not hearing.is_heard:
         return early
+    told = Hearing(is_hook=True, decision=hearing.decision)
     # From here on nobody hears what the turn itself will say.
     hearing.is_heard = False
     with trio.move_on_at(patient_until):
-        text = curator.tokens.turned(await curator.coming(hearing))
-        log.info("hook_answered_early", session=curator.place.key, is_told=bool(text))
-        return messages.TurnTaken(early.session, early.decision, [], [], 0.0, context=text)
+        text = await curator.coming(told)
+        files = await curator.bootstrap(told)
+        log.info("hook_answered_early", session=curator.place.key, is_told=bool(text or files))
+        early = msgspec.structs.replace(early, context=text, bootstrap=files)
+        curator.tokens.turned(reports.words(early))
     return early
 
 
 def _told(curator: Curator, hearing: Hearing, taken: messages.TurnTaken) -> messages.TurnTaken:
     if hearing.is_heard:
-        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+        curator.tokens.turned(reports.words(taken))
     return taken
 
 

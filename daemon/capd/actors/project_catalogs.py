@@ -219,7 +219,8 @@ class ProjectCatalogs:
             return
         usable = read.usable
         if usable is None or not usable.capabilities:
-            # Reasons stay known: why a name means nothing is said by the tap that has it.
+            # Its memories need no vectors. Reasons stay known: why a name means nothing is said by
+            # the tap that has it.
             known.catalog = None if usable is None else Catalog((*self._users().taps, usable))
             known.scope.cancel()
             known.vectors = None

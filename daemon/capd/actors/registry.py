@@ -24,6 +24,7 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
+from capd.core.memories.memory_format import OWN
 from capd.core.routing import gates, priors
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -36,7 +37,14 @@ from capd.runtime.serving import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import DecisionNote
-from capd_protos.types import ActorName, CapabilityId, CapabilitySpec, Decision, TapName
+from capd_protos.types import (
+    ActorName,
+    CapabilityId,
+    CapabilitySpec,
+    Decision,
+    MemorySpec,
+    TapName,
+)
 
 NAME = ActorName("registry")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -58,13 +66,16 @@ class Registry:
         is_watching: bool = False,
         trust: TrustFile | None = None,
         journal: Journal | None = None,
+        memories: Path | None = None,
     ) -> None:
         """`switched_on` names the priors that may count at this moment, of those with a weight.
 
-        `is_watching` loads the catalog again whenever one of its files changes.
+        `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
+        user's own folder of them.
         """
         self._bus = bus
-        self._files = CatalogFiles(tap_list, self._loaded)
+        self._files = CatalogFiles(tap_list, self._loaded, memories)
+        self._memories: tuple[MemorySpec, ...] = ()
         self._is_watching = is_watching
         self._journal = Journal() if journal is None else journal
         self._is_serving = False
@@ -116,6 +127,8 @@ class Registry:
                 return messages.SkillsListed(self._skills)
             case messages.ReadSkill(name):
                 return await self._read_skill(name)
+            case messages.ListMemories(project):
+                return self._listed_memories(project)
             case messages.DescribeRegistry():
                 return await self._described(request)
             case _:
@@ -130,17 +143,23 @@ class Registry:
     def _loaded(self, catalog: Catalog) -> None:
         skills = [messages.SkillEntry(name, each) for name, each in catalog.skills.items()]
         has_other_skills, self._skills = skills != self._skills, skills
+        has_other_memories = catalog.memories != self._memories
+        self._memories = catalog.memories
         self._vectors.catalog_changed(catalog)
         self._projects.users_changed()
         if self._is_serving:
-            self._tell(has_other_skills=has_other_skills)
+            self._tell(has_other_skills=has_other_skills, has_other_memories=has_other_memories)
 
-    def _tell(self, *, has_other_skills: bool = False) -> None:
+    def _tell(self, *, has_other_skills: bool = False, has_other_memories: bool = False) -> None:
         keys = list(self._catalog.wanted_keys)
-        self._bus.publish(messages.CatalogChanged(keys, has_other_skills))
+        changed = messages.CatalogChanged(
+            keys, has_other_skills, has_other_memories=has_other_memories
+        )
+        self._bus.publish(changed)
 
     def _project_changed(self, project: str, catalog: Catalog) -> None:
-        self._bus.publish(messages.CatalogChanged(list(catalog.wanted_keys), project=project))
+        keys = list(catalog.wanted_keys)
+        self._bus.publish(messages.CatalogChanged(keys, project=project, has_other_memories=True))
 
     def _catalog_of(self, project: str) -> Catalog:
         return self._projects.catalog(self._projects.known(project))
@@ -168,6 +187,13 @@ class Registry:
         tap = catalog.tap_of(found.id)
         scripts = {r: tap.scripts[r] for r in found.requires if r in tap.scripts} if tap else {}
         return messages.CapabilityResolved(found, scripts)
+
+    def _listed_memories(self, project: str) -> messages.MemoriesListed:
+        # A session does not wait for its project's files: what they add is told as a change.
+        catalog = self._catalog_of(project)
+        own = (tap for tap in self._catalog.taps if tap.name == OWN)
+        findings = [finding for tap in own for finding in tap.findings]
+        return messages.MemoriesListed(list(catalog.memories), findings)
 
     # Routing
 
@@ -365,4 +391,5 @@ def _tap_entry(tap: Tap) -> messages.TapEntry:
         list(tap.findings),
         tap.error,
         len(tap.skills),
+        len(tap.memories),
     )

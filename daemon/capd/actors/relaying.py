@@ -14,7 +14,9 @@ import structlog
 import trio
 
 from capd.actors.activation import Activation
+from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.call_notes import Call, CallNotes
+from capd.actors.memory_desk import MemoryDesk
 from capd.actors.result_desk import ResultDesk
 from capd.actors.skills import Skills
 from capd.actors.tool_way import ToolWay
@@ -23,6 +25,7 @@ from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
+from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
 from capd.core.protocol.calls import RESULT
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
@@ -87,6 +90,8 @@ class Relaying:
         results: ResultDesk | None = None,
         checked: Callable[[Shown, Members], None] | None = None,
         withheld: Withheld | None = None,
+        memories: MemoryDesk | None = None,
+        bootstrap: Bootstrapping | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
 
@@ -97,6 +102,8 @@ class Relaying:
         self._results = results
         self._checked = checked
         self._withheld = withheld
+        self._memories = memories
+        self._bootstrap = bootstrap
         self._peer = peer
         self._state = state
         self._activation = activation
@@ -139,7 +146,8 @@ class Relaying:
                         prompts.append(renamed(entry, name))
         if len(self._state.surface.names) != known:
             self._on_use()
-        return [*skills, *prompts]
+        own = self._bootstrap.entry() if self._bootstrap else []
+        return [*own, *skills, *prompts]
 
     async def resources(self, kind: str) -> list[bytes]:
         """Return `resources` or `resources/templates`; of one URI the first server's counts."""
@@ -191,11 +199,16 @@ class Relaying:
             self.ended(call, None)
             raise
         self.ended(call, result)
-        return result if held is None else await self.passed(request, shown, server, result)
+        if held is not None:
+            result = await self.passed(request, shown, server, result)
+        return result if self._memories is None else self._memories.passed(shown, result)
 
     def ended(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
         """Note a call, and the use of its tool, which a call that failed is none of."""
-        if self._notes.ended(call, result, error) == RESULT:
+        outcome = self._notes.ended(call, result, error)
+        if self._memories is not None:
+            self._memories.ended(call.shown, call.request.members, outcome, error)
+        if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._on_use()
 
@@ -231,6 +244,8 @@ class Relaying:
         # One of the other era may ask before it answers.
         if instance is None or instance.lane.is_stateless or not instance.lane.is_prompt:
             return None
+        if self._memories is not None and self._memories.is_due(shown):
+            return None
         if self._checked is not None:
             try:
                 self._checked(shown, request.members)
@@ -245,6 +260,10 @@ class Relaying:
         skill = await self._skills.prompt(wanted) if self._skills else None
         if skill is not None:
             return skill
+        if wanted == PROMPT_OF_FILES and self._bootstrap is not None:
+            files = await self._bootstrap.prompt()
+            if files is not None:
+                return files
         identity, name = await self._find_prompt(wanted)
         return await self._sent(identity, request, {**request.members, "name": raw(name)})
 

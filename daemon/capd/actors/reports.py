@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from capd.adapters.clients.session_environment import Stored
+from capd.core.sessions import hook_context
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
 from capd_protos.types import SessionKey
@@ -119,6 +120,7 @@ def taps(described: registry.RegistryDescribed) -> list[Document]:
             "findings": [msgspec.to_builtins(finding) for finding in tap.findings],
             "error": tap.error,
             "skills": tap.skills,
+            "memories": tap.memories,
         }
         for tap in described.taps
     ]
@@ -152,6 +154,11 @@ def discovered(
     }
 
 
+def words(taken: curator.TurnTaken) -> str:
+    """Return all that a turn tells the model, where a prompt hook hands it over."""
+    return hook_context.said(taken.bootstrap, taken.context, taken.suggestion, taken.memories)
+
+
 def turn(taken: curator.TurnTaken) -> Document:
     """Return `turn`."""
     decision = taken.decision
@@ -168,6 +175,9 @@ def turn(taken: curator.TurnTaken) -> Document:
         "changed": {"added": taken.added, "removed": taken.removed},
         "ms": taken.ms,
         "problem": taken.problem,
+        "memories": taken.memories,
+        "left_out": msgspec.to_builtins(taken.left_out),
+        "budgeted": taken.budgeted,
     }
 
 
@@ -231,6 +241,12 @@ def _session(entry: curator.SessionEntry) -> Document:
         "tokens": entry.tokens,
         "tokens_saved": entry.tokens_saved,
         "tokens_state": entry.tokens_state,
+        "memories": {
+            "told": entry.memories,
+            "left_out": entry.memories_left_out,
+            "tokens": entry.memory_tokens,
+            "budget": entry.memory_budget,
+        },
     }
 
 

@@ -138,6 +138,8 @@ class ToolFinder:
                 return await self._denied(request)
             case messages.CountTools():
                 return await self._count(request)
+            case messages.ListGranted():
+                return await self._granted(request)
 
     # Search
 
@@ -239,6 +241,25 @@ class ToolFinder:
         return messages.DeniedListed(
             self._was_read.is_set(),
             [messages.DeniedCapability(id_, bar.reason) for id_, bar in denied.items()],
+        )
+
+    async def _granted(self, request: messages.ListGranted) -> messages.GrantedListed:
+        tools = await self._sets.of(request.project)
+        barred = tools.bars(_policy(request.rules), request.keys, request.domain)
+        known = tools.known
+        return messages.GrantedListed(
+            [
+                messages.Granted(
+                    id_,
+                    [
+                        hit_of(known.sources[wire])
+                        for wire in sorted(known.granted_by({id_}))
+                        if wire not in barred
+                    ],
+                    known.lists(id_),
+                )
+                for id_ in request.capabilities
+            ]
         )
 
     async def _read_once(self) -> None:

@@ -12,6 +12,7 @@ from capd.adapters.trust.project_taps import ProjectRead
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
+from capd.core.trust.project_tap import TOLD
 from capd.core.trust.startable import Startable, agreed_with
 from capd_protos import registry as messages
 from capd_protos.types import ServerSpec
@@ -110,6 +111,8 @@ def _entry(found: Startable, read: ProjectRead) -> messages.StartableEntry:
 
 def _warnings(server: ServerSpec) -> list[str]:
     found = []
+    if server.transport == TOLD:
+        found.append("it starts nothing: what these files say is told to models, word for word")
     if package := unpinned_package(server):
         found.append(
             f"{package} has no exact version: its code can change without asking you again"

@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from capd.actors.activation import Activation
+from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.curating import Curating
 from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
+from capd.actors.memory_desk import MOST_OF_A_TURN, MemoryDesk
 from capd.actors.recent_uses import RecentUses
+from capd.actors.task_budget import Plan, TaskBudget
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
 from capd.core.sessions.session import SessionState, Step
@@ -24,6 +28,9 @@ from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.types import CapabilityId, Decision
 
+OVER_BUDGET = "over_budget"
+"""Why what a message asks for is not switched on, where the turn had a budget."""
+
 log = structlog.get_logger(actor="curator")
 
 
@@ -33,6 +40,8 @@ class Hearing:
 
     is_heard: bool = True
     """Whether its words reach the model; what does not was not told."""
+    is_hook: bool = False
+    """Whether all of them are handed to the model before it answers."""
     decision: Decision | None = None
 
 
@@ -50,6 +59,8 @@ class Turns:
         environments: SessionEnvironments,
         uses: RecentUses,
         denials: Denials,
+        memories: MemoryDesk | None,
+        bootstrap: Bootstrapping | None,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -59,8 +70,13 @@ class Turns:
         self._activation = activation
         self._environments = environments
         self._denials = denials
+        self._memories = memories
+        self._bootstrap = bootstrap
         self._curating = Curating(
             place, state, view, activation, bus=bus, environments=environments, uses=uses
+        )
+        self._budget = TaskBudget(
+            place, state, view, memories, bus=bus, environments=environments, uses=uses
         )
         self._on_change = on_change
         self._under_way = 0
@@ -75,19 +91,31 @@ class Turns:
         else:
             self._on_change(step)
 
-    async def taken(self, text: str, hearing: Hearing | None = None) -> messages.TurnTaken:
-        """Decide on a user's message, and switch on what it asks for."""
+    async def taken(
+        self, text: str, hearing: Hearing | None = None, *, budget: int = 0
+    ) -> messages.TurnTaken:
+        """Decide on a user's message, and switch on what it asks for.
+
+        With a `budget` no more comes on, and is told, than takes so many tokens.
+        """
         started_at = time.monotonic()
         hearing = hearing or Hearing()
         self._view.turned()
         decision = hearing.decision = await self._routed(text)
         tools = await self._curating.ranked(text, decision)
+        plan = await self._budget.plan(decision, tools, budget) if budget else None
+        if plan is not None:
+            tools = list(plan.tools)
+            if decision.outcome == "activate" and decision.id not in plan.capabilities:
+                decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
         outcome = Outcome("")
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
-            if decision.id is not None and decision.outcome == "activate":
+            if plan is not None:
+                outcome = await self._enabled(plan)
+            elif decision.id is not None and decision.outcome == "activate":
                 outcome = await self._activation.enable(str(decision.id), by="turn")
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
@@ -102,6 +130,7 @@ class Turns:
             self._under_way -= 1
             changed, self._gathered = self._gathered, Step()
             self._on_change(changed)
+        bootstrap = await self.bootstrap(hearing)
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -112,7 +141,38 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
+            memories=self._told(bootstrap, plan) if hearing.is_heard else "",
+            bootstrap=bootstrap,
+            left_out=list(plan.left_out) if plan is not None else [],
+            budgeted=plan.tokens if plan is not None else None,
         )
+
+    async def _enabled(self, plan: Plan) -> Outcome:
+        """Switch on what is planned, and return what came of all of it."""
+        outcomes = [
+            await self._activation.enable(str(each), by="turn") for each in plan.capabilities
+        ]
+        failed = next((each for each in outcomes if not each.is_ok), None)
+        return Outcome(
+            failed.text if failed is not None else "",
+            tuple(name for each in outcomes for name in each.added),
+            tuple(name for each in outcomes for name in each.removed),
+            is_ok=failed is None,
+        )
+
+    async def bootstrap(self, hearing: Hearing) -> str:
+        """Return the project's own files for a hook that hears them, once a conversation."""
+        if self._bootstrap is None or not (hearing.is_hook and hearing.is_heard):
+            return ""
+        return await self._bootstrap.told()
+
+    def _told(self, bootstrap: str, plan: Plan | None) -> str:
+        """Return what memories say, as far as clients take it beside the bootstrap files."""
+        if self._memories is None:
+            return ""
+        if plan is not None:
+            return self._memories.told_alone(plan.memories)
+        return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
     def _context(self, decision: Decision, outcome: Outcome) -> str:
         """Return what a prompt hook hands to the model."""

@@ -13,6 +13,14 @@ import msgspec
 
 from capd.adapters.file_texts import expanded
 from capd.adapters.good_file import GoodFile
+from capd.core.memories.bootstrap import (
+    FILES,
+    HOOK_CHARACTERS,
+    MOST_CHARACTERS,
+    NOTES,
+    BootstrapRules,
+)
+from capd.core.memories.telling import DEFAULT_BUDGET
 from capd.core.results.limits import LIMIT, MEDIA_LIMIT
 from capd.core.servers.sandbox import Level, MaskName
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
@@ -218,6 +226,37 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """How much of the disk kept results may take."""
 
 
+class MemoriesTable(msgspec.Struct, frozen=True):
+    """`[memories]`: what a model is told of what is known (docs/memories.md)."""
+
+    tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = DEFAULT_BUDGET
+    """What memories may take of one conversation, in tokens; 0 tells none, and still refuses."""
+
+
+class BootstrapTable(msgspec.Struct, frozen=True):
+    """`[bootstrap]`: a project's files that models see from the start (docs/memories.md)."""
+
+    enabled: bool = False
+    """Whether they are told in every project; `[projects."/FOLDER"] bootstrap` says it of one."""
+    files: tuple[str, ...] = FILES
+    """Which, by their paths in the project, in the order in which they are told."""
+    notes: str = NOTES
+    """Daily notes of today and yesterday, with `{date}`; empty for none."""
+    most_characters: Annotated[int, msgspec.Meta(ge=0, le=100_000_000)] = MOST_CHARACTERS
+    """More than that is warned of in the log."""
+    hook_characters: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = HOOK_CHARACTERS
+    """How much a prompt hook hands over; what has no room is in the prompt `bootstrap`."""
+
+    def rules(self) -> BootstrapRules:
+        """Return them as rules."""
+        return BootstrapRules(
+            files=self.files,
+            notes=self.notes,
+            most_characters=self.most_characters,
+            hook_characters=self.hook_characters,
+        )
+
+
 class PlaceTable(msgspec.Struct, frozen=True):
     """`[clients.NAME]` and `[projects."/FOLDER"]`: what holds for the sessions of one."""
 
@@ -225,6 +264,8 @@ class PlaceTable(msgspec.Struct, frozen=True):
     """Capabilities of other domains are left out (docs/routing.md)."""
     routing: bool | None = None
     """Whether messages switch capabilities on by themselves; as `[routing]` says where unset."""
+    bootstrap: bool | None = None
+    """Whether the project's own files are told at the start; as `[bootstrap]` says where unset."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -245,6 +286,8 @@ class Configuration(msgspec.Struct, frozen=True):
     projects: dict[str, PlaceTable] = {}
     ledger: LedgerTable = LedgerTable()
     sandbox: SandboxTable = SandboxTable()
+    memories: MemoriesTable = MemoriesTable()
+    bootstrap: BootstrapTable = BootstrapTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
@@ -260,6 +303,16 @@ class Configuration(msgspec.Struct, frozen=True):
             if t.routing is not None
         }
         return RoutingSwitch(self.routing.enabled, clients, projects)
+
+    def bootstrap_switch(self) -> RoutingSwitch:
+        """Return whose sessions begin with their projects' files."""
+        clients = {name: t.bootstrap for name, t in self.clients.items() if t.bootstrap is not None}
+        projects = {
+            str(expanded(folder)): t.bootstrap
+            for folder, t in self.projects.items()
+            if t.bootstrap is not None
+        }
+        return RoutingSwitch(self.bootstrap.enabled, clients, projects)
 
 
 # Each variable with the key that it sets.

@@ -36,6 +36,9 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
             configuration.curation.new_per_turn,
             configuration.curation.scorer,
         ),
+        memory_tokens=configuration.memories.tokens,
+        bootstrap=configuration.bootstrap.rules(),
+        bootstrapped=configuration.bootstrap_switch(),
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
+from capd.adapters.memory_files import MEMORIES, read_memories
 from capd.adapters.skill_files import SKILLS, read_skills
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
@@ -87,8 +88,8 @@ def read_tap(place: TapPlace) -> Tap:
     """Return the tap at `place`.
 
     Raises:
-        TapUnreadableError: there is neither a folder of capabilities nor one of skills, or another
-            folder took its place meanwhile.
+        TapUnreadableError: there is no folder of capabilities, of skills or of memories, or
+            another folder took its place meanwhile.
     """
     digest = hashlib.sha256()
     reads = []
@@ -109,6 +110,9 @@ def read_tap(place: TapPlace) -> Tap:
     skill_reads, findings = read_skills(place.name, place.path)
     for skill in skill_reads:
         digest.update(f"{skill.path}\0{skill.revision}\0".encode())
+    memory_reads, more = read_memories(place.name, place.path / MEMORIES)
+    for memory in memory_reads:
+        digest.update(f"{memory.path}\0{memory.revision}\0".encode())
     # A tap that goes away half-way looks like one whose capabilities were deleted.
     if _identity(place.path) != folder:
         reason = f"{place.path} was moved or replaced while it was read"
@@ -120,7 +124,8 @@ def read_tap(place: TapPlace) -> Tap:
         reads=tuple(reads),
         scripts=_scripts(place.path / "deps"),
         skill_reads=skill_reads,
-        tap_findings=findings,
+        tap_findings=(*findings, *more),
+        memory_reads=memory_reads,
     )
 
 
@@ -149,8 +154,8 @@ def _entries(root: Path) -> list[Path]:
     try:
         return list(root.iterdir())
     except FileNotFoundError:
-        # A tap may be skills alone.
-        if (root.parent / SKILLS).is_dir():
+        # A tap may be skills or memories alone.
+        if any((root.parent / part).is_dir() for part in (SKILLS, MEMORIES)):
             return []
         raise
 

@@ -35,17 +35,19 @@ LONGEST_MS = 5000
 Folders = Mapping[Path, frozenset[str] | None]
 """Each folder with the names in it that count; None for all of them."""
 
-_PARTS_OF_A_TAP = ("capabilities", "skills", "deps")
+_PARTS_OF_A_TAP = ("capabilities", "skills", "deps", "memories")
 
 
 class WatchError(CapdError):
     """Files cannot be watched; the text says why."""
 
 
-def watched_folders(list_file: Path) -> Folders:
-    """Return the folders that taps and overlays of the user are read from."""
+def watched_folders(list_file: Path, memories: Path | None = None) -> Folders:
+    """Return the folders that taps, overlays and memories of the user are read from."""
     found: dict[Path, frozenset[str] | None] = {}
     _add(found, list_file.parent, list_file.name)
+    if memories is not None:
+        _add(found, memories)
     try:
         roots = [place.path for place in tap_places(list_file) if place.name != STARTER]
     except TapUnreadableError:

@@ -26,6 +26,24 @@ _LOOKS = re.compile(
 """Tokens whose makers gave them a prefix: GitHub, GitLab, OpenAI and others, Slack, AWS, npm,
 PyPI, Google, and JSON web tokens."""
 
+_KEPT = (
+    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
+    re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s/:@]{1,200}:[^\s/:@]{3,200}@", re.IGNORECASE),
+    # A word for a secret with a value that nobody would take for a word.
+    re.compile(
+        r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|authorization|bearer)"
+        r"[\"'`]?\s{0,3}(?:[:=]|\s)\s{0,3}[\"'`]?"
+        r"(?=[^\s\"'`]{0,200}\d)(?=[^\s\"'`]{0,200}[A-Za-z])[A-Za-z0-9+/_=.~-]{16,}",
+        re.IGNORECASE,
+    ),
+    # Forty letters and digits of both cases are a key's, not a path's or a digest's.
+    re.compile(
+        r"(?<![A-Za-z0-9+_-])(?=[A-Za-z0-9+_-]{0,200}[a-z])(?=[A-Za-z0-9+_-]{0,200}[A-Z])"
+        r"(?=[A-Za-z0-9+_-]{0,200}\d)[A-Za-z0-9+_-]{40,}"
+    ),
+)
+"""What else is a secret where a text is to be kept, in which nothing is taken out by value."""
+
 
 def redactor(values: Iterable[str]) -> Callable[[str], str]:
     """Return a function that replaces every one of `values` in a text."""
@@ -53,3 +71,8 @@ def anywhere(values: Iterable[str]) -> Callable[[str], str]:
     """
     redacted = redactor(v for v in values if len(v) >= SHORTEST_ANYWHERE and v[0] not in "/~")
     return lambda text: _LOOKS.sub(MARK, redacted(text))
+
+
+def looks_secret(text: str) -> bool:
+    """Tell whether a text that somebody wants to keep holds what looks like a secret."""
+    return any(pattern.search(text) for pattern in (_LOOKS, *_KEPT))

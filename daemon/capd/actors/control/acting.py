@@ -14,7 +14,6 @@ from capd.actors.control.questions import (
     MethodError,
     Questions,
 )
-from capd.core.sessions import hook_context
 from capd_protos import curator, finder, registry, settings, supervisor
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
@@ -66,11 +65,11 @@ class Acting:
         taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
         return {
             **reports.turn(taken),
-            "context": hook_context.said(taken.context, taken.suggestion),
+            "context": reports.words(taken),
         }
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
-        request = curator.TakeTurn(SessionKey(params.session), params.text)
+        request = curator.TakeTurn(SessionKey(params.session), params.text, params.budget)
         return reports.turn(await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT))
 
     async def _change(

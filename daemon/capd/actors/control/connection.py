@@ -1,8 +1,10 @@
 """The control role of a connection: a method in, messages to actors, one document out."""
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import trio
 from capd.actors import reports
 from capd.actors.control.acting import Acting
 from capd.actors.control.definitions import DefinitionMethods
+from capd.actors.control.memories import MemoryMethods
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
@@ -19,6 +22,7 @@ from capd.actors.control.trusting import Trusting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.line_texts import checked_text, recover_id
+from capd.adapters.memory_store import MemoryStore
 from capd.adapters.stdio_frames import (
     Frame,
     FrameCutError,
@@ -64,15 +68,19 @@ class Control:
         daemon: Callable[[], dict[str, Any]],
         stop: Callable[[], None],
         tally: Tally | None = None,
+        memories: Path | None = None,
     ) -> None:
-        """`tally` has what has happened since the daemon began."""
+        """`tally` has what has happened since the daemon began; `memories` is the user's folder."""
         self._bus = bus
         self._stop = stop
         questions = Questions(bus)
         self._acting = Acting(questions)
         reading = Reading(questions, environments, daemon)
         definitions = DefinitionMethods(questions)
-        self._personal = {**Trusting(bus).methods, **definitions.personal}
+        # Where there is no folder, none is made.
+        store = MemoryStore(memories or Path(os.devnull), environments.all_values)
+        known = MemoryMethods(questions, store)
+        self._personal = {**Trusting(bus).methods, **definitions.personal, **known.personal}
         status, caps = reading.methods["status"], reading.methods["caps"]
         records = Records(questions, tally or Tally(), status=status, caps=caps)
         self._methods = {
@@ -80,6 +88,7 @@ class Control:
             **records.methods,
             **self._acting.methods,
             **definitions.methods,
+            **known.methods,
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:

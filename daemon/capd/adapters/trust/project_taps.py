@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from capd.adapters.memory_files import MEMORIES
 from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap
 from capd.adapters.trust.startable_files import startable
 from capd.adapters.trust.trust_file import TrustFile
@@ -15,11 +16,14 @@ from capd.core.trust.project_tap import (
     FOLDER,
     MOST_CAPABILITIES,
     bound,
+    memories_of,
     servers_of,
     tap_name,
     trusted_part,
 )
 from capd.core.trust.startable import TRUSTED, Agreed, Startable
+
+_PARTS = ("capabilities", MEMORIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +51,19 @@ def read_project(project: str, trust: TrustFile) -> ProjectRead:
     """Return what a project, by its real path, defines; nothing of it is started or fetched."""
     folder = Path(project, FOLDER)
     try:
-        if not (folder / "capabilities").is_dir():
+        if not any((folder / part).is_dir() for part in _PARTS):
             return ProjectRead(project)
-        _check_size(folder / "capabilities")
+        if (folder / "capabilities").is_dir():
+            _check_size(folder / "capabilities")
         tap = bound(read_tap(TapPlace(tap_name(project), folder)), project)
     except TapUnreadableError as error:
         return ProjectRead(project, error=str(error))
     except OSError as error:
         return ProjectRead(project, error=f"{folder}: {error.strerror}")
     startables = [startable(server) for server in servers_of(tap)]
+    told = memories_of(tap)
+    if told is not None:
+        startables.append(told)
     return ProjectRead(project, tap, startables, dict(trust.read().of(project)))
 
 
@@ -72,7 +80,7 @@ def watched_folders(read: ProjectRead) -> dict[Path, frozenset[str] | None]:
     root = Path(read.project)
     found: dict[Path, frozenset[str] | None] = {root: frozenset({FOLDER})}
     capabilities = root / FOLDER / "capabilities"
-    below = [root / FOLDER, capabilities]
+    below = [root / FOLDER, capabilities, root / FOLDER / MEMORIES]
     with contextlib.suppress(OSError):
         below += sorted(islice((p for p in capabilities.iterdir() if p.is_dir()), 300))
     found.update({folder: None for folder in below if folder.is_dir()})

@@ -123,9 +123,9 @@ def tokens_at_most(text: str) -> int:
     return total
 
 
-def said(context: str, suggestion: str) -> str:
+def said(*parts: str) -> str:
     """Return all that the model is told in a turn."""
-    return "\n".join(words for words in (context, suggestion) if words)
+    return "\n".join(words for words in parts if words)
 
 
 def hook_output(text: str) -> str:

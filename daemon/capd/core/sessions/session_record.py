@@ -84,6 +84,9 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """What is on by itself, in the order of its activation."""
     is_routed: bool | None = None
     """Whether its messages switch capabilities on, where the session has a word of its own."""
+    memories: list[str] = []
+    """What its conversation was told, each by what it is remembered by."""
+    memory_tokens: int = 0
 
 
 def token_digest(resume: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from capd.core.memories.bootstrap import BootstrapRules
+from capd.core.memories.telling import DEFAULT_BUDGET
 from capd.core.sessions.active_set import DEFAULT_CAP, DEFAULT_TOOL_CAP
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for
@@ -29,6 +31,11 @@ class SessionRules:
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
     curation: CurationRules = field(default_factory=CurationRules)
+    memory_tokens: int = DEFAULT_BUDGET
+    """What memories may take of one conversation."""
+    bootstrap: BootstrapRules = field(default_factory=BootstrapRules)
+    """What is told of a project's own files, where `bootstrapped` says that it is."""
+    bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""

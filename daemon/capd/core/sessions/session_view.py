@@ -5,8 +5,10 @@ first list nothing of it changes, so that the same state is always listed with t
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
@@ -137,6 +139,12 @@ class SessionView:
     def is_routed(self) -> bool:
         """Whether its messages switch capabilities on by themselves."""
         return self._is_routed if self.own_routing is None else self.own_routing
+
+    @property
+    def bootstrap(self) -> BootstrapRules:
+        """What is told of the project's own files."""
+        is_on = self.rules.bootstrapped.of(self._names, self._project) and not self.is_bare
+        return replace(self.rules.bootstrap, is_on=is_on)
 
     @property
     def patterns(self) -> tuple[str, ...]:

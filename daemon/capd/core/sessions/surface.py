@@ -9,7 +9,7 @@ order. Where the list is not to change, it has own and pinned tools alone. What 
 listed is found by its name all the same.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -68,6 +68,8 @@ class Surface:
         self.cuts_results = False
         """Whether a result may come without the structured content that its schema promises: the
         client is told of no schema that forbids a cut then."""
+        self.note: Callable[[Grant, WireName], str] = lambda *_: ""
+        """What a tool's description says beside its server's own words, from when it is shown."""
         self._is_bare = is_bare
         self._own = dict(own)
         self._pinned: dict[Grant, None] = {}
@@ -213,6 +215,9 @@ class Surface:
 
     def _made(self, name: WireName, grant: Grant, definition: ToolDefinition) -> Shown:
         whole = renamed(definition.json, name)
+        note = self.note(grant, name)
+        if note:
+            whole = described(whole, note)
         if self.cuts_results and promises_too_much(whole):
             return Shown(name, grant, without_output_schema(whole), whole)
         return Shown(name, grant, whole)
@@ -226,6 +231,13 @@ def without_output_schema(definition: bytes) -> bytes:
     members = _definition.decode(definition)
     members.pop("outputSchema", None)
     return msgspec.json.encode(members)
+
+
+def described(definition: bytes, note: str) -> bytes:
+    """Return a tool's JSON with `note` behind its description, the rest as it was written."""
+    members = _definition.decode(definition)
+    text = text_of(members.get("description")) + note
+    return msgspec.json.encode({**members, "description": text.lstrip("\n")})
 
 
 def renamed(definition: bytes, name: WireName) -> bytes:

@@ -7,6 +7,7 @@ Taps count in their order: the first that has a capability wins, `tap/name` pins
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from capd.core.memories.memory_format import MemoryRead
 from capd.core.taps.skills import SkillRead, prompt_names
 from capd.core.taps.tap_format import CapabilityRead
 from capd.core.tools.names import near_names
@@ -15,6 +16,7 @@ from capd_protos.types import (
     CapabilityName,
     CapabilitySpec,
     Finding,
+    MemorySpec,
     SkillSpec,
     TapName,
     WireName,
@@ -36,6 +38,7 @@ class Tap:
     skill_reads: tuple[SkillRead, ...] = ()
     tap_findings: tuple[Finding, ...] = ()
     """What is wrong with the tap as a whole."""
+    memory_reads: tuple[MemoryRead, ...] = ()
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
@@ -52,12 +55,18 @@ class Tap:
         """All that is wrong with it."""
         of_capabilities = (finding for read in self.reads for finding in read.findings)
         of_skills = (finding for read in self.skill_reads for finding in read.findings)
-        return (*self.tap_findings, *of_capabilities, *of_skills)
+        of_memories = (finding for read in self.memory_reads for finding in read.findings)
+        return (*self.tap_findings, *of_capabilities, *of_skills, *of_memories)
 
     @property
     def skills(self) -> tuple[SkillSpec, ...]:
         """The skills that can be used, by folder."""
         return tuple(read.skill for read in self.skill_reads if read.skill is not None)
+
+    @property
+    def memories(self) -> tuple[MemorySpec, ...]:
+        """What is known of its capabilities and tools, by file."""
+        return tuple(read.memory for read in self.memory_reads if read.memory is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,11 @@ class Catalog:
     def skills(self) -> dict[WireName, SkillSpec]:
         """Every skill by the name of its prompt: the taps in their order, each by folder."""
         return self._skills
+
+    @property
+    def memories(self) -> tuple[MemorySpec, ...]:
+        """What is known of capabilities and tools: the taps in their order, each by file."""
+        return tuple(memory for tap in self.taps for memory in tap.memories)
 
     @property
     def wanted_keys(self) -> tuple[str, ...]:

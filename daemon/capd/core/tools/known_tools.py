@@ -144,6 +144,11 @@ class KnownTools:
             if any(each in active for each in source.capabilities)
         }
 
+    def lists(self, capability: CapabilityId) -> bool:
+        """Tell whether every server of a capability was asked for its tools."""
+        offers = self._offers.get(capability)
+        return offers is not None and all(tools is not None for _, tools in offers)
+
     def matching(self, patterns: Iterable[str], barred: Mapping[WireName, Bar]) -> list[Source]:
         """Return what may be used and matches, by pattern, then in the catalog's order."""
         chosen: dict[WireName, Source] = {}

@@ -12,10 +12,15 @@ import msgspec
 
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityRead
-from capd_protos.types import Finding, ServerSpec, TapName
+from capd.core.trust.startable import Startable
+from capd_protos.types import Finding, ServerName, ServerSpec, TapName
 
 FOLDER = ".capd"
 PREFIX = "project:"
+MEMORIES = ServerName(f"{FOLDER}/memories")
+"""What stands for a project's memories among what is agreed to: no server can be named so."""
+TOLD = "memories"
+"""Its transport: it starts nothing, and is told to models."""
 MOST_CAPABILITIES = 256
 
 _NO_SCRIPTS = (
@@ -57,8 +62,21 @@ def servers_of(tap: Tap) -> list[ServerSpec]:
     return list(found.values())
 
 
+def memories_of(tap: Tap) -> Startable | None:
+    """Return what somebody agrees to that a project's memories are told; None without any."""
+    files = {f"{FOLDER}/{read.path}": read.revision for read in tap.memory_reads if read.memory}
+    if not files:
+        return None
+    project = project_of(tap.name)
+    server = ServerSpec(MEMORIES, TOLD, tap.name, project=project)
+    return Startable(server, project, files)
+
+
 def trusted_part(tap: Tap, trusted: Collection[ServerSpec]) -> Tap:
-    """Return a project's tap with only those capabilities whose servers are all trusted."""
+    """Return a project's tap with only those capabilities whose servers are all trusted.
+
+    Its memories are there where they are trusted, as they are.
+    """
     project = project_of(tap.name)
     reason = f"untrusted: see what it would start with capd trust {project}"
     reads = [
@@ -67,7 +85,8 @@ def trusted_part(tap: Tap, trusted: Collection[ServerSpec]) -> Tap:
         else read
         for read in tap.reads
     ]
-    return replace(tap, reads=tuple(reads))
+    is_told = any(each.name == MEMORIES for each in trusted)
+    return replace(tap, reads=tuple(reads), memory_reads=tap.memory_reads if is_told else ())
 
 
 def _bound_read(read: CapabilityRead, project: str) -> CapabilityRead:

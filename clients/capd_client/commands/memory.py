@@ -1,0 +1,192 @@
+"""`capd memory`: what is known of capabilities and tools, the user's own written and put away."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from capd_client import tables
+from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.control import ControlError
+from capd_client.memory_tables import print_memories, print_suggestions
+
+KINDS = ("corrective", "procedural", "declarative", "episodic")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@click.group()
+def memory() -> None:
+    """Write down what models are told of tools, and which mistakes are refused."""
+
+
+@memory.command("list")
+@click.option("--kind", type=click.Choice(KINDS), default=None, help="Of this kind alone.")
+@click.option("--tool", metavar="TEXT", default="", help="Of tools with TEXT in their names.")
+@click.option("--capability", metavar="NAME", default="", help="Of this capability alone.")
+@click.option("--project", metavar="FOLDER", default="", help="With those of this project.")
+@json_option
+def list_(*, kind: str | None, tool: str, capability: str, project: str, as_json: bool) -> None:
+    """List what is known, and what came of it."""
+    result = ask("memories", project=_absolute(project))
+    kept = [
+        each
+        for each in result.get("memories") or []
+        if (not kind or each["kind"] == kind)
+        and tool in each["tool"]
+        and capability in {"", each["capability"], each["capability"].rpartition("/")[2]}
+    ]
+    if as_json:
+        print_json({**result, "memories": kept})
+        return
+    print_memories(kept)
+    for finding in result.get("findings") or []:
+        tables.say(f"{finding['path']}:{finding['line']}: {finding['reason']}")
+
+
+def _fields(command: _F) -> _F:
+    """Add the options that are keys of a memory's file."""
+    for option in (
+        click.option("--name", metavar="NAME", default="", help="Its name; made where left out."),
+        click.option(
+            "--kind",
+            type=click.Choice(KINDS),
+            default="corrective",
+            show_default=True,
+        ),
+        click.option("--tool", metavar="SERVER:TOOL", default="", help="The tool it is about."),
+        click.option("--capability", metavar="NAME", default="", help="Or the capability."),
+        click.option(
+            "--when",
+            "patterns",
+            metavar="ARGUMENT=GLOB",
+            multiple=True,
+            help="What the mistake looks like in a call's arguments.",
+        ),
+        click.option("--schema", metavar="JSON", default="", help="The same as a JSON Schema."),
+        click.option("--refuse", is_flag=True, help="Refuse calls that make the mistake."),
+        click.option("--confidence", default=1.0, type=click.FloatRange(0, 1)),
+        click.option("--priority", default=1.0, type=click.FloatRange(0, 100)),
+    ):
+        command = option(command)
+    return command
+
+
+@memory.command()
+@click.argument("content", nargs=-1)
+@_fields
+@json_option
+def add(*, content: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Write down CONTENT; without it, an editor is opened."""
+    text = " ".join(content) or _edited("")
+    fields = {
+        "kind": given["kind"],
+        "content": text.strip(),
+        "name": given["name"],
+        "tool": given["tool"],
+        "capability": given["capability"],
+        "patterns": _patterns(given["patterns"]),
+        "refuses": given["refuse"],
+        "confidence": given["confidence"],
+        "priority": given["priority"],
+    }
+    if given["schema"]:
+        fields["schema"] = _parsed(given["schema"])
+    if not fields["content"]:
+        fail("nothing was written: the content is empty")
+    _done(ask("memory_add", **fields), "written down", as_json=as_json)
+
+
+@memory.command()
+@click.argument("name")
+def edit(*, name: str) -> None:
+    """Open the memory NAME in an editor, and check it."""
+    stored = ask("memory_read", name=name)
+    text = str(stored["text"])
+    suffix = str(stored["file"]).rpartition(".")[2]
+    while True:
+        edited = _edited(text, suffix=f".{suffix}")
+        if edited == stored["text"]:
+            tables.say(f"{name} is as it was")
+            return
+        try:
+            _done(ask("memory_write", name=name, text=edited), "changed", as_json=False)
+        except ControlError as error:
+            tables.say(error.message)
+            if not click.confirm("Edit it again?", default=True):
+                fail(f"{name} is as it was")
+            text = edited
+        else:
+            return
+
+
+@memory.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def forget(*, name: str, yes: bool, as_json: bool) -> None:
+    """Put the memory NAME away."""
+    stored = ask("memory_read", name=name)
+    if not yes:
+        tables.say(stored["text"], keep_lines=True)
+        click.confirm(f"Forget {name}?", abort=True)
+    _done(ask("memory_forget", name=name), "forgotten", as_json=as_json)
+
+
+@memory.command()
+@click.option("--accept", metavar="N", type=click.IntRange(min=1), help="Write suggestion N down.")
+@click.option("--refuse", is_flag=True, help="With --accept: refuse calls that repeat it.")
+@click.option("--name", metavar="NAME", default="", help="With --accept: its name.")
+@json_option
+def suggest(*, accept: int | None, refuse: bool, name: str, as_json: bool) -> None:
+    """Propose corrections, from calls that failed and then worked with other arguments."""
+    result = ask("memory_suggest")
+    found = result.get("suggestions") or []
+    if accept is None:
+        if as_json:
+            print_json(result)
+        else:
+            print_suggestions(found)
+        return
+    chosen = next((each for each in found if each["number"] == accept), None)
+    if chosen is None:
+        fail(f"there is no suggestion {accept}: {len(found)} are there")
+    written = ask("memory_accept", content=chosen["content"], name=name, refuses=refuse)
+    _done(written, "written down", as_json=as_json)
+
+
+def _done(result: Mapping[str, Any], what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        tables.say(f"{result['name']} is {what}: {result['file']}")
+
+
+def _patterns(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, glob = each.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--when {each!r} is not ARGUMENT=GLOB")
+        found[name] = glob
+    return found
+
+
+def _parsed(schema: str) -> Any:
+    try:
+        return json.loads(schema)
+    except ValueError as error:
+        raise click.UsageError(f"--schema is not JSON: {error}") from None
+
+
+def _edited(text: str, suffix: str = ".md") -> str:
+    edited = click.edit(text, extension=suffix, require_save=False)
+    return text if edited is None else edited
+
+
+def _absolute(project: str) -> str:
+    return str(Path(project).absolute()) if project else ""
+
+
+COMMANDS = {"memory": memory}

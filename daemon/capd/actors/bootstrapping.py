@@ -1,0 +1,104 @@
+"""A curator's part that hands a project's own files to a conversation that begins.
+
+    the first message of a conversation ──prompt hook──> the files, as far as a hook may carry them
+    a client that asks for the prompt ──> all of them, in full
+
+They are read each time: what is told is what they are at that moment.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from capd.adapters.bootstrap_files import read_bootstrap
+from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.core.memories.bootstrap import DESCRIPTION, PROMPT, Bootstrap, BootstrapRules
+from capd.core.sessions.session_place import SessionPlace
+
+log = structlog.get_logger(actor="curator")
+
+
+def this_day() -> date:
+    """Return the day that it is where this machine is."""
+    return datetime.now(UTC).astimezone().date()
+
+
+class Bootstrapping:
+    """The bootstrap files of one session."""
+
+    __slots__ = ("_is_told", "_place", "_reads", "_rules", "_today")
+
+    def __init__(
+        self,
+        place: SessionPlace,
+        rules: Callable[[], BootstrapRules],
+        reads: PatientReads,
+        today: Callable[[], date] = this_day,
+    ) -> None:
+        """Tell by `rules`; `reads` bounds the wait for a project on a network that hangs."""
+        self._place = place
+        self._rules = rules
+        self._reads = reads
+        self._today = today
+        self._is_told = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the session's project has its files told."""
+        return self._rules().is_on and bool(self._place.project)
+
+    def begin_again(self) -> None:
+        """Tell them once more: another conversation has begun."""
+        self._is_told = False
+
+    async def told(self) -> str:
+        """Return what a prompt hook hands over, with the first message of a conversation."""
+        if self._is_told or not self.is_on:
+            return ""
+        self._is_told = True
+        found = await self._found()
+        return found.shown(self._rules().hook_characters) if found is not None else ""
+
+    def entry(self) -> list[bytes]:
+        """Return the entry of `prompts/list`; none where nothing is told."""
+        entry = {"name": PROMPT, "title": "Project files", "description": DESCRIPTION}
+        return [msgspec.json.encode(entry)] if self.is_on else []
+
+    async def prompt(self) -> bytes | None:
+        """Return the result of `prompts/get`; None where there is no such prompt."""
+        found = await self._found() if self.is_on else None
+        if found is None:
+            return None
+        text = found.text or "This project has none of the files that are told from the start."
+        message = {"role": "user", "content": {"type": "text", "text": text}}
+        return msgspec.json.encode({"description": DESCRIPTION, "messages": [message]})
+
+    async def _found(self) -> Bootstrap | None:
+        rules, project = self._rules(), self._place.project
+        wanted = rules.wanted(self._today())
+        try:
+            found = await self._reads.of(project, partial(read_bootstrap, project, wanted))
+        except NoAnswerError as error:
+            log.warning("bootstrap_not_read", session=self._place.key, reason=str(error))
+            return None
+        log.info(
+            "bootstrap_read",
+            session=self._place.key,
+            files=[each.path for each in found.files],
+            count=len(found.files),
+            characters=found.characters,
+            hash=found.digest,
+            left_out=found.left_out,
+        )
+        if found.characters > rules.most_characters:
+            log.warning(
+                "bootstrap_too_long",
+                session=self._place.key,
+                characters=found.characters,
+                most=rules.most_characters,
+                files=found.largest(),
+            )
+        return found

@@ -1,0 +1,188 @@
+"""Methods on memories: what is known, and the user's own, written and put away.
+
+What is written is checked first, and a process that capd has started writes nothing: a server
+may not put words into what models are told.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from capd.actors import reports
+from capd.actors.control.questions import UNANSWERED, MethodError, Questions
+from capd.adapters import platform
+from capd.adapters.memory_store import MemoryStore, NotStoredError
+from capd.core.memories.memory_format import written_memory
+from capd.core.memories.memory_names import made_name
+from capd.core.memories.mistakes import mistake_of
+from capd_protos import curator, registry
+from capd_protos import socket as frames
+
+COUNT_TIMEOUT = 30.0
+"""Seconds in which all of them are counted, by a process that is started for it."""
+DESCENDS = "a process that capd started may not change what models are told"
+
+
+class MemoryMethods:
+    """What is asked of memories; those that change something hear which process asks."""
+
+    def __init__(self, questions: Questions, store: MemoryStore) -> None:
+        self._ask = questions
+        self._store = store
+        self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "memories": self._memories,
+            "memory_read": self._read,
+            "memory_suggest": self._suggest,
+        }
+        self.personal: dict[str, Callable[[Any, int], Awaitable[Any]]] = {
+            "memory_add": self._add,
+            "memory_write": self._write,
+            "memory_forget": self._forget,
+            "memory_accept": self._accept,
+        }
+
+    # What is there
+
+    async def _memories(self, params: frames.MemoriesParams) -> dict[str, Any]:
+        described = await self._described(params.project)
+        listed = await self._ask.registry(
+            registry.ListMemories(params.project), registry.MemoriesListed
+        )
+        return {
+            "schema": reports.SCHEMA,
+            "folder": str(self._store.folder),
+            "memories": [_entry(each) for each in described.memories],
+            "findings": msgspec.to_builtins(listed.findings),
+        }
+
+    async def _read(self, params: frames.MemoryParams) -> dict[str, Any]:
+        file, text = await self._stored(self._store.text, params.name)
+        return {"schema": reports.SCHEMA, "name": params.name, "file": str(file), "text": text}
+
+    async def _suggest(self, _: frames.NoParams) -> dict[str, Any]:
+        lessons = await self._lessons()
+        return {
+            "schema": reports.SCHEMA,
+            "suggestions": [
+                {
+                    "number": number,
+                    "tool": f"{each.server}:{each.tool}",
+                    "content": each.content,
+                    "arguments": _json(each.schema),
+                    "count": each.count,
+                }
+                for number, each in enumerate(lessons, 1)
+            ],
+        }
+
+    # What changes something
+
+    async def _add(self, params: frames.MemoryAddParams, peer_pid: int) -> dict[str, Any]:
+        _check_ancestry(peer_pid)
+        schema = mistake_of(params.patterns) if params.patterns else params.schema
+        fields = {
+            "kind": params.kind,
+            "content": params.content,
+            "confidence": params.confidence,
+            "priority": params.priority,
+            "capability": params.capability,
+            "tool": params.tool,
+            "arguments": schema,
+            "refuses": params.refuses,
+            "learned_from": params.learned_from,
+        }
+        return await self._added(params.name, fields)
+
+    async def _write(self, params: frames.MemoryWriteParams, peer_pid: int) -> dict[str, Any]:
+        _check_ancestry(peer_pid)
+        file = await self._stored(self._store.replace, params.name, params.text)
+        await self._reload()
+        return _done(params.name, file)
+
+    async def _forget(self, params: frames.MemoryParams, peer_pid: int) -> dict[str, Any]:
+        _check_ancestry(peer_pid)
+        file = await self._stored(self._store.forget, params.name)
+        await self._reload()
+        return _done(params.name, file)
+
+    async def _accept(self, params: frames.MemoryAcceptParams, peer_pid: int) -> dict[str, Any]:
+        _check_ancestry(peer_pid)
+        lessons = [each for each in await self._lessons() if each.content == params.content]
+        if not lessons:
+            text = "there is no such suggestion any more: capd memory suggest"
+            raise MethodError(frames.NOT_FOUND, text)
+        lesson = lessons[0]
+        failed = f"{lesson.count} call{'s' if lesson.count > 1 else ''}"
+        fields = {
+            "kind": "corrective",
+            "content": lesson.content,
+            "confidence": round(lesson.count / (lesson.count + 1), 2),
+            "tool": f"{lesson.server}:{lesson.tool}",
+            "arguments": _json(lesson.schema),
+            "refuses": params.refuses,
+            "learned_from": f"{failed} that failed and worked with other arguments",
+        }
+        return await self._added(params.name, fields)
+
+    # Inside
+
+    async def _added(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+        taken = await trio.to_thread.run_sync(self._store.names)
+        given = name or made_name(str(fields["content"]), taken)
+        file = await self._stored(self._store.add, given, written_memory(fields))
+        await self._reload()
+        return _done(given, file)
+
+    async def _described(self, project: str = "") -> curator.MemoriesDescribed:
+        return await self._ask.curator(
+            curator.DescribeMemories(project), curator.MemoriesDescribed, COUNT_TIMEOUT
+        )
+
+    async def _lessons(self) -> list[curator.LessonEntry]:
+        """Return what was learned and is no memory yet."""
+        described = await self._described()
+        known = {(each.memory.tool, each.memory.arguments) for each in described.memories}
+        known |= {(each.memory.tool, each.memory.content.encode()) for each in described.memories}
+        return [
+            each
+            for each in described.lessons
+            if (f"{each.server}:{each.tool}", each.schema or each.content.encode()) not in known
+        ]
+
+    async def _reload(self) -> None:
+        """Have every session know what is written, where that does not take too long."""
+        with suppress(*UNANSWERED):
+            await self._ask.registry(registry.ReloadCatalog(), registry.RegistryDescribed)
+            await self._described()
+
+    async def _stored(self, act: Callable[..., Any], *arguments: str) -> Any:
+        try:
+            return await trio.to_thread.run_sync(partial(act, *arguments))
+        except NotStoredError as error:
+            raise MethodError(frames.REFUSED, str(error)) from None
+
+
+def _check_ancestry(peer_pid: int) -> None:
+    if platform.descends_from(peer_pid, os.getpid()):
+        raise MethodError(frames.REFUSED, DESCENDS)
+
+
+def _entry(entry: curator.MemoryEntry) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(entry.memory)
+    counts = {"tokens": entry.tokens, "told": entry.told, "refused": entry.refused}
+    fields["arguments"] = _json(entry.memory.arguments)
+    return {**fields, **counts, "worked": entry.worked}
+
+
+def _json(schema: bytes) -> Any:
+    return msgspec.json.decode(schema) if schema else None
+
+
+def _done(name: str, file: Path) -> dict[str, Any]:
+    return {"schema": reports.SCHEMA, "name": name, "file": str(file)}

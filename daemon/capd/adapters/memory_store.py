@@ -1,0 +1,130 @@
+"""The user's own memories as files that are written: added, replaced, and put away.
+
+A file is written whole or not at all, 0600; it is checked before, so that none is ever written
+that would be left out. What is forgotten goes to `.forgotten` beside the others.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from capd.adapters.file_texts import file_text
+from capd.core.errors import CapdError
+from capd.core.memories.memory_format import OWN, SUFFIXES, MemoryFile, read_memory
+from capd.core.memories.memory_names import LONGEST, is_name
+from capd.core.redaction import anywhere
+
+FORGOTTEN = ".forgotten"
+NEW = ".toml"
+
+
+class NotStoredError(CapdError):
+    """A memory is not written, or not found; the text says why and what to do."""
+
+
+class MemoryStore:
+    """The folder of one user."""
+
+    def __init__(self, folder: Path, secrets: Callable[[], Iterable[str]] = tuple) -> None:
+        """`secrets` returns the values of those that are known at this moment."""
+        self.folder = folder
+        self._secrets = secrets
+
+    def names(self) -> list[str]:
+        """Return the name of every file."""
+        try:
+            found = sorted(self.folder.iterdir())
+        except OSError:
+            return []
+        return [f.stem for f in found if f.suffix in SUFFIXES and not f.name.startswith(".")]
+
+    def text(self, name: str) -> tuple[Path, str]:
+        """Return a memory's file and its text.
+
+        Raises:
+            NotStoredError: there is none of this name.
+        """
+        file = self._file(name)
+        try:
+            return file, file_text(file)
+        except OSError as error:
+            raise NotStoredError(f"{file} cannot be read: {error.strerror}") from None
+
+    def add(self, name: str, text: str) -> Path:
+        """Write another memory.
+
+        Raises:
+            NotStoredError: it is none, or there is one of this name.
+        """
+        if not is_name(name):
+            raise NotStoredError(
+                f"{name[:LONGEST]!r} is no name: it has at most {LONGEST} letters, digits, `.`, "
+                "`_` and `-`"
+            )
+        if name in self.names():
+            raise NotStoredError(f"there is a memory {name!r} already: capd memory edit {name}")
+        file = self.folder / f"{name}{NEW}"
+        self._write(file, text)
+        return file
+
+    def replace(self, name: str, text: str) -> Path:
+        """Write another text of a memory that is there.
+
+        Raises:
+            NotStoredError: it is none, or there is none of this name.
+        """
+        file = self._file(name)
+        self._write(file, text)
+        return file
+
+    def forget(self, name: str) -> Path:
+        """Put a memory away, and return where it is.
+
+        Raises:
+            NotStoredError: there is none of this name.
+        """
+        file = self._file(name)
+        folder = self.folder / FORGOTTEN
+        kept = folder / f"{file.stem}.{int(time.time())}{file.suffix}"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            file.rename(kept)
+        except OSError as error:
+            raise NotStoredError(f"{file} cannot be put away: {error.strerror}") from None
+        return kept
+
+    def _file(self, name: str) -> Path:
+        for suffix in SUFFIXES if is_name(name) else ():
+            file = self.folder / f"{name}{suffix}"
+            if file.exists():
+                return file
+        known = ", ".join(self.names()[:10])
+        hint = f" There is {known}." if known else ""
+        raise NotStoredError(
+            f"there is no memory {name[:LONGEST]!r} of your own.{hint} What is of a tap is changed "
+            "there"
+        )
+
+    def _write(self, file: Path, text: str) -> None:
+        encoded = text.encode("utf-8", "replace")
+        read = read_memory(OWN, MemoryFile(file.name, str(file), encoded))
+        if read.memory is None:
+            finding = read.findings[0]
+            line = f"line {finding.line}: " if finding.line else ""
+            reason = finding.reason.removeprefix("left out: ")
+            raise NotStoredError(f"not written: {line}{reason}")
+        if anywhere(self._secrets())(text) != text:
+            raise NotStoredError(
+                "not written: it holds the value of a secret that capd keeps, and what is in a "
+                "memory is told to models"
+            )
+        partial = file.with_name(f".{file.name}.partial")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(partial, flags, 0o600), "wb") as opened:
+                opened.write(encoded)
+            partial.replace(file)
+        except OSError as error:
+            raise NotStoredError(f"{file} cannot be written: {error.strerror}") from None

@@ -1,0 +1,14 @@
+"""Whether a memory speaks of a capability, or of a tool."""
+
+from capd.core.tools.tool_filter import is_named
+from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, WireName
+
+
+def is_of_capability(memory: MemorySpec, capability: CapabilityId) -> bool:
+    """Tell whether a memory belongs to a capability."""
+    return memory.capability in {str(capability.name), str(capability)}
+
+
+def is_of_tool(memory: MemorySpec, server: ServerName, tool: ToolName, name: WireName) -> bool:
+    """Tell whether a memory belongs to a tool, `name` being what clients call it."""
+    return bool(memory.tool) and is_named(memory.tool, server, tool, name)

@@ -1,0 +1,121 @@
+"""The memories that sessions of one project have, found by what comes on and by what is called."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from capd.core.memories.binding import is_of_capability, is_of_tool
+from capd.core.memories.choosing import SEAM_TOKENS, Priced, ordered
+from capd.core.memories.wording import entry, notes
+from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, WireName
+
+Tool = tuple[ServerName, ToolName, WireName]
+"""A tool, and what clients call it."""
+
+MOST_TOOLS = 10_000
+"""Whose memories are kept at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A memory with its price, and what it is remembered by once it was told."""
+
+    priced: Priced
+    key: str
+    """Its name, and a digest of what it says: changed words are another memory."""
+    is_priced: bool = True
+    """Whether its price is what it will be: one that is yet to be counted may cost less."""
+
+    @property
+    def memory(self) -> MemorySpec:
+        """Return the memory."""
+        return self.priced.memory
+
+
+@dataclass(frozen=True, slots=True)
+class OfTool:
+    """What is known of one tool."""
+
+    memories: tuple[Known, ...] = ()
+    refusing: tuple[MemorySpec, ...] = ()
+    """Those that may refuse a call."""
+    note: str = ""
+    """What its description says of it."""
+    note_tokens: int = 0
+
+
+@dataclass(slots=True)
+class KnownMemories:
+    """All of them."""
+
+    all: tuple[Known, ...] = ()
+    _counted: Mapping[bytes, int] = field(default_factory=dict)
+    _of_tools: dict[Tool, OfTool] = field(default_factory=dict)
+
+    def of_tool(self, tool: Tool) -> OfTool:
+        """Return what is known of a tool."""
+        found = self._of_tools.get(tool)
+        if found is None:
+            if len(self._of_tools) >= MOST_TOOLS:
+                self._of_tools.clear()
+            found = self._of_tools[tool] = self._found(tool)
+        return found
+
+    def of_capabilities(self, capabilities: Iterable[CapabilityId]) -> list[Known]:
+        """Return what is known of capabilities themselves."""
+        ids = list(capabilities)
+        return [k for k in self.all if any(is_of_capability(k.memory, each) for each in ids)]
+
+    def _found(self, tool: Tool) -> OfTool:
+        bound = [known for known in self.all if is_of_tool(known.memory, *tool)]
+        correcting = [
+            each.memory
+            for each in ordered(k.priced for k in bound if k.memory.kind == "corrective")
+        ]
+        said = notes(correcting)
+        return OfTool(
+            tuple(bound),
+            tuple(each for each in correcting if each.refuses),
+            "".join(said),
+            sum(tokens_of(each, self._counted) + SEAM_TOKENS for each in said),
+        )
+
+
+def known_memories(
+    memories: Sequence[MemorySpec],
+    counted: Mapping[bytes, int] | None = None,
+    *,
+    is_final: bool = True,
+) -> KnownMemories:
+    """Return `memories` ready for use; `counted` has the tokens of texts that were counted.
+
+    Unless `is_final`, the others are yet to be.
+    """
+    counts = counted or {}
+    known = (
+        Known(
+            Priced(each, tokens_of(entry(each), counts)),
+            key_of(each),
+            is_final or entry(each).encode() in counts,
+        )
+        for each in memories
+    )
+    return KnownMemories(tuple(known), counts)
+
+
+def texts_of(memory: MemorySpec) -> list[bytes]:
+    """Return every text in which a memory is told, to be counted."""
+    said = notes([memory]) if memory.kind == "corrective" else []
+    return [text.encode() for text in (entry(memory), *said)]
+
+
+def tokens_of(text: str, counted: Mapping[bytes, int]) -> int:
+    """Return the tokens of a text; of one that was not counted its bytes, which are never fewer."""
+    encoded = text.encode()
+    return counted.get(encoded, len(encoded))
+
+
+def key_of(memory: MemorySpec) -> str:
+    """Return what a memory is remembered by."""
+    digest = blake2b(entry(memory).encode(), digest_size=6).hexdigest()
+    return f"{memory.tap}/{memory.name}@{digest}"

@@ -1,0 +1,181 @@
+"""What failed calls teach: a call that failed, and the same tool's next one that worked.
+
+    failed ──the tool works with other arguments──> a lesson, counted with those that are alike
+       └──it works with the same ones, or with all others──> nothing
+
+Of arguments only short plain values are kept, and those only while the daemon runs: a long text,
+a nested value, or what looks like a secret is nobody's lesson.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from capd.core.redaction import looks_secret
+from capd_protos.types import ServerName, ToolName
+
+MOST_FAILED = 20
+"""Failed calls of one session that a call that works is compared with."""
+MOST_LESSONS = 200
+MOST_CHANGES = 3
+"""Of two calls with more differences nobody can say which of them it was."""
+MOST_ITEMS = 10
+LONGEST_VALUE = 80
+LARGEST_BYTES = 16 * 1024
+
+Plain = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One mistake, and what worked in its place."""
+
+    server: ServerName
+    tool: ToolName
+    content: str
+    schema: bytes = b""
+    """The mistake as a JSON Schema; empty where it is that something was missing."""
+
+
+@dataclass(slots=True)
+class Failures:
+    """The calls of one session that failed last."""
+
+    _failed: dict[tuple[ServerName, ToolName, bytes], Mapping[str, Any]] = field(
+        default_factory=dict
+    )
+
+    def failed(self, server: ServerName, tool: ToolName, arguments: bytes) -> None:
+        """Note a call that its server answered with an error."""
+        given = _arguments(arguments)
+        if given is None:
+            return
+        self._failed.pop((server, tool, arguments), None)
+        self._failed[server, tool, arguments] = given
+        while len(self._failed) > MOST_FAILED:
+            del self._failed[next(iter(self._failed))]
+
+    def worked(self, server: ServerName, tool: ToolName, arguments: bytes) -> list[Lesson]:
+        """Return what a call that worked says of those of its tool that failed before it."""
+        if not self._failed:
+            return []
+        failed = [key for key in self._failed if key[:2] == (server, tool)]
+        if not failed:
+            return []
+        right = _arguments(arguments)
+        lessons = []
+        for key in failed:
+            wrong = self._failed.pop(key)
+            found = None if right is None else _lesson(server, tool, wrong, right)
+            if found is not None:
+                lessons.append(found)
+        return lessons
+
+
+@dataclass(slots=True)
+class Lessons:
+    """The lessons of all sessions, each with how often it was learned."""
+
+    _counts: dict[Lesson, int] = field(default_factory=dict)
+
+    def learned(self, lesson: Lesson) -> None:
+        """Count a lesson."""
+        count = self._counts.pop(lesson, 0)
+        self._counts[lesson] = count + 1
+        while len(self._counts) > MOST_LESSONS:
+            del self._counts[next(iter(self._counts))]
+
+    def forget(self, lesson: Lesson) -> None:
+        """Propose a lesson no longer."""
+        self._counts.pop(lesson, None)
+
+    def proposals(self) -> list[tuple[Lesson, int]]:
+        """Return every lesson with its count, the most frequent first."""
+        newest = list(reversed(self._counts.items()))
+        return sorted(newest, key=lambda each: -each[1])
+
+
+def _arguments(arguments: bytes) -> dict[str, Any] | None:
+    if len(arguments) > LARGEST_BYTES:
+        return None
+    try:
+        given = msgspec.json.decode(arguments or b"{}")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def _lesson(
+    server: ServerName, tool: ToolName, wrong: Mapping[str, Any], right: Mapping[str, Any]
+) -> Lesson | None:
+    names = [
+        name
+        for name in dict.fromkeys((*wrong, *right))
+        if name not in wrong or name not in right or not _is_same(wrong[name], right[name])
+    ]
+    if not names or len(names) > MOST_CHANGES:
+        return None
+    words: list[str] = []
+    properties: dict[str, Any] = {}
+    for name in names:
+        if not all(_is_plain(each[name]) for each in (wrong, right) if name in each):
+            return None
+        words.append(_words(name, wrong, right))
+        if name in wrong:
+            properties[name] = _mistake(wrong[name], right.get(name))
+    content = " ".join(words)
+    if looks_secret(content) or any(len(name) > LONGEST_VALUE for name in names):
+        return None
+    schema = b""
+    if properties:
+        whole = {"required": list(properties), "properties": properties}
+        schema = msgspec.json.encode(whole, order="sorted")
+    return Lesson(server, tool, content, schema)
+
+
+def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str:
+    if name not in wrong:
+        return f"It failed without `{name}` and worked with {_shown(right[name])}."
+    if name not in right:
+        return f"`{name}` = {_shown(wrong[name])} failed; without `{name}` it worked."
+    return f"`{name}` = {_shown(wrong[name])} failed; {_shown(right[name])} worked."
+
+
+def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
+    """Return the schema of a wrong value: of a list, what of it the right one has not."""
+    if isinstance(wrong, list) and isinstance(right, list):
+        gone = [each for each in wrong if not any(_is_same(each, other) for other in right)]
+        if gone:
+            return {
+                "type": "array",
+                "allOf": [{"type": "array", "contains": {"const": each}} for each in gone],
+            }
+    return {"const": wrong}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    # `1 == True` in Python, and not in JSON.
+    return msgspec.json.encode(one) == msgspec.json.encode(other)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= MOST_ITEMS and all(_is_scalar(each) for each in value)
+    return _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST_VALUE and value.isprintable()
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _shown(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def numbered(lessons: Sequence[tuple[Lesson, int]], number: int) -> Lesson | None:
+    """Return the lesson that a person means by `number`, counted from 1."""
+    return lessons[number - 1][0] if 1 <= number <= len(lessons) else None

@@ -1,0 +1,291 @@
+"""One memory as a file says it: TOML, or Markdown below a head with the same keys.
+
+    memories/labels.toml      kind, content, tool, arguments, refuses, ...
+    memories/labels.md        the same in the head, but the content, which is the text below
+
+A memory belongs to a capability or a tool, and is told when that comes on. What is wrong with a
+file leaves it out, with the line; what nothing reads is reported and left alone.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from capd.core.definitions.hidden_text import cleaned
+from capd.core.errors import CapdError
+from capd.core.memories.mistakes import MistakeError, checked_mistake
+from capd.core.redaction import looks_secret
+from capd.core.settings.toml_lines import line_of, line_of_error
+from capd.core.taps.frontmatter import FrontmatterError, frontmatter
+from capd.core.tools.names import near_names
+from capd_protos.types import Finding, MemorySpec, TapName
+
+KINDS = ("corrective", "procedural", "declarative", "episodic")
+SUFFIXES = (".toml", ".md")
+LARGEST_BYTES = 64 * 1024
+LONGEST_NAME = 100
+LONGEST_WORD = 200
+"""Characters of a name, or of a pattern."""
+MOST_PRIORITY = 100.0
+OWN = TapName("~")
+"""The tap that memories of the user's own folder are of: no tap can be named so."""
+
+_KEYS = (
+    *("kind", "content", "confidence", "priority", "capability", "tool"),
+    *("arguments", "refuses", "learned_from"),
+)
+
+
+class MemoryFileError(CapdError):
+    """The file is no memory."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """One file as it was found."""
+
+    path: str
+    """As a person would look for it; findings name it."""
+    file: str
+    content: bytes
+    """At most one byte more than `LARGEST_BYTES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """What one file came to: a memory, or only what is wrong with it."""
+
+    path: str
+    memory: MemorySpec | None
+    findings: tuple[Finding, ...] = ()
+    revision: str = ""
+    """Content hash of the file."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """The keys of a file, and where each stands."""
+
+    values: dict[str, Any]
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def line(self, key: str) -> int:
+        return self.lines.get(key, 0)
+
+    def wrong(self, key: str, reason: str) -> MemoryFileError:
+        return MemoryFileError(reason, self.line(key))
+
+
+def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
+    """Return the memory that a file defines."""
+    revision = hashlib.sha256(file.content).hexdigest()
+    try:
+        text = _text(file.content)
+        written = _markdown(text) if file.path.endswith(".md") else _toml(text)
+        memory = _memory(tap, file, written)
+    except MemoryFileError as error:
+        finding = Finding(file.path, error.line, f"left out: {error}")
+        return MemoryRead(file.path, None, (finding,), revision)
+    findings = tuple(
+        Finding(file.path, written.line(key), _unread(key), "warning")
+        for key in written.values
+        if key not in _KEYS
+    )
+    return MemoryRead(file.path, memory, findings, revision)
+
+
+def written_memory(fields: Mapping[str, Any]) -> str:
+    """Return a memory's file in TOML; `fields` by the keys of the format, empty ones left out."""
+    lines = []
+    for key in _KEYS:
+        value = fields.get(key)
+        if value is None or value == "" or value is False or key == "arguments":
+            continue
+        lines.append(f"{key} = {_toml_value(value)}")
+    schema = fields.get("arguments")
+    if schema:
+        # As JSON in a text: whoever edits it finds the schema as every other tool writes it.
+        document = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
+        quoted = f"'''\n{document}\n'''" if "'''" not in document else _toml_value(document)
+        lines.append(f"arguments = {quoted}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    # JSON's strings are TOML's basic ones, but for DEL.
+    return msgspec.json.encode(str(value)).decode().replace("\x7f", "\\u007F")
+
+
+def _unread(key: str) -> str:
+    near = near_names(key, _KEYS)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    return f"nothing reads `{key[:LONGEST_WORD]}`.{hint}"
+
+
+def _text(content: bytes) -> str:
+    if len(content) > LARGEST_BYTES:
+        raise MemoryFileError(f"it is larger than {LARGEST_BYTES // 1024} KiB")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise MemoryFileError("it is not UTF-8", content.count(b"\n", 0, error.start) + 1) from None
+    if "\0" in text:
+        raise MemoryFileError("it is binary", text.count("\n", 0, text.index("\0")) + 1)
+    for number, line in enumerate(text.splitlines(), 1):
+        _check_told(line, number)
+    return text
+
+
+def _check_told(text: str, line: int) -> None:
+    if looks_secret(text):
+        raise MemoryFileError(
+            "it holds what looks like a secret, and what is in a memory is told to models: take it "
+            "out, and keep it with capd secret set NAME",
+            line,
+        )
+    if cleaned(text).gone:
+        raise MemoryFileError("it holds characters that no person sees", line)
+
+
+def _toml(text: str) -> _Written:
+    try:
+        values = tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:
+        raise MemoryFileError(f"it is not TOML: {error}", line_of_error(error)) from None
+    return _Written(values, {key: line_of(text, [key]) for key in values})
+
+
+def _markdown(text: str) -> _Written:
+    try:
+        head = frontmatter(text)
+    except FrontmatterError as error:
+        raise MemoryFileError(str(error), error.line) from None
+    written = _Written({}, {key: each.line for key, each in head.fields.items()})
+    for key, each in head.fields.items():
+        if each.is_odd or each.is_list or not each.items:
+            raise written.wrong(
+                key, f"`{key[:LONGEST_WORD]}` is no text; a schema is written as JSON, in quotes"
+            )
+        written.values[key] = _plain(each.items[0].text)
+    if "content" in written.values:
+        raise written.wrong("content", "its content is the text below the head")
+    written.values["content"] = head.body
+    return written
+
+
+def _plain(text: str) -> str | bool | float:
+    """Return what a scalar of a head means: there all are texts."""
+    if text in {"true", "false"}:
+        return text == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
+    name = PurePath(file.path).stem
+    if not name or len(name) > LONGEST_NAME:
+        raise MemoryFileError(f"its name has more than {LONGEST_NAME} characters")
+    kind = _word(written, "kind")
+    if kind not in KINDS:
+        said = f"`kind` is {kind[:LONGEST_WORD]!r}" if kind else "`kind` is missing"
+        raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
+    content, learned_from = _content(written), _learned(written)
+    # Once more as it is meant: an escape hides from who reads the file alone.
+    _check_told(content, written.line("content"))
+    _check_told(learned_from, written.line("learned_from"))
+    capability, tool = _word(written, "capability"), _word(written, "tool")
+    if not capability and not tool:
+        raise MemoryFileError(
+            "it belongs to nothing, so that nobody would ever be told: set `capability` or `tool` "
+            "(what every session is to know belongs into a bootstrap file)"
+        )
+    arguments = _arguments(written, tool)
+    _check_told(arguments.decode(), written.line("arguments"))
+    refuses = written.values.get("refuses", False)
+    if not isinstance(refuses, bool):
+        raise written.wrong("refuses", "`refuses` is neither true nor false")
+    if refuses and (kind != "corrective" or not arguments):
+        raise written.wrong(
+            "refuses", "only a corrective memory of a tool with `arguments` can refuse a call"
+        )
+    return MemorySpec(
+        tap=tap,
+        name=name,
+        kind=kind,
+        content=content,
+        confidence=_number(written, "confidence", 1.0),
+        priority=_number(written, "priority", MOST_PRIORITY),
+        capability=capability,
+        tool=tool,
+        arguments=arguments,
+        refuses=refuses,
+        learned_from=learned_from,
+        file=file.file,
+    )
+
+
+def _content(written: _Written) -> str:
+    content = written.values.get("content", "")
+    if not isinstance(content, str):
+        content = str(content)
+    if not content.strip():
+        raise written.wrong("content", "it has no content")
+    return content.strip()
+
+
+def _word(written: _Written, key: str) -> str:
+    value = written.values.get(key, "")
+    if not isinstance(value, str):
+        raise written.wrong(key, f"`{key}` is no text")
+    word = value.strip()
+    if len(word) > LONGEST_WORD or len(word.split()) > 1:
+        raise written.wrong(
+            key, f"`{key}` is no name: one word of at most {LONGEST_WORD} characters is"
+        )
+    return word
+
+
+def _learned(written: _Written) -> str:
+    value = written.values.get("learned_from", "")
+    if not isinstance(value, str):
+        raise written.wrong("learned_from", "`learned_from` is no text")
+    return " ".join(value.split())
+
+
+def _number(written: _Written, key: str, most: float) -> float:
+    value = written.values.get(key, 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise written.wrong(key, f"`{key}` is no number from 0 to {most:g}")
+    return float(value)
+
+
+def _arguments(written: _Written, tool: str) -> bytes:
+    schema = written.values.get("arguments")
+    if schema is None:
+        return b""
+    if not tool:
+        raise written.wrong("arguments", "`arguments` are a tool's: set `tool` as well")
+    if isinstance(schema, str):
+        try:
+            schema = msgspec.json.decode(schema)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise written.wrong("arguments", f"`arguments` is not JSON: {error}") from None
+    try:
+        return checked_mistake(schema)
+    except MistakeError as error:
+        raise written.wrong("arguments", str(error)) from None

@@ -1,0 +1,30 @@
+"""Names of memories: those of their files, which a person types."""
+
+import re
+import unicodedata
+from collections.abc import Container
+
+LONGEST = 100
+_LONGEST_MADE = 40
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+def is_name(name: str) -> bool:
+    """Tell whether a memory can be named so."""
+    return _NAME.fullmatch(name) is not None
+
+
+def made_name(content: str, taken: Container[str]) -> str:
+    """Return a name for a memory that says `content`, none of `taken`."""
+    plain = unicodedata.normalize("NFKD", content).encode("ascii", "ignore").decode().lower()
+    words = _OTHER.sub("-", plain).strip("-")[:_LONGEST_MADE].rsplit("-", 1)
+    # The last word may be cut in its middle.
+    first = words[0] if len(words) == 1 or len(plain) > _LONGEST_MADE else "-".join(words)
+    name = first.strip("-") or "memory"
+    number = 2
+    found = name
+    while found in taken:
+        found = f"{name}-{number}"
+        number += 1
+    return found

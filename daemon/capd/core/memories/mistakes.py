@@ -1,0 +1,167 @@
+"""The JSON Schema of a mistake: arguments that match it are what a memory corrects.
+
+A part of JSON Schema 2020-12, without references and formats, so that a check is always fast. In
+JSON Schema what is absent matches most keywords: `properties` is true of a call without them, and
+`pattern` of every number. Here that would refuse calls that are right, so each part says what it
+requires and which type it means.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from capd.core.errors import CapdError
+
+LARGEST_BYTES = 8 * 1024
+DEEPEST = 16
+
+_OF_TYPES: Mapping[str, tuple[str, ...]] = {
+    "object": (
+        *("properties", "required", "patternProperties", "additionalProperties"),
+        *("propertyNames", "minProperties", "maxProperties", "dependentRequired"),
+    ),
+    "array": (
+        *("items", "prefixItems", "contains", "minContains", "maxContains"),
+        *("minItems", "maxItems", "uniqueItems"),
+    ),
+    "string": ("pattern", "minLength", "maxLength"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SINGLE = ("not", "if", "then", "else", "items", "contains", "additionalProperties")
+_NAMED = ("properties", "patternProperties")
+_KNOWN = frozenset(
+    {
+        *(each for group in _OF_TYPES.values() for each in group),
+        *_LISTS,
+        *_SINGLE,
+        *("type", "enum", "const", "title", "description", "$comment"),
+    }
+)
+
+
+class MistakeError(CapdError):
+    """A schema that is not taken; the text says where and why."""
+
+
+def checked_mistake(schema: object) -> bytes:
+    """Return the schema of a mistake as JSON.
+
+    Raises:
+        MistakeError: it is none, or would match calls that it does not speak of.
+    """
+    if not isinstance(schema, dict) or not schema:
+        raise MistakeError("`arguments` is no JSON Schema: a table with `required` is")
+    try:
+        encoded = msgspec.json.encode(schema, order="sorted")
+    # What TOML has and JSON has not, and what is nested too deeply to be written.
+    except (TypeError, ValueError, RecursionError):
+        raise MistakeError("`arguments` holds what JSON has no form for") from None
+    if len(encoded) > LARGEST_BYTES:
+        raise MistakeError(f"`arguments` is larger than {LARGEST_BYTES // 1024} KiB")
+    if not _names(schema.get("required")):
+        raise MistakeError(
+            "`arguments` requires no argument, so that every call would match: add `required`"
+        )
+    _check(schema, "arguments", DEEPEST, is_call=True)
+    return encoded
+
+
+def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
+    """Return the schema of calls whose arguments match all of `patterns`, globs by name.
+
+    A list matches by one of its texts; what is no text, by how JSON writes it.
+    """
+    return {
+        "required": list(patterns),
+        "properties": {name: _value_of(glob) for name, glob in patterns.items()},
+    }
+
+
+def _value_of(glob: str) -> dict[str, Any]:
+    text = {"type": "string", "pattern": _expression(glob)}
+    forms: list[dict[str, Any]] = [text, {"type": "array", "contains": text}]
+    # What is JSON as well may be meant as a number, or as true.
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        forms.append({"const": msgspec.json.decode(glob)})
+    return {"anyOf": forms}
+
+
+def _expression(glob: str) -> str:
+    # Python's own translation has `\Z` and atomic groups, which other engines do not read.
+    parts = [".*" if p == "*" else "." if p == "?" else re.escape(p) for p in _parts(glob)]
+    return f"^(?s:{''.join(parts)})$"
+
+
+def _parts(glob: str) -> list[str]:
+    return re.findall(r"[*?]|[^*?]+", glob)
+
+
+def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> None:
+    """Check a schema and all in it; `is_call` where it speaks of a call's arguments as a whole."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        raise MistakeError(f"`{path}` is no schema: a table, `true` or `false` is")
+    if depth == 0:
+        raise MistakeError(f"`{path}` is nested more than {DEEPEST} levels deep")
+    unknown = sorted(key for key in schema if key not in _KNOWN)
+    if unknown:
+        raise MistakeError(f"`{path}` has `{unknown[0]}`, which a memory's schema has not")
+    _check_types(schema, path, is_call=is_call)
+    required = _names(schema.get("required"))
+    for name in _table(schema.get("properties"), path):
+        if name not in required:
+            raise MistakeError(
+                f"`{path}` names `{name}` and would match without it: add it to `required`"
+            )
+    for inner, inner_path, is_same in _inner(schema, path):
+        _check(inner, inner_path, depth - 1, is_call=is_call and is_same)
+
+
+def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None:
+    types = schema.get("type")
+    named = set(_names([types] if isinstance(types, str) else types))
+    if "integer" in named:
+        named.add("number")
+    # The arguments of a call are an object by themselves.
+    if is_call:
+        named.add("object")
+    for type_, keywords in _OF_TYPES.items():
+        used = next((each for each in keywords if each in schema), None)
+        if used is not None and type_ not in named:
+            raise MistakeError(
+                f"`{path}` has `{used}`, which is true of all that is no {type_}: "
+                f'add `type = "{type_}"`'
+            )
+
+
+def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[object, str, bool]]:
+    """Yield every schema in `schema`, its path, and whether it speaks of the same value."""
+    for key in _NAMED:
+        for name, inner in _table(schema.get(key), path).items():
+            yield inner, f"{path}.{name}", False
+    for key in _LISTS:
+        listed = schema.get(key, [])
+        if not isinstance(listed, list):
+            raise MistakeError(f"`{path}.{key}` is no list")
+        for each in listed:
+            yield each, f"{path}.{key}", key != "prefixItems"
+    for key in _SINGLE:
+        if key in schema:
+            yield schema[key], f"{path}.{key}", key in {"not", "if", "then", "else"}
+
+
+def _table(value: object, path: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise MistakeError(f"`{path}` has properties that are no table")
+    return value
+
+
+def _names(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -1,0 +1,156 @@
+"""What to switch on and tell for a task within so many tokens: a knapsack over expected use.
+
+A memory is told only with what it belongs to. Few things are weighed exactly; of many, only so
+many states are kept, so that the time is bounded, and the outcome is never worse than taking what
+is most for a token first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+MOST_STATES = 1000
+MOST_OPTIONS = 32
+"""Of one thing with what hangs on it."""
+
+NO_ROOM = "no room in the budget"
+TOO_LARGE = "larger than the whole budget"
+WITHOUT = "what it belongs to is left out"
+NO_USE = "nothing speaks for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that may be of use."""
+
+    key: str
+    tokens: int
+    worth: float
+    """Expected use, 0 or more."""
+    needs: str = ""
+    """The key of what it is of no use without."""
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """What was chosen, in the order in which it was offered."""
+
+    chosen: tuple[Part, ...] = ()
+    left_out: tuple[tuple[Part, str], ...] = ()
+    """With the reason for each."""
+
+    @cached_property
+    def tokens(self) -> int:
+        """Return what is chosen costs."""
+        return sum(each.tokens for each in self.chosen)
+
+    @cached_property
+    def worth(self) -> float:
+        """Return what is chosen is worth."""
+        return sum(each.worth for each in self.chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    tokens: int
+    worth: float
+    taken: frozenset[int]
+
+
+_EMPTY = _State(0, 0.0, frozenset())
+
+
+def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES) -> TaskSet:
+    """Return the parts that are worth most together within `budget` tokens."""
+    by_key = {each.key: at for at, each in enumerate(parts)}
+    usable = [
+        at
+        for at, each in enumerate(parts)
+        if each.worth > 0
+        and 0 <= each.tokens <= budget
+        and (not each.needs or each.needs in by_key)
+    ]
+    roots = [at for at in usable if not parts[at].needs]
+    states = [_EMPTY]
+    for root in roots:
+        below = [at for at in usable if parts[at].needs == parts[root].key]
+        options = _options(parts, root, below, budget)
+        states = _kept(
+            [*states, *(_joined(state, each) for state in states for each in options)],
+            budget,
+            most_states,
+        )
+    best = max(states, key=lambda each: (each.worth, -each.tokens))
+    greedy = _greedy(parts, usable, budget)
+    if greedy.worth > best.worth:
+        best = greedy
+    return _set(parts, best.taken, budget)
+
+
+def _options(parts: Sequence[Part], root: int, below: Sequence[int], budget: int) -> list[_State]:
+    """Return the ways to take a part: alone, and with more or less of what needs it."""
+    options = [_State(parts[root].tokens, parts[root].worth, frozenset({root}))]
+    for at in below:
+        more = _State(parts[at].tokens, parts[at].worth, frozenset({at}))
+        options = _kept(
+            [*options, *(_joined(each, more) for each in options)], budget, MOST_OPTIONS
+        )
+    return options
+
+
+def _joined(one: _State, other: _State) -> _State:
+    return _State(one.tokens + other.tokens, one.worth + other.worth, one.taken | other.taken)
+
+
+def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
+    """Return the states that no other one beats in both, thinned out where they are many."""
+    fitting = [each for each in states if each.tokens <= budget]
+    fitting.sort(key=lambda each: (each.tokens, -each.worth))
+    kept: list[_State] = []
+    for each in fitting:
+        if not kept or each.worth > kept[-1].worth:
+            kept.append(each)
+    if len(kept) <= most:
+        return kept
+    # Every so many of them, and always the last one, which is worth most.
+    step = len(kept) / most
+    return [kept[min(len(kept) - 1, int((at + 1) * step) - 1)] for at in range(most)]
+
+
+def _greedy(parts: Sequence[Part], usable: Sequence[int], budget: int) -> _State:
+    """Take what is most for a token first, and what needs it behind it."""
+    state = _EMPTY
+    keys: set[str] = set()
+    waiting = sorted(usable, key=lambda at: -parts[at].worth / max(1, parts[at].tokens))
+    while True:
+        at = next(
+            (
+                each
+                for each in waiting
+                if state.tokens + parts[each].tokens <= budget
+                and (not parts[each].needs or parts[each].needs in keys)
+            ),
+            None,
+        )
+        if at is None:
+            return state
+        waiting.remove(at)
+        keys.add(parts[at].key)
+        state = _joined(state, _State(parts[at].tokens, parts[at].worth, frozenset({at})))
+
+
+def _set(parts: Sequence[Part], taken: frozenset[int], budget: int) -> TaskSet:
+    chosen = tuple(parts[at] for at in sorted(taken))
+    keys = {each.key for each in chosen}
+    left_out = tuple(
+        (each, _reason(each, keys, budget)) for at, each in enumerate(parts) if at not in taken
+    )
+    return TaskSet(chosen, left_out)
+
+
+def _reason(part: Part, chosen: set[str], budget: int) -> str:
+    if part.worth <= 0:
+        return NO_USE
+    if part.tokens > budget:
+        return TOO_LARGE
+    return WITHOUT if part.needs and part.needs not in chosen else NO_ROOM

@@ -1,0 +1,296 @@
+"""Memories in sessions: told once when their capability or tool comes on, and refusing mistakes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from capd.actors.searching import FINDER, REPLIES
+from capd.core.sessions.session_rules import SessionRules
+from capd_protos import curator, finder
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    ServerName,
+    SessionKey,
+    TapName,
+    ToolName,
+)
+
+from .fakes import FakeProcess, Json, tool
+from .fakes import text as said
+from .world import CURATOR, CURATOR_REPLIES, Client, World, world
+
+FACT = 'kind = "declarative"\ncontent = "Alpha is slow on Mondays."\ncapability = "alpha"\n'
+MISTAKE = """kind = "corrective"
+content = "There is no label area:goal: use goals."
+tool = "alpha:echo"
+refuses = true
+arguments.required = ["label"]
+arguments.properties.label.const = "area:goal"
+"""
+HEAD = "Known from before:"
+TOLD_FACT = "\n- Fact (alpha): Alpha is slow on Mondays."
+TOLD_MISTAKE = "\n- Correction (alpha:echo): There is no label area:goal: use goals."
+NOTE = "\nKnown mistake: There is no label area:goal: use goals."
+
+
+def memory(made: World, name: str, text: str) -> None:
+    folder = made.folder / "tap" / "memories"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.toml").write_text(text)
+
+
+@asynccontextmanager
+async def started(folder: Path, tokens: int = 2000, **memories: str) -> AsyncIterator[World]:
+    async with world(folder, rules=SessionRules(memory_tokens=tokens)) as made:
+        for name, text in memories.items():
+            memory(made, name, text)
+        await made.start()
+        yield made
+
+
+async def texts(client: Client, tool_name: str, /, **arguments: Any) -> list[str]:
+    result = await client.result("tools/call", name=tool_name, arguments=arguments)
+    return [block["text"] for block in result["content"]]
+
+
+async def enabled(client: Client, name: str = "alpha") -> list[str]:
+    return await texts(client, "capability", action="enable", name=name)
+
+
+async def test_what_is_known_of_a_capability_is_told_when_it_comes_on_and_once(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, fact=FACT, mistake=MISTAKE) as made:
+        client = await made.session("s")
+
+        first = await enabled(client)
+        again = [await enabled(client), await texts(client, "alpha__echo", text="hi")]
+
+        assert first[1:] == [HEAD + TOLD_MISTAKE + TOLD_FACT]
+        assert [len(each) for each in again] == [1, 1]
+
+
+async def test_nothing_is_told_of_what_is_off(tmp_path: Path) -> None:
+    async with started(tmp_path, fact=FACT, mistake=MISTAKE) as made:
+        client = await made.session("s")
+
+        told = await enabled(client, "beta")
+
+        assert len(told) == 1
+
+
+async def test_a_known_mistake_is_refused_and_never_reaches_the_server(tmp_path: Path) -> None:
+    async with started(tmp_path, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        await enabled(client)
+
+        refused = await client.result(
+            "tools/call", name="alpha__echo", arguments={"label": "area:goal"}
+        )
+        through = await client.call(
+            "tool_call", name="alpha__echo", arguments={"label": "area:goal"}
+        )
+        right = await client.call("alpha__echo", label="area:goals")
+
+        text = refused["content"][0]["text"]
+        assert text.startswith(
+            "Not called: these arguments repeat a known mistake. There is no label area:goal: "
+        )
+        assert refused["isError"]
+        assert refused["_meta"] == {"capd/outcome": "refused", "capd/retriable": False}
+        assert through == (text, True)
+        assert right == ('{"label": "area:goals"}', False)
+        assert len(called(made)) == 1
+
+
+async def test_a_refused_call_is_counted_once_and_so_is_the_one_that_worked_then(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, tokens=0, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        await enabled(client)
+
+        await client.call("alpha__echo", label="area:goal")
+        for _ in range(2):
+            await client.call("alpha__echo", label="area:goals")
+
+        (entry,) = (await described(made)).memories
+        assert (entry.told, entry.refused, entry.worked) == (0, 1, 1)
+
+
+async def test_a_correction_stands_in_its_tools_description_and_keeps_its_bytes(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        await enabled(client)
+
+        before = await listed(client)
+        memory(made, "mistake", MISTAKE.replace("There is", "There was"))
+        await changed(made)
+        after = await listed(client)
+        made.machine.scripts["alpha"].tools = [tool("echo", "Says it."), tool("die")]
+        (process,) = [each for each in made.machine.processes if each.is_alive]
+        await process.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        while (redefined := await listed(client)) == before:
+            await trio.sleep(0.001)
+        await client.capability("disable", "alpha")
+        await enabled(client)
+        again = await listed(client)
+
+        assert [each["description"] for each in before[-2:]] == [NOTE.lstrip(), ""]
+        assert after == before
+        assert redefined[-2]["description"] == f"Says it.{NOTE}"
+        assert again[-2]["description"] == f"Says it.{NOTE}".replace("There is", "There was")
+
+
+async def test_what_the_budget_has_no_room_for_is_left_out_and_counted(tmp_path: Path) -> None:
+    long = FACT.replace("slow", "slow " * 100)
+    async with started(tmp_path, tokens=100, fact=FACT, long=long) as made:
+        client = await made.session("s")
+
+        first = await enabled(client)
+        again = await texts(client, "alpha__echo")
+
+        (session,) = await made.sessions()
+        assert first[1:] == [HEAD + TOLD_FACT]
+        assert len(again) == 1
+        counts = (session.memories, session.memories_left_out, session.memory_budget)
+        assert counts == (1, 1, 100)
+        assert 0 < session.memory_tokens <= 100
+
+
+async def test_what_a_person_switched_on_is_told_with_the_next_result_of_a_tool(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client, person = await made.session("s"), await made.controller()
+        await person.result("enable", name="alpha")
+
+        results = [await texts(client, "alpha__echo", n=n) for n in (1, 2)]
+
+        assert results == [['{"n": 1}', HEAD + TOLD_FACT], ['{"n": 2}']]
+
+
+async def test_a_turn_tells_what_came_on_and_nothing_tells_it_again(tmp_path: Path) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client = await made.session("s")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+
+        turns = [await client.result("capd/turn", text="alpha one") for _ in range(2)]
+        result = await texts(client, "alpha__echo")
+
+        assert [turn["memories"] for turn in turns] == [HEAD + TOLD_FACT, ""]
+        assert len(result) == 1
+
+
+async def test_another_conversation_of_the_same_client_is_told_anew(tmp_path: Path) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client = await made.session("s")
+        await enabled(client)
+
+        hooks = [
+            await client.result(
+                "tools/call", name="capd_turn", arguments={"prompt": "x y z", "session_id": id_}
+            )
+            for id_ in ("c-1", "c-1", "c-2")
+        ]
+
+        told = ["Alpha is slow" in hook["content"][0]["text"] for hook in hooks]
+        assert told == [False, False, True]
+
+
+async def test_a_failed_call_and_the_one_that_worked_are_a_lesson(tmp_path: Path) -> None:
+    async with started(tmp_path) as made:
+        client = await made.session("s")
+        await enabled(client)
+        made.machine.scripts["alpha"].call = picky
+
+        for label in ("area:goal", "goals", "area:goal"):
+            await client.call("alpha__echo", label=label, n=1)
+
+        assert (await described(made)).lessons == [
+            curator.LessonEntry(
+                ServerName("alpha"),
+                ToolName("echo"),
+                '`label` = "area:goal" failed; "goals" worked.',
+                b'{"properties":{"label":{"const":"area:goal"}},"required":["label"]}',
+                1,
+            )
+        ]
+
+
+async def test_a_turn_with_a_budget_brings_what_has_room_and_says_what_has_not(
+    tmp_path: Path,
+) -> None:
+    long = FACT.replace("slow", "slow " * 100)
+    async with started(tmp_path, fact=FACT, long=long) as made:
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.host._sessions[SessionKey("s")].curator.heard_in("c-1")
+        made.host._sessions[SessionKey("s")].curator.heard_in("c-2")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+
+        none = await person.result("turn", text="alpha one", budget=150)
+        some = await person.result("turn", text="alpha one", budget=500)
+
+        reasons = [(each["kind"], each["name"], each["reason"]) for each in none["left_out"]]
+        assert (none["outcome"], none["reason"], none["changed"]["added"]) == (
+            *("abstain", "over_budget"),
+            [],
+        )
+        assert ("capability", "mine/alpha", "larger than the whole budget") in reasons
+        assert some["changed"]["added"] == ["alpha__echo", "alpha__die"]
+        assert some["memories"] == HEAD + TOLD_FACT
+        assert some["budgeted"] <= 500
+        assert [each["name"] for each in some["left_out"]] == ["mine/long"]
+
+
+async def indexed(made: World) -> None:
+    """Return when the tools of alpha are known to whoever plans."""
+    request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])
+    while True:
+        reply = await made.bus.ask(FINDER, request, REPLIES, 1000.0)
+        assert isinstance(reply, finder.GrantedListed)
+        if reply.capabilities[0].is_known:
+            return
+        await trio.sleep(0.1)
+
+
+def called(made: World) -> list[Json]:
+    return [each for p in made.machine.processes for each in p.asked_for("tools/call")]
+
+
+async def listed(client: Client) -> list[Json]:
+    tools: list[Json] = (await client.result("tools/list"))["tools"]
+    return tools
+
+
+async def described(made: World) -> curator.MemoriesDescribed:
+    request = curator.DescribeMemories(str(made.project))
+    reply = await made.bus.ask(CURATOR, request, CURATOR_REPLIES, 1000.0)
+    assert isinstance(reply, curator.MemoriesDescribed)
+    return reply
+
+
+async def changed(made: World) -> None:
+    """Return when what was written is known."""
+    before = await described(made)
+    await made.reload()
+    while (await described(made)).memories == before.memories:
+        await trio.sleep(0.001)
+
+
+async def picky(process: FakeProcess, request: Json) -> None:
+    """Answer as a server that knows no label area:goal."""
+    arguments = request["params"]["arguments"]
+    is_wrong = arguments.get("label") == "area:goal"
+    await process.reply(request, {**said("so"), "isError": is_wrong})
