@@ -301,6 +301,7 @@ class Supervisor:
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
+            vouch=partial(self._starts.vouched, instance.server),
         )
         instance.run = run
         instance.runs += 1
