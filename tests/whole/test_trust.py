@@ -141,6 +141,11 @@ def test_a_cloned_repository_starts_nothing_before_it_is_trusted_nor_after_it_ch
 
         assert (refused[0], project.runs) == (False, before), refused
     assert runs >= 1
+    # However often it was refused: who has agreed waits for nothing.
+    project.define()
+    project.write_script()
+    home.at_terminal("trust", str(project.folder), typed="y\n")
+    wait_for(lambda: enabled(home, "s")[0])
     copy = home.folder / "copy"
     shutil.copytree(project.folder, copy)
     elsewhere = home.shim("copy", copy)
