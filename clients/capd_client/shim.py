@@ -94,8 +94,8 @@ and Claude Code waits 3 s for `server/discover`, 5 s for a server's start and 5 
 _SLOW_LIST = 0.75
 """For a list longer, as a daemon that has to be started needs 0.2 to 0.5 s: an empty list
 costs the host a second one."""
-_RELISTING = ("claude-code", "opencode")
-"""Hosts that list again within a turn, by the name in their `clientInfo`."""
+_RELISTING = ("claude-code", "opencode", "gemini-cli-mcp-client")
+"""Hosts that list again within a turn or before the next, by the name in their `clientInfo`."""
 _MAKING_WAY = 1.0
 _WORD_KEPT = 10.0
 """How long the shims that waited for a daemon in vain need not try the same."""

@@ -61,6 +61,12 @@ class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
     project: str
     peer_pid: int
     """The hook's process, by the kernel's word."""
+    turn: str = ""
+    """The client's own id of the prompt."""
+    is_mute: bool = False
+    """Whether nothing that is answered reaches the model."""
+    patience: float = 0.0
+    """Seconds after which nobody hears the answer; 0 where it is waited for."""
 
 
 class EnableCapability(msgspec.Struct, frozen=True, tag="curator.enable"):
@@ -176,6 +182,10 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
     calls: int = 0
     """Tool calls that succeeded."""
+    client_title: str = ""
+    """What a person calls the client; empty where it is not in the table of clients."""
+    client_line: str = ""
+    """Its line in that table."""
 
 
 class HookCount(msgspec.Struct, frozen=True):

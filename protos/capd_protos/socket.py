@@ -181,6 +181,12 @@ class HookParams(msgspec.Struct, frozen=True):
     client_session: str = ""
     """The client's own id of the conversation."""
     project: str = ""
+    turn: str = ""
+    """The client's own id of the prompt: two hooks of one prompt count once."""
+    mute: bool = False
+    """Whether the client shows its model nothing of what is answered."""
+    patience: float = 0.0
+    """Seconds after which nobody hears the answer; 0 where it is waited for."""
 
 
 class SessionParams(msgspec.Struct, frozen=True):

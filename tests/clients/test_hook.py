@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from capd_client.hook import budget
 
 WORDS = {"prompt": "what changed?"}
 ANSWER = {"hook": {"schema": 1, "context": "git is on"}}
@@ -15,11 +18,13 @@ SPOKEN = {
 }
 
 
-def hook(said: dict[str, str], env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+def hook(
+    said: Mapping[str, object] | str, env: dict[str, str], client: str = "claude"
+) -> "subprocess.CompletedProcess[str]":
     """Run the hook as a client does."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", "capd_client.entry", "hook", "claude", "UserPromptSubmit"],
-        input=json.dumps(said),
+        [sys.executable, "-P", "-m", "capd_client.entry", "hook", client],
+        input=said if isinstance(said, str) else json.dumps(said),
         env=env,
         capture_output=True,
         text=True,
@@ -67,7 +72,11 @@ def test_elsewhere_it_speaks_for_the_client_that_runs_it(
     result = hook({**WORDS, **said, "cwd": "/src"}, {**base_env, **env})
 
     (request,) = daemon.requests()
-    assert request["params"] == {"text": "what changed?", "project": "/src", **asked}
+    patience = request["params"].pop("patience")
+    words = {"text": "what changed?", "project": "/src", "turn": "", "mute": False}
+    assert request["params"] == {**words, **asked}
+    # What its budget had left.
+    assert 0 < patience < 0.25
     assert json.loads(result.stdout) == SPOKEN
 
 
@@ -100,3 +109,59 @@ def test_a_hook_says_nothing_where_the_daemon_refuses_it(
     result = hook({**WORDS, "session_id": "a", "cwd": str(tmp_path)}, base_env)
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_prompt_of_a_megabyte_is_handed_over_whole(
+    start_daemon: Any, base_env: dict[str, str]
+) -> None:
+    daemon = start_daemon(ANSWER)
+    prompt = "what changed? " + "0 boats\n" * (1 << 17)
+
+    result = hook({"prompt": prompt}, base_env, client="codex")
+
+    (request,) = daemon.requests()
+    assert request["params"]["text"] == prompt
+    assert json.loads(result.stdout) == SPOKEN
+
+
+@pytest.mark.parametrize("client", ["cursor", "windsurf", "goose"])
+def test_a_client_that_tells_its_model_nothing_is_told_nothing(
+    start_daemon: Any, base_env: dict[str, str], client: str
+) -> None:
+    daemon = start_daemon(ANSWER)
+    said = {"prompt": "what changed?", "message": "what changed?"}
+
+    result = hook({**said, "tool_info": {"user_prompt": "what changed?"}}, base_env, client=client)
+
+    (request,) = daemon.requests()
+    assert (request["params"]["text"], request["params"]["mute"]) == ("what changed?", True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "said", ["", "[" * 100_000, '"text"', "\ufeff{}", '{"prompt": "   "}', "x" * (17 << 20)]
+)
+def test_what_cannot_be_read_reaches_nobody(
+    start_daemon: Any, base_env: dict[str, str], said: str
+) -> None:
+    daemon = start_daemon(ANSWER)
+
+    result = hook(said, base_env, client="codex")
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert daemon.journal == []
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("", 0.25), ("1.5", 1.5), ("60", 4.0), ("0", 0.25), ("-1", 0.25), ("nan", 0.25), ("x", 0.25)],
+)
+def test_the_user_may_give_a_hook_more_time(said: str, seconds: float) -> None:
+    assert budget({"CAPD_HOOK_BUDGET": said}) == seconds
+
+
+def test_a_client_that_nobody_knows_is_the_installers_mistake(base_env: dict[str, str]) -> None:
+    result = hook(WORDS, base_env, client="emacs")
+
+    known = "claude, cline, code, codex, copilot, cursor, gemini, goose, qwen, windsurf"
+    assert (result.returncode, result.stderr) == (0, f"capd: hook takes one of {known}\n")

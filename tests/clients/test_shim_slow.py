@@ -270,7 +270,7 @@ def test_without_a_fitting_answer_the_handshake_waits_for_the_daemon(
     assert host.read() == result(0, RESULT)
 
 
-@pytest.mark.parametrize("client", ["claude-code", "opencode"])
+@pytest.mark.parametrize("client", ["claude-code", "opencode", "gemini-cli-mcp-client"])
 def test_a_host_that_lists_again_is_not_kept_waiting_for_its_first_list(
     daemon: FakeDaemon, start_host: Start, kept: Path, client: str
 ) -> None:

@@ -105,14 +105,15 @@ def installed() -> Suite:
     unpacked = _cached(f"mcp-{sdk}-sdist", lambda folder: _unpack_sdist(folder, f"mcp=={sdk}"))
     sources = unpacked / f"mcp-{sdk}"
     return Suite(
-        _node(),
+        node(),
         suite / "node_modules" / name / "dist" / "index.js",
         sources / "examples" / "servers" / "everything-server",
         sources / ".github" / "actions" / "conformance" / "client.py",
     )
 
 
-def _node() -> Path:
+def node() -> Path:
+    """Return a Node that is new enough, fetching one if need be."""
     found = shutil.which("node")
     if found is not None:
         said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)

@@ -30,6 +30,7 @@ MESSAGE = "what changed in the last three commits of this repository?"
 SUBJECTS = ["keep the count of boats", "paint the harbour wall", "light the lamp at dusk"]
 """What the project's commits say, oldest first."""
 
+SEARCHING = Path(__file__).with_name("searching_llm.py")
 CLAUDE = ("@anthropic-ai/claude-code", "2.1.330")
 OPENCODE = ("opencode-ai", "1.18.33")
 _INSTALL_PATIENCE = 600
@@ -105,7 +106,8 @@ class Model:
         self.folder = self._folders / str(self._scripts)
         self.folder.mkdir(parents=True)
         (self.folder / "script.json").write_text(json.dumps(script))
-        command = [sys.executable, str(self._program), str(self.port), str(self.folder)]
+        command = [sys.executable, str(SEARCHING), str(self._program)]
+        command += [str(self.port), str(self.folder)]
         self.process = subprocess.Popen(
             [*command, str(self.folder / "script.json")],
             stdout=subprocess.DEVNULL,
@@ -190,10 +192,10 @@ class Lab:
         folder.mkdir(parents=True)
         (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(document, indent=2)}\n")
 
-    def install(self, client: str) -> str:
+    def install(self, client: str, *options: str) -> str:
         """Run `capd install`, as the user of the lab would; return what it said."""
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "capd_client.entry", "install", client],
+            [sys.executable, "-P", "-m", "capd_client.entry", "install", client, *options],
             env={**self.env, "CAPD_HOME": str(self.home.folder)},
             capture_output=True,
             text=True,

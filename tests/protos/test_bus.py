@@ -291,7 +291,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.ToolsCurated([finder.CuratedTool(TOOL_HIT, is_clear=True, is_pinned=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
     curator.TakeTurn(ONE, "show it"),
-    curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815),
+    curator.TakeHookTurn("show it", "claude", "c-1", "/src/app", 815, "t-1", True, 0.2),
     curator.EnableCapability(ONE, "git"),
     curator.DisableCapability(ONE, "git"),
     curator.CallTool(ONE, "git__log", b'{"n":1}'),
@@ -333,6 +333,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 tokens_saved=-20,
                 tokens_state="counted",
                 calls=4,
+                client_title="Zed",
+                client_line="zed",
             )
         ],
         [curator.HookCount("claude-code", 3, 1, "ambiguous")],

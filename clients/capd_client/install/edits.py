@@ -8,12 +8,11 @@ changed the file since; else it takes out only what capd put in.
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
-from capd_client.install import InstallError
+from capd_client.install import InstallError, UnreadableError
 from capd_client.install.files import read, replace
-from capd_client.install.jsonc import JsoncError
 from capd_client.install.ledger import Ledger, digest
 
 
@@ -25,6 +24,8 @@ class FileEdit:
     add: Callable[[str], str]
     remove: Callable[[str, str | None], str]
     """Takes the text and the original's, where that is known; returns the text without ours."""
+    mode: int | None = None
+    """Of a file that is made; None for one that only its owner reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Change:
     after: bytes | None
     original: bytes | None = None
     """What undoing shall give back."""
+    mode: int | None = None
+    """Of a file that is made."""
 
     @property
     def is_none(self) -> bool:
@@ -66,8 +69,8 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
     """
     entries = ledger.entries()
     changes = []
-    for edit in edits:
-        path = edit.path.resolve()
+    for edit in _joined(edits):
+        path = edit.path
         before = read(path)
         text = _text(path, before)
         after = _edited(path, partial(edit.add, text))
@@ -81,7 +84,8 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
                 rest = _edited(path, partial(edit.remove, text, known))
                 original = rest.encode()
         unchanged = before is not None and after == text
-        changes.append(Change(path, before, before if unchanged else after.encode(), original))
+        data = before if unchanged else after.encode()
+        changes.append(Change(path, before, data, original, edit.mode if before is None else None))
     return changes
 
 
@@ -93,7 +97,7 @@ def make(ledger: Ledger, change: Change) -> Path | None:
     backup = ledger.note(change.path, original=change.original, left=change.after)
     _check(change)
     change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace(change.path, change.after)
+    replace(change.path, change.after, change.mode)
     return backup
 
 
@@ -105,8 +109,8 @@ def plan_uninstall(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
     """
     entries = ledger.entries()
     changes = []
-    for edit in edits:
-        path = edit.path.resolve()
+    for edit in _joined(edits):
+        path = edit.path
         before = read(path)
         entry = entries.get(path)
         original = None if entry is None else ledger.original(entry)
@@ -135,6 +139,24 @@ def unmake(ledger: Ledger, change: Change) -> Path | None:
     return ledger.forget(change.path, keep_backup=change.after != change.original)
 
 
+def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
+    """Return one edit for each file, links followed: a server and a hook may be in the same."""
+    by_path: dict[Path, list[FileEdit]] = {}
+    for edit in edits:
+        by_path.setdefault(edit.path.resolve(), []).append(edit)
+    return [_all_of(path, each) for path, each in by_path.items()]
+
+
+def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
+    def add(text: str) -> str:
+        return reduce(lambda done, edit: edit.add(done), edits, text)
+
+    def remove(text: str, original: str | None) -> str:
+        return reduce(lambda left, edit: edit.remove(left, original), reversed(edits), text)
+
+    return FileEdit(path, add, remove, edits[0].mode)
+
+
 def _check(change: Change) -> None:
     if read(change.path) != change.before:
         raise InstallError(
@@ -154,7 +176,7 @@ def _text(path: Path, data: bytes | None) -> str:
 def _edited(path: Path, edit: Callable[[], str]) -> str:
     try:
         return edit()
-    except JsoncError as error:
+    except UnreadableError as error:
         raise _refusal(path, error.line, str(error)) from None
 
 

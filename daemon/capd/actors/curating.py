@@ -7,20 +7,24 @@ import structlog
 
 from capd.actors.activation import Activation
 from capd.actors.denials import rules_of
+from capd.actors.holds import NotActivatedError
 from capd.actors.recent_uses import RecentUses
 from capd.actors.searching import FINDER, REPLIES, single
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.routing.gates import before_model, compared_part
+from capd.core.servers.identity import server_identity
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.curated_turn import Brought, Ranked, bring
+from capd.core.sessions.reach import without_denied_servers
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
+from capd.core.tools.tool_filter import kept_tools
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import finder
-from capd_protos.types import Decision, WireName
+from capd_protos import finder, registry
+from capd_protos.types import CapabilityId, Decision, WireName
 
 RANK_TIMEOUT = 1.0
 """Seconds that a user's message waits for its tools."""
@@ -96,9 +100,17 @@ class Curating:
         return reply.tools if isinstance(reply, finder.ToolsCurated) else []
 
     async def bring(
-        self, ranked: list[finder.CuratedTool], *, context: str, suggestion: str
+        self,
+        ranked: list[finder.CuratedTool],
+        *,
+        context: str,
+        suggestion: str,
+        is_heard: bool = True,
     ) -> Said:
-        """Have what fits join the list, or return the words for it, within the turn's budgets."""
+        """Have what fits join the list, or return the words for it, within the turn's budgets.
+
+        What nobody hears was not told, and is told in another turn.
+        """
         if not ranked:
             return Said(suggestion=suggestion)
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
@@ -112,15 +124,52 @@ class Curating:
         step = await self._activation.step(decided)
         names = {self._name(grant, hits[grant]): grant for grant in brought.suggested}
         told, words = hook_context.tools_told(
-            list(names), self._view.caller, context=context, suggestion=suggestion
+            list(names),
+            self._view.called(self._view.caller),
+            context=context,
+            suggestion=suggestion,
         )
-        for name in told:
+        for name in told if is_heard else ():
             self._told[names[name]] = None
         while len(self._told) > self._state.active.tool_cap:
             del self._told[next(iter(self._told))]
         if step.added or told:
             self._log.info("tools_curated", joined=list(step.added), suggested=told)
         return Said(step.added, step.removed, tuple(told), words)
+
+    async def expected(self, id_: CapabilityId) -> list[WireName]:
+        """Return the tools that a capability's servers had when they were listed last."""
+        resolve = registry.ResolveCapability(str(id_), self._place.project)
+        try:
+            resolved = await self._activation.holds.ask_registry(resolve)
+            if not isinstance(resolved, registry.CapabilityResolved):
+                return []
+            capability = without_denied_servers(resolved.capability, self._state.policy)
+            request = finder.DescribeTools(
+                [f"{server.name}:*" for server in capability.servers],
+                rules_of(self._view),
+                project=self._place.project,
+                domain=self._place.domain,
+            )
+            reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)
+        except (*_UNANSWERED, NotActivatedError) as error:
+            self._log.warning("tools_not_foretold", reason=str(error))
+            return []
+        if not isinstance(reply, finder.ToolsDescribed):
+            return []
+        names: list[WireName] = []
+        for server in capability.servers:
+            identity = server_identity(server)
+            listed = [hit for hit in reply.matching if hit.identity == identity]
+            kept = kept_tools(
+                server.name,
+                [hit.name for hit in listed],
+                server.tools,
+                capability.allowed_tools,
+            )
+            hits = {hit.name: hit for hit in listed}
+            names += [self._name(Grant(identity, tool), hits[tool]) for tool in kept]
+        return names
 
     def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
         return bring(

@@ -22,7 +22,7 @@ from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
 from capd.actors.token_desk import TokenBook, TokenDesk
-from capd.actors.turns import Turns
+from capd.actors.turns import Hearing, Turns
 from capd.actors.withheld import Withheld
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request, Way
@@ -37,6 +37,7 @@ from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.instructions import instructions
+from capd.core.sessions.prompts_heard import PromptsHeard
 from capd.core.sessions.reach import denied_among
 from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
@@ -108,6 +109,7 @@ class Curator:
         self.client_sessions: set[str] = set()
         """Ids under which the client itself knows the conversation; `/clear` brings another."""
         self.linked_by = ""
+        self.heard = PromptsHeard()
         # Set once the client has listed the tools as they are; another for each change.
         self._relisted = trio.Event()
         self._bus = bus
@@ -279,6 +281,8 @@ class Curator:
 
     async def turn(self, text: str) -> bytes:
         """Take a turn on the session's own connection."""
+        # It always counts; a hook that hands over the same words behind it does not.
+        self.heard.is_again(text, "", time.monotonic())
         taken = await self.take_turn(text)
         self.tokens.turned(taken.suggestion)
         return msgspec.json.encode(reports.turn(taken))
@@ -313,6 +317,7 @@ class Curator:
         if shown is None or self._state.is_leaving(shown.grant):
             own = self.view.own.get(WireName(call.name))
             if own is not None:
+                self._ask_for_list()
                 return await self._own_calls.called(own, request, call.arguments)
             if call.name == hook_context.TURN and not self.view.is_bare:
                 return await self._call_turn(call.arguments)
@@ -394,9 +399,14 @@ class Curator:
 
     # What a user says
 
-    async def take_turn(self, text: str) -> messages.TurnTaken:
+    async def take_turn(self, text: str, hearing: Hearing | None = None) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
-        return await self._turns.taken(text)
+        self._ask_for_list()
+        return await self._turns.taken(text, hearing)
+
+    async def coming(self, hearing: Hearing) -> str:
+        """Return what is told of a turn that takes longer than its hook has time."""
+        return await self._turns.coming(hearing)
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
@@ -431,6 +441,12 @@ class Curator:
             messages.SurfaceChanged(self.place.key, list(step.added), list(step.removed))
         )
 
+    def _ask_for_list(self) -> None:
+        """See whether a client lists again of which only the table says that it does not."""
+        if self.upstream is not None and self.view.is_to_be_asked:
+            self.upstream.list_changed("tools")
+            self.view.changed()
+
     async def _call_turn(self, arguments: msgspec.Raw) -> bytes:
         """Answer a prompt hook on the session's own connection."""
         try:
@@ -440,6 +456,8 @@ class Curator:
         if hook.session_id:
             self.client_sessions.add(hook.session_id)
         self.linked_by = "its own connection"
+        if self.heard.is_again(hook.prompt, "", time.monotonic()):
+            return text_result(hook_context.hook_output(""))
         taken = await self.take_turn(hook.prompt)
         is_awaited = self.view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):

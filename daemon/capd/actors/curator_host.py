@@ -21,6 +21,7 @@ from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
+from capd.actors.hook_turns import hook_turn
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
@@ -36,7 +37,6 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
 from capd.adapters.trust.real_paths import RealPaths
-from capd.core.sessions import hook_context
 from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.linking import link
@@ -222,7 +222,7 @@ class CuratorHost:
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
         found = link(
-            hook_of(request),
+            hook_of(request, self._settings.rules("").table),
             [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
         )
         self._hooks.note(request.client, found)
@@ -234,9 +234,7 @@ class CuratorHost:
         curator.linked_by = found.how
         if request.client_session:
             curator.client_sessions.add(request.client_session)
-        taken = await curator.take_turn(request.text)
-        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
-        return taken
+        return await hook_turn(curator, request, self._nursery)
 
     def _books(self) -> list[TokenBook]:
         return [session.curator.tokens for session in self._sessions.values()]

@@ -1,7 +1,10 @@
 """The facts by which a prompt hook and the sessions are matched (45-clients, finding 6)."""
 
+from collections.abc import Mapping
+
 from capd.actors.curator import Curator
 from capd.adapters import platform
+from capd.core.sessions.client_traits import ClientTraits, traits_of
 from capd.core.sessions.linking import Candidate, Hook, Link
 from capd_protos import curator as messages
 
@@ -33,13 +36,15 @@ class HookCounts:
         return list(self._counts.values())
 
 
-def hook_of(request: messages.TakeHookTurn) -> Hook:
+def hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -> Hook:
     """Return what is known of a hook."""
+    line, _ = traits_of(table, [request.client])
     return Hook(
         request.client,
         request.client_session,
         platform.ancestors(request.peer_pid),
         request.project,
+        line,
     )
 
 
@@ -47,5 +52,10 @@ def candidate_of(curator: Curator, parent_pid: int) -> Candidate:
     """Return what is known of a session."""
     place = curator.place
     return Candidate(
-        place.key, place.client, frozenset(curator.client_sessions), parent_pid, place.project
+        place.key,
+        place.client,
+        frozenset(curator.client_sessions),
+        parent_pid,
+        place.project,
+        curator.view.line,
     )

@@ -5,6 +5,7 @@ message ──> registry decides ──> capability on ──> single tools that
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -24,6 +25,15 @@ from capd_protos import registry
 from capd_protos.types import CapabilityId, Decision
 
 log = structlog.get_logger(actor="curator")
+
+
+@dataclass(slots=True)
+class Hearing:
+    """Who hears what a turn says, and what is known of it before it ends."""
+
+    is_heard: bool = True
+    """Whether its words reach the model; what does not was not told."""
+    decision: Decision | None = None
 
 
 class Turns:
@@ -65,11 +75,12 @@ class Turns:
         else:
             self._on_change(step)
 
-    async def taken(self, text: str) -> messages.TurnTaken:
+    async def taken(self, text: str, hearing: Hearing | None = None) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
         started_at = time.monotonic()
+        hearing = hearing or Hearing()
         self._view.turned()
-        decision = await self._routed(text)
+        decision = hearing.decision = await self._routed(text)
         tools = await self._curating.ranked(text, decision)
         outcome = Outcome("")
         # What was evicted during the turn before goes with what this one brings: one change.
@@ -82,8 +93,10 @@ class Turns:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
             context = self._context(decision, outcome)
-            suggestion = self._suggestion(decision)
-            said = await self._curating.bring(tools, context=context, suggestion=suggestion)
+            suggestion = self._suggestion(decision, hearing)
+            said = await self._curating.bring(
+                tools, context=context, suggestion=suggestion, is_heard=hearing.is_heard
+            )
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -106,14 +119,30 @@ class Turns:
         if decision.id is None:
             return ""
         is_listed = self._view.lists_at_once(at_border=True)
-        caller = "" if is_listed else self._view.caller
+        caller = "" if is_listed else self._view.called(self._view.caller)
         return hook_context.context(decision.id.name, outcome.added, caller)
 
-    def _suggestion(self, decision: Decision) -> str:
+    async def coming(self, hearing: Hearing) -> str:
+        """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
+        decision = hearing.decision
+        if decision is None or decision.id is None or decision.outcome != "activate":
+            return ""
+        if not self._view.has_caller:
+            return ""
+        expected = await self._curating.expected(decision.id)
+        return hook_context.coming(
+            decision.id.name,
+            expected,
+            self._view.called(self._view.caller),
+            self._view.called(self._view.enabler),
+        )
+
+    def _suggestion(self, decision: Decision, hearing: Hearing) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
         if not decision.suggested or decision.suggested == self._suggested:
             return ""
-        self._suggested = decision.suggested
+        if hearing.is_heard:
+            self._suggested = decision.suggested
         return hook_context.suggestion([id_.name for id_ in decision.suggested])
 
     async def _routed(self, text: str) -> Decision:

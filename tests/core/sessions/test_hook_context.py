@@ -5,7 +5,16 @@ import json
 import pytest
 
 from capd.adapters.model.minilm import load_tokenizer, token_ids
-from capd.core.sessions.hook_context import context, hook_output, said, suggestion, tools_told
+from capd.adapters.tokens.token_counts import count
+from capd.core.sessions.hook_context import (
+    TURN_TOKENS,
+    coming,
+    context,
+    hook_output,
+    said,
+    suggestion,
+    tools_told,
+)
 from capd_protos.types import CapabilityName, WireName
 
 GIT = CapabilityName("git")
@@ -25,12 +34,59 @@ def test_the_model_is_told_what_came_on_by_the_names_it_can_call() -> None:
     )
 
 
-@pytest.mark.parametrize("count", [12, 13, 500])
-def test_a_large_capability_is_told_in_as_few_words(count: int) -> None:
-    text = context(GIT, [WireName(f"server__tool_{number}") for number in range(count)])
+@pytest.mark.parametrize("tools", [13, 500])
+def test_a_large_capability_is_told_in_as_few_words(tools: int) -> None:
+    text = context(GIT, [WireName(f"s__t{number}") for number in range(tools)])
 
-    assert text.count("server__tool_") == 12
-    assert (f"and {count - 12} more" in text) is (count > 12)
+    assert text.count("s__t") == 12
+    assert text.endswith(f"s__t11 and {tools - 12} more.")
+
+
+ODD = [
+    [WireName("x" * 64)] * 9,
+    [WireName("0f3b_9" * 10)] * 9,
+    [WireName("getHTTPStatusOfTheWholeWorld")] * 9,
+    [WireName("qzxkv_bcdfg_hjklm_npqrs")] * 9,
+    [WireName(f"kubernetes__list_persistent_volume_claims_{n}") for n in range(9)],
+    [],
+]
+
+
+@pytest.mark.parametrize("names", ODD)
+@pytest.mark.parametrize("name", ["git", "capability-with-a-long-name" * 9])
+def test_what_came_on_or_is_coming_takes_a_turns_tokens_whatever_the_names_are(
+    names: list[WireName], name: str
+) -> None:
+    tool = CapabilityName(name)
+    caller, enabler = WireName("mcp__capd__tool_call"), WireName("mcp__capd__capability")
+
+    said_of_it = [
+        context(tool, names),
+        context(tool, names, caller),
+        coming(tool, names, caller, enabler),
+    ]
+
+    assert max(map(count, said_of_it)) <= TURN_TOKENS
+
+
+def test_what_is_on_its_way_is_called_by_the_tool_that_waits_for_it() -> None:
+    text = coming(
+        GIT, [WireName("git__git_log")], WireName("capd-tool_call"), WireName("capd-capability")
+    )
+
+    assert text == (
+        "capd is switching on 'git' for this message. "
+        "Call its tools with capd-tool_call, name=...: git__git_log."
+    )
+
+
+def test_where_nobody_knows_its_tools_the_model_is_told_how_to_wait_for_them() -> None:
+    text = coming(GIT, [], WireName("capd-tool_call"), WireName("capd-capability"))
+
+    assert text == (
+        "capd is switching on 'git' for this message; "
+        "capd-capability(action=enable, name=git) waits for it and names its tools."
+    )
 
 
 def test_the_output_is_what_claude_code_reads() -> None:

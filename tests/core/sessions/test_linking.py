@@ -15,8 +15,9 @@ def session(
     ids: tuple[str, ...] = (),
     parent: int = 0,
     project: str = "/p",
+    line: str = "",
 ) -> Candidate:
-    return Candidate(SessionKey(key), client, frozenset(ids), parent, project)
+    return Candidate(SessionKey(key), client, frozenset(ids), parent, project, line)
 
 
 def hook(
@@ -25,8 +26,9 @@ def hook(
     session_id: str = "",
     ancestors: tuple[int, ...] = (),
     project: str = "/p",
+    line: str = "",
 ) -> Hook:
-    return Hook(client, session_id, ancestors, project)
+    return Hook(client, session_id, ancestors, project, line)
 
 
 TWO = (session("a", ids=("ida",), parent=10), session("b", ids=("idb",), parent=20))
@@ -44,6 +46,28 @@ TWO = (session("a", ids=("ida",), parent=10), session("b", ids=("idb",), parent=
         (hook(ancestors=(30, 5, 1)), TWO, Link(None, "ambiguous")),
         (hook(), TWO[:1], Link(SessionKey("a"), "project")),
         (hook(client="other"), TWO[:1], Link(None, "none")),
+        # A shim calls its client by the program's name, a hook by capd's.
+        (
+            hook(client="gemini", line="gemini"),
+            (session("a", client="node", line="gemini"),),
+            Link(SessionKey("a"), "project"),
+        ),
+        # Two clients that one editor has started, and one of them alone.
+        (
+            hook(client="cline", ancestors=(10,), line="cline"),
+            (session("a", parent=10, line="vscode"), session("b", parent=10, line="cline")),
+            Link(SessionKey("b"), "common parent"),
+        ),
+        (
+            hook(client="cline", ancestors=(10,), line="cline"),
+            (session("a", client="node", parent=10, line="vscode"),),
+            Link(None, "none"),
+        ),
+        (
+            hook(client="cline", ancestors=(10,), line="cline"),
+            (session("a", client="mine", parent=10),),
+            Link(SessionKey("a"), "common parent"),
+        ),
         (hook(project=""), (session("a", project=""),), Link(None, "none")),
         (hook(ancestors=(1,)), (session("a", client="x", parent=1),), Link(None, "none")),
         (

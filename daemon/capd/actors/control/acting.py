@@ -54,7 +54,14 @@ class Acting:
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
         """Take a turn that a client's prompt hook brings; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
-            params.text, params.client, params.client_session, params.project, peer_pid
+            params.text,
+            params.client,
+            params.client_session,
+            params.project,
+            peer_pid,
+            params.turn,
+            params.mute,
+            params.patience,
         )
         taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
         return {

@@ -21,7 +21,7 @@ TURN = WireName("capd_turn")
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
-"""Of wire names in one message: with the sentence around them at most 120 tokens."""
+"""Of wire names in one message."""
 
 SUGGESTION_TOKENS = 60
 TURN_TOKENS = 120
@@ -46,19 +46,37 @@ def context(name: CapabilityName, added: Sequence[WireName], caller: str = "") -
 
     `caller` is the tool that calls what its client does not list, where it does not.
     """
-    if not added:
-        return ""
-    names: list[str] = []
-    for tool in added[:_MOST_NAMES]:
-        if names and sum(map(len, names)) + len(tool) > _MOST_CHARACTERS:
-            break
-        names.append(tool)
-    left = len(added) - len(names)
-    shown = ", ".join(names) + (f" and {left} more" if left else "")
+    done = f"capd switched on '{_short(name)}' for this message"
     if caller:
-        how = f"Call its tools with {caller}, name=..."
-        return f"capd switched on '{name}' for this message. {how}: {shown}."
-    return f"capd switched on '{name}' for this message; its tools are listed now: {shown}."
+        return _with_names(f"{done}. Call its tools with {caller}, name=...", added)
+    return _with_names(f"{done}; its tools are listed now", added)
+
+
+def coming(name: CapabilityName, expected: Sequence[WireName], caller: str, enabler: str) -> str:
+    """Return what the model is told of a capability whose servers are being started.
+
+    `expected` are the tools that they had last; where nobody knows them, `enabler` waits for them.
+    """
+    begun = f"capd is switching on '{_short(name)}' for this message"
+    if expected:
+        return _with_names(f"{begun}. Call its tools with {caller}, name=...", expected)
+    how = f"{enabler}(action=enable, name={name}) waits for it and names its tools"
+    return f"{begun}; {how}."
+
+
+def _with_names(sentence: str, names: Sequence[WireName]) -> str:
+    """Return `sentence: names.` with as many names as a turn has tokens for."""
+    told = ""
+    for count in range(1, min(len(names), _MOST_NAMES) + 1):
+        left = len(names) - count
+        longer = f"{', '.join(names[:count])}{f' and {left} more' if left else ''}"
+        text = f"{sentence}: {longer}."
+        if count > 1 and (
+            sum(map(len, names[:count])) > _MOST_CHARACTERS or tokens_at_most(text) > TURN_TOKENS
+        ):
+            break
+        told = text
+    return told
 
 
 def suggestion(names: Sequence[CapabilityName]) -> str:

@@ -4,7 +4,8 @@ A hook and the shim of one conversation are started by the same program, and som
 both the same id. In this order, the first rule that finds anything decides:
 
     session id      the client's own id of the conversation, known from the hello or an earlier hook
-    common parent   the nearest process above the hook that started a shim
+    common parent   the nearest process above the hook that started a shim; not that of another
+                    client, which may have been started by the same editor
     project         the only session of this client in this project
 
 What is found but not unique is `ambiguous`: then the hook's words reach nobody.
@@ -27,6 +28,8 @@ class Candidate:
     parent: int
     """The process that started the shim; 0 where it is unknown."""
     project: str
+    line: str = ""
+    """The client's line in the table of clients, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Hook:
     ancestors: Sequence[int]
     """The processes above the hook, the nearest first."""
     project: str
+    line: str = ""
+    """As a session's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,13 @@ def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
     for ancestor in hook.ancestors:
         # Process 1 is everybody's, so it says nothing.
         children = [c for c in candidates if ancestor > 1 and c.parent == ancestor]
+        children = [c for c in children if not (hook.line and c.line) or hook.line == c.line]
         if len(children) > 1:
             children = [c for c in children if c.project == hook.project] or children
         if children:
             return _only(children, "common parent")
-    here = [c for c in candidates if c.client == hook.client and c.project == hook.project]
+    own = [c for c in candidates if c.client == hook.client or (c.line and c.line == hook.line)]
+    here = [c for c in own if c.project == hook.project]
     return _only(here, "project") if here and hook.project else Link(None, "none")
 
 

@@ -11,6 +11,7 @@ from capd.core.results.reading import RESULT_READ
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
+from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL
 from capd.core.sessions.session_rules import SessionRules
@@ -58,6 +59,8 @@ class SessionView:
         self._project = project
         self._habits = habits or Habits()
         self._watch = RelistWatch()
+        self.line = ""
+        """Its client's line in the table; empty where it has none."""
         self._key = client
         self._names: tuple[str, ...] = ()
         self._client_version = self._version = version
@@ -87,8 +90,8 @@ class SessionView:
         self._names = tuple(name for name in names if name)
         self._is_routed = self.rules.routing.of(names, self._project)
         self.policy = self.rules.policy(self._names, self._project)
-        key, self.traits = traits_of(self.rules.table, names)
-        self._key = key or own_name or self._client
+        self.line, self.traits = traits_of(self.rules.table, names)
+        self._key = self.line or own_name or self._client
         self._version = own_version or self._client_version
         if self.is_bare:
             self.plan = Plan("pass-through", "set for this listener")
@@ -179,6 +182,21 @@ class SessionView:
         return next((name for name, own in self.own.items() if own.name == TOOL_CALL), TOOL_CALL)
 
     @property
+    def has_caller(self) -> bool:
+        """Whether there is such a tool: not where everything is listed."""
+        return any(own.name == TOOL_CALL for own in self.own.values())
+
+    @property
+    def enabler(self) -> WireName:
+        """The tool that switches capabilities on, as this client calls it."""
+        found = (name for name, own in self.own.items() if own.name == CAPABILITY)
+        return next(found, CAPABILITY)
+
+    def called(self, own: WireName) -> WireName:
+        """Return the name by which the client's model knows a tool of ours."""
+        return WireName(f"{self.traits.prefix or ''}{own}")
+
+    @property
     def reader(self) -> WireName | None:
         """The tool that reads kept results, as this client calls it; None where it has none."""
         if self.is_bare or self.wants_all:
@@ -195,6 +213,15 @@ class SessionView:
         return self.traits.relists == "mid_turn" or (
             at_border and self.traits.relists == "before_turn"
         )
+
+    @property
+    def is_to_be_asked(self) -> bool:
+        """Whether to tell the client of a change that is none, and see whether it lists again.
+
+        Only the table says that it does not; if it does, its next session has a list that changes.
+        """
+        is_known = self._habits.seen(self._key, self._version) is not None
+        return self.plan.is_hearsay and not is_known and not self._watch.is_behind
 
     @property
     def is_curated(self) -> bool:

@@ -1,0 +1,97 @@
+"""One hook of ours in a list of hooks, in a JSON file that may have others.
+
+Two shapes are in use. `groups` is Claude Code's: an event has groups, and each has hooks. `flat` is
+a list of hooks. Ours is known by its command: the launcher, `hook`, and the client's name.
+"""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from capd_client.install.jsonc import find, parse
+from capd_client.install.jsonc_edits import append, put, take
+from capd_client.install.launcher import NAME as LAUNCHER_NAME
+from capd_client.install.pruning import prune
+
+Shape = Literal["groups", "flat"]
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HookList:
+    """Where a client's hooks of one event are, and ours among them."""
+
+    event: str
+    shape: Shape
+    hook: dict[str, Any]
+    client: str
+    command_key: str = "command"
+    version: int | None = None
+    """What the file has to say of its format, where it has to."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The keys that lead to the list."""
+        return ("hooks", self.event)
+
+    def add(self, text: str) -> str:
+        """Return `text` with our hook, once; what a user has added to it stays."""
+        if self.version is not None and _value(text, ("version",)) is None:
+            text = put(text, ("version",), self.version)
+        places = self.places(text)
+        if not places:
+            return append(text, self.path, self.hook if self.shape == "flat" else self._group)
+        return put(text, (*places[0], self.command_key), self.hook[self.command_key])
+
+    def remove(self, text: str, original: str | None) -> str:
+        """Return `text` without our hook, and without what was only made for it."""
+        for place in reversed(self.places(text)):
+            text = take(text, place)
+            if self.shape == "groups" and not _value(text, place[:-1]):
+                text = take(text, place[:-2])
+        text = prune(text, self.path, original)
+        known = _value(original, ("version",)) if original else None
+        is_ours_alone = self.version is not None and known is None and original is not None
+        if is_ours_alone and _value(text, ()) == {"version": self.version}:
+            return take(text, ("version",))
+        return text
+
+    @property
+    def _group(self) -> dict[str, Any]:
+        return {"hooks": [self.hook]}
+
+    def places(self, text: str) -> list[Place]:
+        """Return where our hook is."""
+        listed = _value(text, self.path)
+        found: list[Place] = []
+        for at, each in enumerate(listed if isinstance(listed, list) else ()):
+            if self.shape == "flat":
+                if self._is_ours(each):
+                    found.append((*self.path, at))
+                continue
+            hooks = each.get("hooks") if isinstance(each, dict) else None
+            for place, hook in enumerate(hooks if isinstance(hooks, list) else ()):
+                if self._is_ours(hook):
+                    found.append((*self.path, at, "hooks", place))
+        return found
+
+    def _is_ours(self, hook: object) -> bool:
+        command = hook.get(self.command_key) if isinstance(hook, dict) else None
+        return isinstance(command, str) and is_our_command(command, self.client)
+
+
+def is_our_command(command: str, client: str) -> bool:
+    """Tell whether a command line is that of our hook for `client`."""
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return False
+    return Path(program).name == LAUNCHER_NAME and arguments[:2] == ["hook", client]
+
+
+def _value(text: str, path: Place) -> Any:
+    if not text.strip("\ufeff \t\r\n"):
+        return None
+    node = find(parse(text), path)
+    return None if node is None else node.value

@@ -1,0 +1,196 @@
+"""What each client gets beside the server, so that capd sees what its user says.
+
+Claude Code and opencode have more than a hook of this kind, and files of their own here. The
+command line of a hook is the same for ever: some clients have their user trust it by its words.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from capd_client.install import InstallError
+from capd_client.install.edits import FileEdit
+from capd_client.install.hook_lists import HookList, is_our_command
+from capd_client.install.hook_trust import trust_edit, untrusted
+
+_TIMEOUT = 5
+"""Seconds that a client waits for a hook which ends after a quarter of one by itself."""
+_CLINE_EVENTS = ("TaskStart", "UserPromptSubmit")
+EXECUTABLE = 0o700
+
+
+def hook_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    """Return the edits of a client's hook files; none where it has no prompt hook.
+
+    An edit may be of the file that has the server as well: edits of one file are made together.
+    """
+    made = _MAKERS.get(client_id)
+    return [] if made is None else made(env, launcher)
+
+
+def hook_command(launcher: Path, client: str, event: str) -> str:
+    """Return the command line of a hook, as it stands in the client's file."""
+    return f"{shlex.quote(str(launcher))} hook {client} {event}"
+
+
+def codex_hooks_file(env: Mapping[str, str]) -> Path:
+    """Return the file that has Codex' hooks."""
+    return _folder(env, "CODEX_HOME", ".codex") / "hooks.json"
+
+
+def codex_hook(launcher: Path) -> dict[str, Any]:
+    """Return the hook of Codex, whose trust is in its words."""
+    command = hook_command(launcher, "codex", "UserPromptSubmit")
+    return {"type": "command", "command": command, "timeout": _TIMEOUT}
+
+
+def trust_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    """Return the edits by which a client trusts the hook that is in its file by now.
+
+    Raises:
+        InstallError: there is no hook, or the client has no such trust.
+    """
+    if client_id != "codex":
+        raise InstallError(f"{client_id} asks for no trust in hooks\nLeave --trust-hooks out.")
+    return [trust_edit(_codex_config(env), codex_hooks_file(env), _codex_hooks(launcher))]
+
+
+def _codex(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    file, hooks = codex_hooks_file(env), _codex_hooks(launcher)
+    # What it was told to trust goes with the hook; putting that in is another step.
+    trust = FileEdit(
+        _codex_config(env), lambda text: text, lambda text, _: untrusted(text, file, hooks)
+    )
+    return [_edit(file, hooks), trust]
+
+
+def _codex_hooks(launcher: Path) -> HookList:
+    return HookList("UserPromptSubmit", "groups", codex_hook(launcher), "codex")
+
+
+def _codex_config(env: Mapping[str, str]) -> Path:
+    return _folder(env, "CODEX_HOME", ".codex") / "config.toml"
+
+
+def _gemini(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    command = hook_command(launcher, "gemini", "BeforeAgent")
+    # Gemini's seconds have a thousand times as many.
+    hook = {"name": "capd", "type": "command", "command": command, "timeout": _TIMEOUT * 1000}
+    home = _folder(env, "GEMINI_CLI_HOME", "")
+    return [
+        _edit(home / ".gemini/settings.json", HookList("BeforeAgent", "groups", hook, "gemini"))
+    ]
+
+
+def _qwen(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    command = hook_command(launcher, "qwen", "UserPromptSubmit")
+    hook = {"name": "capd", "type": "command", "command": command, "timeout": _TIMEOUT}
+    hooks = HookList("UserPromptSubmit", "groups", hook, "qwen")
+    return [_edit(_home(env) / ".qwen/settings.json", hooks)]
+
+
+def _copilot(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    command = hook_command(launcher, "copilot", "userPromptSubmitted")
+    hook = {"type": "command", "bash": command, "timeoutSec": _TIMEOUT}
+    hooks = HookList("userPromptSubmitted", "flat", hook, "copilot", "bash", version=1)
+    return [_edit(_folder(env, "COPILOT_HOME", ".copilot") / "hooks/capd.json", hooks)]
+
+
+def _vscode(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    # It has no folder of its own for a user's hooks. Copilot CLI runs this one as well, beside
+    # its own: the same words of one conversation count once.
+    command = hook_command(launcher, "code", "UserPromptSubmit")
+    hook = {"type": "command", "command": command, "timeout": _TIMEOUT}
+    hooks = HookList("UserPromptSubmit", "flat", hook, "code")
+    return [_edit(_folder(env, "COPILOT_HOME", ".copilot") / "hooks/capd-vscode.json", hooks)]
+
+
+def _cursor(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    command = hook_command(launcher, "cursor", "beforeSubmitPrompt")
+    hook = {"command": command, "timeout": _TIMEOUT}
+    hooks = HookList("beforeSubmitPrompt", "flat", hook, "cursor", version=1)
+    return [_edit(_home(env) / ".cursor/hooks.json", hooks)]
+
+
+def _windsurf(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    command = hook_command(launcher, "windsurf", "pre_user_prompt")
+    hook = {"command": command, "show_output": False}
+    hooks = HookList("pre_user_prompt", "flat", hook, "windsurf")
+    return [_edit(_home(env) / ".codeium/windsurf/hooks.json", hooks)]
+
+
+def _goose(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    command = hook_command(launcher, "goose", "UserPromptSubmit")
+    hook = {"type": "command", "command": command, "timeout": _TIMEOUT}
+    plugin = _home(env) / ".agents/plugins/capd"
+    described = {
+        "name": "capd",
+        "version": "1.0.0",
+        "description": "Hands what you say to capd, which brings the tools that it needs.",
+    }
+    return [
+        _whole(plugin / "plugin.json", json.dumps(described, indent=2) + "\n"),
+        _edit(plugin / "hooks/hooks.json", HookList("UserPromptSubmit", "groups", hook, "goose")),
+    ]
+
+
+def _cline(env: Mapping[str, str], launcher: Path) -> list[FileEdit]:
+    folder = _home(env) / ".cline/hooks"
+    return [
+        FileEdit(
+            folder / event,
+            partial(_add_script, f"#!/bin/sh\nexec {hook_command(launcher, 'cline', event)}\n"),
+            _remove_script,
+            EXECUTABLE,
+        )
+        for event in _CLINE_EVENTS
+    ]
+
+
+def _add_script(script: str, text: str) -> str:
+    """Return our script, unless the user has one of their own: an event has room for one."""
+    return script if not text.strip() or _is_our_script(text) else text
+
+
+def _remove_script(text: str, original: str | None) -> str:
+    return (original or "") if _is_our_script(text) else text
+
+
+def _is_our_script(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return len(lines) == 1 and is_our_command(lines[0].removeprefix("exec "), "cline")
+
+
+def _edit(path: Path, hooks: HookList) -> FileEdit:
+    return FileEdit(path, hooks.add, hooks.remove)
+
+
+def _whole(path: Path, text: str) -> FileEdit:
+    """Return the edit of a file that is ours alone; one that was edited since stays."""
+    return FileEdit(path, lambda _: text, lambda now, _: "" if now == text else now)
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    return Path(env.get("HOME") or Path.home())
+
+
+def _folder(env: Mapping[str, str], variable: str, name: str) -> Path:
+    return Path(env[variable]) if env.get(variable) else _home(env) / name
+
+
+_MAKERS: dict[str, Callable[[Mapping[str, str], Path], list[FileEdit]]] = {
+    "cline": _cline,
+    "cline-vscode": _cline,
+    "codex": _codex,
+    "copilot": _copilot,
+    "cursor": _cursor,
+    "gemini": _gemini,
+    "goose": _goose,
+    "qwen": _qwen,
+    "vscode": _vscode,
+    "vscode-insiders": _vscode,
+    "windsurf": _windsurf,
+}

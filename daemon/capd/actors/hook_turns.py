@@ -1,0 +1,70 @@
+"""A turn that a prompt hook brings: answered before the hook gives up, and taken all the same.
+
+A server that has to be started takes seconds, and a hook has a quarter of one. The turn goes on
+without it; the model is told what is on its way, and by which calls it is reached.
+"""
+
+import time
+from functools import partial
+
+import structlog
+import trio
+
+from capd.actors.curator import Curator
+from capd.actors.turns import Hearing
+from capd.core.sessions import hook_context
+from capd.runtime.boundary import contained
+from capd_protos import curator as messages
+from capd_protos.types import Decision
+
+FORETELLING = 0.04
+"""Seconds of a hook's patience that are kept for saying what is on its way."""
+
+log = structlog.get_logger(actor="curator")
+
+
+async def hook_turn(
+    curator: Curator, request: messages.TakeHookTurn, nursery: trio.Nursery
+) -> messages.TurnTaken:
+    """Take the turn in `nursery`, and return it as far as it is when the hook has to know."""
+    if curator.heard.is_again(request.text, request.turn, time.monotonic()):
+        log.info("prompt_repeated", session=curator.place.key, client=request.client)
+        return _nothing(curator, Decision("abstain", "repeated"))
+    hearing = Hearing(is_heard=not request.is_mute)
+    if not request.patience:
+        return _told(curator, hearing, await curator.take_turn(request.text, hearing))
+    taken: list[messages.TurnTaken] = []
+    is_over = trio.Event()
+
+    async def take() -> None:
+        try:
+            taken.append(await curator.take_turn(request.text, hearing))
+        finally:
+            is_over.set()
+
+    patient_until = trio.current_time() + request.patience
+    nursery.start_soon(partial(contained, "hook_turn", take, log=log))
+    with trio.move_on_at(patient_until - FORETELLING):
+        await is_over.wait()
+    if taken:
+        return _told(curator, hearing, taken[0])
+    early = _nothing(curator, hearing.decision or Decision("abstain", "unfinished"))
+    if not hearing.is_heard:
+        return early
+    # From here on nobody hears what the turn itself will say.
+    hearing.is_heard = False
+    with trio.move_on_at(patient_until):
+        text = curator.tokens.turned(await curator.coming(hearing))
+        log.info("hook_answered_early", session=curator.place.key, is_told=bool(text))
+        return messages.TurnTaken(early.session, early.decision, [], [], 0.0, context=text)
+    return early
+
+
+def _told(curator: Curator, hearing: Hearing, taken: messages.TurnTaken) -> messages.TurnTaken:
+    if hearing.is_heard:
+        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+    return taken
+
+
+def _nothing(curator: Curator, decision: Decision) -> messages.TurnTaken:
+    return messages.TurnTaken(curator.place.key, decision, [], [], 0.0)

@@ -1,0 +1,175 @@
+"""What a prompt hook is answered, and when."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.session_rules import SessionRules
+
+from .world import Client, World, running_world
+
+PATIENCE = 0.2
+SLOW = 5.0
+"""Seconds that a server takes to start."""
+
+
+async def hooked(control: Client, text: str = "alpha things", **more: Any) -> dict[str, Any]:
+    return await control.result("hook", text=text, client="editor", **more)
+
+
+async def learn_alpha(world: World, control: Client) -> None:
+    """Have alpha's tools known, and its server end."""
+    await control.result("enable", name="alpha")
+    await control.result("disable", name="alpha")
+    await trio.sleep(60)
+    assert world.machine.alive == []
+
+
+async def test_a_hook_is_answered_before_it_gives_up_and_the_turn_goes_on(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        await learn_alpha(world, control)
+        world.machine.scripts["alpha"].start_delay = SLOW
+        began_at = trio.current_time()
+
+        answer = await hooked(control, patience=PATIENCE)
+
+        assert trio.current_time() - began_at <= PATIENCE
+        assert answer["context"] == (
+            "capd is switching on 'alpha' for this message. "
+            "Call its tools with tool_call, name=...: alpha__echo, alpha__die."
+        )
+        await trio.sleep(2 * SLOW)
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_where_no_tools_are_known_the_model_is_told_what_waits_for_them(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        world.machine.scripts["alpha"].start_delay = SLOW
+
+        answer = await hooked(control, patience=PATIENCE)
+
+        assert answer["context"] == (
+            "capd is switching on 'alpha' for this message; "
+            "capability(action=enable, name=alpha) waits for it and names its tools."
+        )
+        text, is_error = await client.capability("enable", "alpha")
+        assert ("alpha__echo" in text, is_error) == (True, False)
+
+
+async def test_a_hook_that_has_time_hears_what_came_on(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        world.machine.scripts["alpha"].start_delay = SLOW
+
+        answer = await hooked(control)
+
+        assert answer["context"].startswith("capd switched on 'alpha' for this message; its tools")
+        assert answer["changed"]["added"] == ["alpha__echo", "alpha__die"]
+
+
+async def test_the_model_is_told_by_the_name_that_its_client_gives_to_a_tool(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    codex = ClientTraits(("codex",), relists="never", prefix="mcp__capd__")
+    rules = SessionRules(table={"codex": codex})
+    async with running_world(tmp_path, rules=rules) as world:
+        await world.session("s", client={"name": "codex"})
+        control = await world.controller()
+
+        answer = await hooked(control, patience=PATIENCE)
+
+        assert answer["context"] == (
+            "capd switched on 'alpha' for this message. "
+            "Call its tools with mcp__capd__tool_call, name=...: alpha__echo, alpha__die."
+        )
+
+
+@pytest.mark.parametrize("turn", ["", "t-1"])
+async def test_of_two_hooks_of_one_prompt_the_second_is_nothing(
+    autojump_clock: MockClock, tmp_path: Path, turn: str
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        answers: list[dict[str, Any]] = []
+
+        async def hook() -> None:
+            answers.append(await hooked(control, patience=PATIENCE, turn=turn))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hook)
+            nursery.start_soon(hook)
+
+        assert sorted(bool(answer["context"]) for answer in answers) == [False, True]
+        assert {answer["reason"] for answer in answers} == {"", "repeated"}
+        assert len((await control.result("status"))["decisions"]) == 1
+
+
+async def test_the_same_words_are_another_prompt_where_the_client_names_it_otherwise(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        await hooked(control, turn="t-1")
+
+        answer = await hooked(control, turn="t-2")
+
+        assert answer["reason"] == "already_active"
+
+
+async def test_a_hook_of_the_connection_itself_counts_with_the_others(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        await client.tools()
+        await hooked(control)
+
+        said, _ = await client.call("capd_turn", prompt="alpha things")
+
+        assert said == "{}"
+
+
+@pytest.mark.parametrize(("is_mute", "texts"), [(False, 1), (True, 0)])
+async def test_what_no_model_is_told_costs_no_tokens(
+    autojump_clock: MockClock, tmp_path: Path, *, is_mute: bool, texts: int
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+
+        await hooked(control, patience=PATIENCE, mute=is_mute)
+
+        (session,) = (await control.result("tokens"))["sessions"]
+        assert session["added"]["turns"]["count"] == texts
+
+
+async def test_a_session_that_ends_meanwhile_ends_its_turn(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    with capture_logs() as logs:
+        async with running_world(tmp_path) as world:
+            client, control = await world.session("s"), await world.controller()
+            world.machine.scripts["alpha"].start_delay = SLOW
+            await hooked(control, patience=PATIENCE)
+
+            await client.send({"capd": "goodbye"})
+            await trio.sleep(2 * SLOW)
+
+            assert await world.leases() == {}
+    assert not any(entry["event"] == "task_failed" for entry in logs)

@@ -1,0 +1,184 @@
+"""Real Codex, Gemini CLI, qwen and Copilot CLI on capd: the prompt leads to the right call."""
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .agents import CODEX, COPILOT, GEMINI, QWEN, Agent
+from .lab import MESSAGE, SUBJECTS, Lab
+
+pytestmark = pytest.mark.clients
+
+Json = dict[str, Any]
+Start = Callable[[list[Json]], Lab]
+
+LOG = "git__git_log"
+AGENTS = (CODEX, GEMINI, COPILOT, QWEN)
+
+
+@contextmanager
+def git_at_hand(lab: Lab) -> Iterator[None]:
+    """Have git's server run for the project: what is told does not wait for its start."""
+    with lab.home.shim("another", cwd=lab.project):
+        assert lab.home.ask("enable", name="git", session="another")["ok"]
+        yield
+
+
+def ready(lab: Lab, agent: Agent) -> list[str]:
+    """Return the command of an agent that has capd; the daemon has its model, and knows git."""
+    command = agent.give(lab)
+    # What is proved is what an agent does, not how fast this machine is at this moment.
+    lab.env["CAPD_HOOK_BUDGET"] = "4"
+    lab.start_warm()
+    # Codex skips a hook that its user has not trusted; here that is us.
+    lab.install(agent.client, *(["--trust-hooks"] if agent is CODEX else []))
+    return command
+
+
+def git_log(project: Path) -> Json:
+    return {"repo_path": str(project), "max_count": 3}
+
+
+def by_tool_call(project: Path) -> Json:
+    """Return the arguments of `tool_call` for git's log."""
+    return {"name": LOG, "arguments": git_log(project)}
+
+
+def said(body: Json) -> str:
+    """Return all of a request but the tools, as the model reads it."""
+    return json.dumps({key: value for key, value in body.items() if key != "tools"})
+
+
+def assert_proved(lab: Lab, told: str) -> None:
+    """Hold that the model was told before its first answer, and had the result in its last."""
+    first, *_, last = lab.model.bodies()
+    assert len(re.findall(told, said(first))) == 1, said(first)[-3000:]
+    assert all(subject in said(last) for subject in SUBJECTS), said(last)[-3000:]
+
+
+STARTS = pytest.mark.parametrize("is_warm", [True, False], ids=["server runs", "server starts"])
+BEGUN = r"capd (switched on|is switching on) 'git' for this message"
+"""It is told early, with the same call, where the server does not start in the hook's time."""
+
+
+def words(caller: str) -> str:
+    return rf"{BEGUN}\. Call its tools with {caller}, name=\.\.\.: git__"
+
+
+@STARTS
+def test_copilot_lists_one_answer_late_and_is_told_the_call_to_make(
+    start_lab: Start, tmp_path: Path, *, is_warm: bool
+) -> None:
+    call = {"tool": "^capd-tool_call$", "args": by_tool_call(tmp_path / "harbour")}
+    lab = start_lab([call, {"text": "three commits"}])
+    command = ready(lab, COPILOT)
+
+    with git_at_hand(lab) if is_warm else nullcontext():
+        printed = lab.run(*command, MESSAGE)
+
+    assert "three commits" in printed
+    assert_proved(lab, words("capd-tool_call"))
+
+
+@STARTS
+def test_qwen_never_lists_again_and_is_told_the_call_to_make(
+    start_lab: Start, tmp_path: Path, *, is_warm: bool
+) -> None:
+    # All of MCP it calls by a tool of its own, which has the name of ours.
+    ours = {"name": "mcp__capd__tool_call", "arguments": by_tool_call(tmp_path / "harbour")}
+    lab = start_lab([{"tool": "^tool_call$", "args": ours}, {"text": "three commits"}])
+    command = ready(lab, QWEN)
+
+    with git_at_hand(lab) if is_warm else nullcontext():
+        printed = lab.run(*command, MESSAGE)
+
+    assert "three commits" in printed
+    assert_proved(lab, words("mcp__capd__tool_call"))
+
+
+@STARTS
+@pytest.mark.parametrize("model", ["gpt-5.5", "gpt-4.1"], ids=["searching", "listing"])
+def test_codex_never_lists_again_and_is_told_the_call_to_make(
+    start_lab: Start, tmp_path: Path, model: str, *, is_warm: bool
+) -> None:
+    # Of a model that can search, Codex keeps all tools of MCP back until it has.
+    search = {"tool": "^tool_search$", "args": {"query": "call any installed tool by its name"}}
+    call = {"tool": "^mcp__capd::tool_call$", "args": by_tool_call(tmp_path / "harbour")}
+    searches = [search] if model == "gpt-5.5" else []
+    lab = start_lab([*searches, call, {"text": "three commits"}])
+    command = [*ready(lab, CODEX), "-m", model]
+
+    with git_at_hand(lab) if is_warm else nullcontext():
+        printed = lab.run(*command, MESSAGE)
+
+    assert "three commits" in printed
+    assert_proved(lab, words("mcp__capd__tool_call"))
+
+
+def test_gemini_has_the_right_tools_in_its_first_request(start_lab: Start, tmp_path: Path) -> None:
+    call = {"tool": f"^mcp_capd_{LOG}$", "args": git_log(tmp_path / "harbour")}
+    lab = start_lab([call, {"text": "three commits"}])
+    command = ready(lab, GEMINI)
+
+    with git_at_hand(lab):
+        printed = lab.run(*command, MESSAGE)
+
+    assert json.loads(printed)["response"] == "three commits"
+    assert f"mcp_capd_{LOG}" in declared(lab.model.bodies()[0])
+    assert_proved(lab, "capd switched on 'git' for this message; its tools are listed now: git__")
+
+
+def test_gemini_that_cannot_have_them_in_time_is_told_the_call_to_make(
+    start_lab: Start, tmp_path: Path
+) -> None:
+    call = {"tool": "^mcp_capd_tool_call$", "args": by_tool_call(tmp_path / "harbour")}
+    lab = start_lab([call, {"text": "three commits"}])
+    command = ready(lab, GEMINI)
+
+    printed = lab.run(*command, MESSAGE)
+
+    assert json.loads(printed)["response"] == "three commits"
+    assert_proved(lab, rf"{words('mcp_capd_tool_call')}|{BEGUN}; its tools are listed now: git__")
+
+
+def declared(body: Json) -> list[str]:
+    """Return the names of the tools in a request to Gemini."""
+    functions = [each for group in body["tools"] for each in group.get("functionDeclarations", [])]
+    return [each["name"] for each in functions]
+
+
+@pytest.mark.parametrize(
+    ("agent", "daemon"),
+    [
+        *[pytest.param(each, "down", id=f"{each.client}, down") for each in AGENTS],
+        # Qwen Code lists once: it waits for that, half a minute, and then says that it had none.
+        *[pytest.param(each, "hung", id=f"{each.client}, hung") for each in AGENTS if each != QWEN],
+    ],
+)
+def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
+    start_lab: Start, agent: Agent, daemon: str, record_property: Callable[[str, object], None]
+) -> None:
+    lab = start_lab([{"text": "hello"}])
+    command = ready(lab, agent)
+    (running,) = lab.home.processes
+    lab.run(*command, MESSAGE)
+    if daemon == "down":
+        lab.env["CAPD_NO_START"] = "1"
+        running.kill()
+        running.wait()
+    else:
+        running.send_signal(signal.SIGSTOP)
+
+    seen, seconds = lab.show(*command, MESSAGE)
+
+    record_property("seconds", seconds)
+    print(f"{agent.client}, the daemon {daemon}: {seconds} s")
+    assert "hello" in seen
+    # In a path of theirs it is no word about capd.
+    assert re.search(r"(?<!/)capd(?!-lab)", seen) is None, seen
