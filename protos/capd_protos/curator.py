@@ -236,6 +236,8 @@ class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed")
 
     sessions: list[SessionEntry]
     hooks: list[HookCount] = []
+    problem: str = ""
+    """Why a restart would not find all that they have, or nothing."""
 
 
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from capd.actors.control import definitions as definition_methods
+from capd.actors.definitions import TRY_AGAIN
 from capd.core.definitions.baseline import Baseline
 from capd_protos import definitions
 from capd_protos.codec import MsgpackCodec
@@ -381,6 +382,27 @@ async def test_a_full_disk_withholds_nothing_more_and_is_said_and_heals(
         assert full == ["what is trusted of alpha is not written down: No space left on device"]
         assert (await control.result("status"))["daemon"]["degraded"] == []
         assert [each["kind"] for each in (await found(control))["changes"]] == ["changed"]
+
+
+async def test_what_a_full_disk_did_not_take_is_written_down_when_there_is_room(
+    tmp_path: Path, clock: MockClock
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("one"), await world.controller()
+        world.kept_definitions.is_full = True
+        await client.capability("enable", "alpha")
+        before = dict(world.kept_definitions.baselines)
+
+        world.kept_definitions.is_full = False
+        await trio.sleep(TRY_AGAIN + 1)
+
+        [kept] = world.kept_definitions.baselines.values()
+        assert before == {}
+        assert [(tool, bool(known.text)) for tool, known in kept.known.items()] == [
+            ("echo", True),
+            ("die", True),
+        ]
+        assert (await control.result("status"))["daemon"]["degraded"] == []
 
 
 async def test_a_pinned_server_whose_baseline_cannot_be_read_is_withheld_and_nothing_is_lost(

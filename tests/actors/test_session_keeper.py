@@ -41,3 +41,25 @@ async def test_what_could_not_be_written_is_written_when_there_is_room(
         nursery.cancel_scope.cancel()
 
     assert [round(at - began_at, 3) for at in store.tried_at] == [0.1, 2.2, 4.3]
+
+
+async def test_who_could_not_be_written_down_is_told_until_they_are(
+    autojump_clock: MockClock,
+) -> None:
+    store = FullDisk(trio.current_time() + 1)
+    keeper = SessionKeeper(store, lambda key: SessionRecord(key, "", 0.0, [], [], [], []))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        for number in range(7):
+            keeper.changed(SessionKey(f"s{number}"))
+
+        await trio.sleep(0.5)
+        full = keeper.problem
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+
+    said = (
+        "what sessions have cannot be written down at present: s0, s1, s2, s3, s4, 2 more;"
+        " look for room on the disk of the state folder, and in capd logs"
+    )
+    assert (full, keeper.problem) == (said, "")

@@ -361,9 +361,10 @@ class KeptHabits:
         await trio.lowlevel.checkpoint()
         return self.saved[-1]
 
-    async def save(self, habits: Sequence[Habit]) -> None:
+    async def save(self, habits: Sequence[Habit]) -> bool:
         await trio.lowlevel.checkpoint()
         self.saved.append(list(habits))
+        return True
 
 
 async def test_what_a_client_was_seen_to_do_is_known_to_the_next_daemon(

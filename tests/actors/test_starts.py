@@ -1,6 +1,8 @@
 """What a server is started with, and what its start waits for."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,11 @@ import trio
 
 from capd.actors.starts import Starts, SupervisorSettings
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.servers.processes import ProcessSpec
 from capd.adapters.servers.sandboxing import Sandboxes
+from capd.adapters.servers.server_run import ServerEnd
+from capd.adapters.trust.trust_file import TrustFile
+from capd.adapters.trust.vouching import UntrustedError
 from capd.core.servers.sandbox import Machine as NoMeans
 from capd.core.servers.sandbox import SandboxMissingError
 from capd.core.servers.sandbox_rules import SandboxRule, SandboxRules
@@ -43,6 +49,31 @@ async def test_only_a_command_that_is_not_found_waits_for_the_login_shells_path(
             await is_settled.wait()
 
     assert known.is_set() is waits
+
+
+@pytest.mark.parametrize(("project", "is_asked"), [("/src/app", True), ("", False)])
+async def test_a_projects_server_is_looked_at_again_when_all_else_is_done(
+    tmp_path: Path, project: str, is_asked: bool
+) -> None:
+    trust = TrustFile(tmp_path / "trust.json")
+    settings = SupervisorSettings(30.0, tmp_path, {"PATH": os.defpath}, "", "0", trust=trust)
+    specs: list[ProcessSpec] = []
+
+    @asynccontextmanager
+    async def spawn(spec: ProcessSpec) -> AsyncIterator[ServerEnd]:
+        specs.append(spec)
+        raise UntrustedError("enough is seen")
+        yield
+
+    starts = Starts(settings, Logins(tmp_path), spawn)
+    with pytest.raises(UntrustedError, match="enough is seen"):
+        async with starts.opened(server("db", project=project), {}, "/src/app"):
+            pass
+
+    assert (specs[0].vouch is not None) is is_asked
+    if specs[0].vouch is not None:
+        with pytest.raises(UntrustedError, match="is untrusted"):
+            specs[0].vouch()
 
 
 async def test_a_server_that_cannot_be_confined_is_refused_and_no_other(tmp_path: Path) -> None:

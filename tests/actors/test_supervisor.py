@@ -418,6 +418,19 @@ async def test_a_server_that_is_never_ready_is_given_up_and_ended(
         assert stage.machine.alive == []
 
 
+async def test_a_server_that_nobody_has_agreed_to_is_refused_for_that_however_often(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    of_project = server(project=str(tmp_path))
+    async with staged(tmp_path) as stage:
+        refusals = [await stage.refused("a", of_project) for _ in range(8)]
+
+        # Whoever agrees after that waits for no back-off.
+        assert {refusal.code for refusal in refusals} == {"cannot_start"}
+        assert "is not trusted" in refusals[-1].message
+        assert stage.machine.specs == []
+
+
 async def test_repeated_failures_are_told_instead_of_tried(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

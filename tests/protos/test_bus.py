@@ -380,6 +380,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
             )
         ],
         [curator.HookCount("claude-code", 3, 1, "ambiguous")],
+        "what sessions have cannot be written down at present: zed-1",
     ),
     curator.CuratorRefused("session_unknown", "no such session"),
     curator.SessionStarted(ONE, "zed"),

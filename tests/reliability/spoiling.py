@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import tomllib
 from collections.abc import Callable
 from copy import deepcopy
@@ -32,7 +33,7 @@ NOT_IN_TOML: tuple[Any, ...] = (None, float("nan"), float("inf"), 2**64 - 1)
 
 def spoiled(whole: bytes, rng: random.Random, form: str = "") -> bytes:
     """Return what is left of a file; `form` is how it is written, where its inside is known."""
-    kind = rng.randrange(9 if form else 6)
+    kind = rng.randrange(10 if form else 6)
     if kind == 0:
         return whole[: rng.randrange(len(whole))]
     if kind == 1:
@@ -53,8 +54,29 @@ def spoiled(whole: bytes, rng: random.Random, form: str = "") -> bytes:
     if kind == 5:
         start, end = sorted((rng.randrange(len(whole)), rng.randrange(len(whole))))
         return whole[:start] + whole[end:]
+    if kind == 9 and form != "msgpack":
+        return _wrong_text(whole.decode(), rng).encode()
     return _wrong_inside(whole, rng, form)
 
+
+def _wrong_text(text: str, rng: random.Random) -> str:
+    """Say something twice, or with a number or a depth that no reader has room for."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        places = [found.span() for found in _MEMBER.finditer(text)]
+        start, end = rng.choice(places) if places else (0, len(text))
+        return text[:end] + text[start:end] + text[end:]
+    values = [found.span() for found in _VALUE.finditer(text)]
+    start, end = rng.choice(values) if values else (0, 0)
+    value = rng.choice(["9" * 5000, "-" + "9" * 400 + ".5", "1e999999"])
+    if kind == 1:
+        opening, closing = rng.choice([("[", "]"), ('{"a":', "}"), ("{a=", "}")])
+        value = opening * 5000 + "1" + closing * 5000
+    return text[:start] + value + text[end:]
+
+
+_MEMBER = re.compile(r'"[^"]*":(?:"[^"]*"|[-0-9.e+]+|true|false|null),|^[^\n]*\n', re.MULTILINE)
+_VALUE = re.compile(r'(?<=[:=] )[^\n,}\]]+|(?<=":)[^,}\]]+')
 
 READ: dict[str, Callable[[bytes], Any]] = {
     "msgpack": msgspec.msgpack.decode,

@@ -1,8 +1,9 @@
 """Twenty canaries through everything that a secret or a user's data may pass (80, D7).
 
-Four as environment, three as headers, three as arguments of a server's command, four as arguments
-of calls, two as results, two written to stderr, two in errors and a crash. A server that tells all
-that it knows, wherever it can, is what would betray them.
+Four as environment, two as headers, one as a header that no client can send, three as arguments of
+a server's command, three as arguments of calls, one as a message of the user, two as results, two
+written to stderr, two in errors and a crash. A server that tells all that it knows, wherever it
+can, is what would betray them.
 """
 
 import base64
@@ -30,9 +31,11 @@ pytestmark = pytest.mark.reliability
 
 NAMES = {
     "env": 4,
-    "header": 3,
+    "header": 2,
+    "unsendable": 1,
     "argv": 3,
-    "call": 4,
+    "call": 3,
+    "message": 1,
     "result": 2,
     "stderr": 2,
     "error": 1,
@@ -43,7 +46,9 @@ CANARIES = {
     for kind, count in NAMES.items()
     for n in range(count)
 }
-DECLARED = ("env", "header", "argv", "stderr", "error", "crash")
+# What libraries refuse, they like to quote.
+CANARIES["unsendable_0"] += "\nx-more: 1"
+DECLARED = ("env", "header", "unsendable", "argv", "stderr", "error", "crash")
 """Kinds that definitions ask for, so that capd knows their values."""
 
 SERVER = """
@@ -120,12 +125,14 @@ def define(home: Home, site: str) -> None:
     home.capability(
         "argued", [python, "-I", str(script), home.tag, *(f"{{{{ENV:{k}}}}}" for k in of("argv"))]
     )
-    home.capability("far", ["none"])
-    provider = home.folder / "tap/capabilities/far/default.toml"
-    headers = ", ".join(f'"x-{key}" = "Bearer {{{{ENV:{key}}}}}"' for key in of("header"))
-    provider.write_text(
-        f'[[mcp.servers]]\nname = "far"\ntype = "http"\nurl = "{site}"\nheaders = {{ {headers} }}\n'
-    )
+    for name, kind in (("far", "header"), ("unsendable", "unsendable")):
+        home.capability(name, ["none"])
+        provider = home.folder / "tap/capabilities" / name / "default.toml"
+        headers = ", ".join(f'"x-{key}" = "Bearer {{{{ENV:{key}}}}}"' for key in of(kind))
+        provider.write_text(
+            f'[[mcp.servers]]\nname = "{name}"\ntype = "http"\nurl = "{site}"\n'
+            f"headers = {{ {headers} }}\n"
+        )
 
 
 def follow(socket: str, heard: list[str]) -> None:
@@ -137,8 +144,10 @@ def follow(socket: str, heard: list[str]) -> None:
 
 
 def forms(value: str) -> list[str]:
+    """Return what a canary looks like wherever it is told, or a part of it."""
+    core = value.partition("-")[2].partition("=")[0]
     encoded = base64.b64encode(value.encode()).decode().rstrip("=")
-    return [value, quote(value, safe=""), encoded]
+    return [core, value, quote(value, safe=""), encoded]
 
 
 def found_in(told: dict[str, str], canaries: dict[str, str]) -> list[tuple[str, str]]:
@@ -151,29 +160,65 @@ def found_in(told: dict[str, str], canaries: dict[str, str]) -> list[tuple[str, 
 
 
 def written(home: Home) -> dict[str, str]:
-    """Return every file that the daemon has, but for the private store of results."""
+    """Return every file below the daemon's folder, but for the private store of results."""
     store = home.folder / "cache" / "results"
     if store.exists():
         assert stat.S_IMODE(store.stat().st_mode) == 0o700
         assert {stat.S_IMODE(each.stat().st_mode) for each in store.iterdir()} == {0o600}
-    folders = ("state", "cache", "run", "data", "config")
-    files = [file for folder in folders for file in home.folder.glob(f"{folder}/**/*")]
     return {
         str(file): file.read_bytes().decode("latin-1")
-        for file in files
+        for file in home.folder.rglob("*")
         if file.is_file() and store not in file.parents
     }
 
 
-def process_list() -> str:
-    lines = []
+def command_lines() -> dict[str, str]:
+    """Return the process list, as anybody sees it."""
+    found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            try:
-                lines.append((folder / "cmdline").read_bytes().decode("latin-1"))
-            except OSError:
-                continue
-    return "\n".join(lines)
+            with suppress(OSError):
+                line = (folder / "cmdline").read_bytes().decode("latin-1")
+                found[f"process {folder.name}"] = line
+    return found
+
+
+def environments(pid: int, *, but: str) -> dict[str, str]:
+    """Return the environment of each process below `pid` that has not `but` in its command."""
+    found = {}
+    with suppress(OSError):
+        folder = Path(f"/proc/{pid}")
+        for child in (
+            int(n) for t in folder.glob("task/*/children") for n in t.read_text().split()
+        ):
+            found.update(environments(child, but=but))
+        if but not in (folder / "cmdline").read_text():
+            text = (folder / "environ").read_bytes().decode("latin-1")
+            found[f"environment of {pid}"] = text
+    return found
+
+
+READING = (
+    *("status", "status --line", "status --tokens", "sessions", "servers", "caps", "secret list"),
+    *("tools --session one", "tools --flags", "search echo", "discover tells", "why", "metrics"),
+    *("doctor", "check", "config show --origin", "trust --list", "trust definitions", "tap list"),
+    *("logs -n 100000", "version"),
+)
+"""Every command that only reads, in words and as JSON where it has some."""
+
+
+def read_all(home: Home) -> str:
+    """Return what all reading commands print."""
+    log = home.folder / "state" / "capd.log"
+    log.symlink_to(home.folder / "daemon.log")
+    said = []
+    for command in READING:
+        for words in (command.split(), [*command.split(), "--json"]):
+            done = home.capd(*words)
+            assert "Traceback" not in done.stderr, done.stderr
+            said += [done.stdout, done.stderr]
+    log.unlink()
+    return "\n".join(said)
 
 
 @pytest.fixture
@@ -191,9 +236,10 @@ def home() -> Iterator[Home]:
 
 def test_twenty_canaries_are_told_to_nobody(home: Home, site: str) -> None:
     define(home, site)
-    home.env["CAPD_LOG"] = "debug"
-    home.env["CAPD_RESULT_LIMIT"] = "2000"
-    home.start()
+    own_home = home.folder / "home"
+    own_home.mkdir()
+    home.env |= {"CAPD_LOG": "debug", "CAPD_RESULT_LIMIT": "2000", "HOME": str(own_home)}
+    daemon = home.start()
     heard: list[str] = []
     follower = threading.Thread(target=follow, args=(home.socket, heard), daemon=True)
     follower.start()
@@ -206,9 +252,10 @@ def test_twenty_canaries_are_told_to_nobody(home: Home, site: str) -> None:
     def ask(method: str, **params: Any) -> None:
         answers.append(json.dumps(home.ask(method, **params)))
 
-    for name in ("tells", "argued", "far"):
+    for name in ("tells", "argued", "far", "unsendable"):
         ask("enable", session="one", name=name)
-    processes = process_list()
+    listed = command_lines()
+    inherited = environments(daemon.pid, but="tells.py")
     for value in of("call").values():
         results.append(json.dumps(editor.call("tells__echo", {"x": value})))
         results.append(json.dumps(editor.call("tells__junk", {"x": value})))
@@ -218,29 +265,30 @@ def test_twenty_canaries_are_told_to_nobody(home: Home, site: str) -> None:
     for name in ("tells__fail", "argued__fail", "tells__crash", "argued__crash"):
         with suppress(HostError):
             editor.call(name, {"x": "plain"})
+    for value in of("message").values():
+        ask("turn", session="one", text=f"please use tells on {value} now")
     for method in ("status", "caps", "servers", "sessions", "secrets", "why", "metrics"):
         ask(method)
-    for command in ("status", "servers", "sessions", "why", "metrics", "secret list", "caps"):
-        done = home.capd(*command.split())
-        answers += [done.stdout, done.stderr]
+    answers.append(read_all(home))
     wait_for(lambda: home.ask("status")["ledger"]["waiting"] == 0 or None)
     editor.leave()
-    files = written(home)
+    before = written(home)
     home.close()
     follower.join(30)
     told = {
-        "log": home.log(),
         "answers": "\n".join(answers),
         "events": "\n".join(heard),
-        **files,
+        **before,
         **written(home),
+        **inherited,
     }
 
     assert len(CANARIES) == 20
     assert found_in({"results": "\n".join(results)}, of("call")), "nothing was passed on"
-    assert "[secret]" in told["log"] + told["answers"], "there was nothing to be found"
+    assert "[secret]" in home.log() + told["answers"], "there was nothing to be found"
     assert heard
+    # The daemon, its model, and a guard above each server.
+    assert len(inherited) >= 3
     assert found_in(told, CANARIES) == []
     # Those that a definition puts there, and no other.
-    listed = {key for key, _ in found_in({"processes": processes}, CANARIES)}
-    assert listed == set(of("argv"))
+    assert {key for key, _ in found_in(listed, CANARIES)} == set(of("argv"))

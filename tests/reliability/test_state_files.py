@@ -8,7 +8,7 @@ import random
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +79,6 @@ class Kept:
     form: str = ""
     renew: Callable[[], Awaitable[bool]] | None = None
     """Write it anew, and tell whether it is read back: where capd writes it."""
-    is_silent: bool = False
-    """Whether a loss is told by nobody, because it costs nothing but time."""
-    beside: list[Path] = field(default_factory=list)
 
 
 def session_state() -> SessionState:
@@ -312,7 +309,7 @@ async def ledger(folder: Path) -> Kept:
         database.close()
         return found[0].name == "after"
 
-    return Kept(path, use, renew=renew, is_silent=True)
+    return Kept(path, use, renew=renew)
 
 
 RESULT = b"0123456789abcdef" * 10_000
@@ -341,7 +338,7 @@ async def stored_result(folder: Path, which: str) -> Kept:
         return await store.read(await store.record(again), 0, len(RESULT)) == RESULT
 
     form = "msgpack" if which == "*.handle" else ""
-    return Kept(path, use, form, renew, is_silent=True)
+    return Kept(path, use, form, renew)
 
 
 async def handle(folder: Path) -> Kept:
@@ -377,7 +374,7 @@ async def handshake(folder: Path) -> Kept:
         write()
         return bool(shim._Handshakes(str(folder)).find(line))
 
-    return Kept(folder / "handshake.json", use, "json", renew, is_silent=True)
+    return Kept(folder / "handshake.json", use, "json", renew)
 
 
 async def http_token(folder: Path) -> Kept:
@@ -390,7 +387,7 @@ async def http_token(folder: Path) -> Kept:
         except TokenUnsafeError as error:
             told.append(str(error))
 
-    return Kept(path, use, is_silent=True)
+    return Kept(path, use)
 
 
 async def installed(folder: Path) -> Kept:
@@ -413,50 +410,58 @@ MAKERS = (
     *(sessions, eras, tool_lists, vectors, login, secrets_env, clients_toml, config_toml),
     *(taps_toml, ledger, handle, result_secret, result, handshake, http_token, installed),
 )
+SILENT = (handle, result_secret, result, handshake, http_token)
+"""Those whose loss is told by nobody, because it costs nothing but time."""
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-async def test_no_spoiling_of_a_file_is_an_exception_and_what_is_ours_is_written_anew(
-    tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]
-) -> None:
+async def failures(tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]) -> list[str]:
+    """Spoil a file in as many ways as there are; return what went wrong."""
     folder = tmp_path / "kept"
     folder.mkdir(mode=0o700)
     kept = await make(folder)
     whole = kept.path.read_bytes()
     original = tmp_path / "original"
     shutil.copytree(folder, original)
-    failures: list[str] = []
+    found: list[str] = []
     for seed in range(ROUNDS):
         shutil.rmtree(folder)
         shutil.copytree(original, folder)
         kept.path.write_bytes(spoiled(whole, random.Random(seed), kept.form))
         kept.path.chmod(0o600)
-
         try:
             with capture_logs():
                 await kept.use([])
                 renew = kept.renew
                 is_back = renew is None or await renew()
         except Exception as error:  # noqa: BLE001 - every one of them is what this looks for
-            failures.append(f"seed {seed}: {type(error).__name__}: {error}"[:300])
+            found.append(f"seed {seed}: {type(error).__name__}: {error}"[:300])
         else:
-            failures += [] if is_back else [f"seed {seed}: not written anew"]
+            found += [] if is_back else [f"seed {seed}: not written anew"]
+    return found
 
-    assert failures == []
+
+async def said_of_rubbish(tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]) -> list[Any]:
+    """Return what a person can read of it where a file is nothing of what it was."""
+    kept = await make(tmp_path)
+    kept.path.write_bytes(hashlib.sha512(b"rubbish").digest() * 40)
+    told: list[str] = []
+    with capture_logs() as logs:
+        await kept.use(told)
+    return [*told, *(log for log in logs if log["log_level"] in {"warning", "error"})]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+async def test_no_spoiling_of_a_file_is_an_exception_and_what_is_ours_is_written_anew(
+    tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]
+) -> None:
+    assert await failures(tmp_path, make) == []
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 async def test_a_file_of_rubbish_is_told(
     tmp_path: Path, make: Callable[[Path], Awaitable[Kept]]
 ) -> None:
-    kept = await make(tmp_path)
-    if kept.is_silent and make is not ledger:
+    if make in SILENT:
         pytest.skip("it is made again, and costs nobody anything but time")
-    kept.path.write_bytes(hashlib.sha512(b"rubbish").digest() * 40)
-    told: list[str] = []
 
-    with capture_logs() as logs:
-        await kept.use(told)
-
-    said: list[Any] = [*told, *(log for log in logs if log["log_level"] in {"warning", "error"})]
-    assert said
+    assert await said_of_rubbish(tmp_path, make)

@@ -1,5 +1,6 @@
 """The daemon as a service, under a real `systemd --user`."""
 
+import ctypes
 import json
 import os
 import signal
@@ -8,13 +9,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from capd.core.sessions.session_record import SessionRecord
 from capd_client.control import Control
-from whole_daemon import OWN_TOOLS, Home, wait_for
+from whole_daemon import OWN_TOOLS, PLAIN_SERVER, Home, wait_for
 
 from .user_systemd import UserSystemd, skip_unless_possible
 
@@ -80,40 +83,101 @@ def test_a_connection_starts_the_daemon_and_its_status_can_be_read(
     systemd.run("systemctl", "--user", "stop", "capd.service")
     stopped = systemd.show("capd.service", "ActiveState")
 
+    asked_at = time.monotonic()
     with Control(home.socket) as control:
         answered = control.call("status", {})
 
+    answered_after = time.monotonic() - asked_at
+    shown = systemd.run("systemctl", "--user", "status", "capd", "--no-pager").stdout
+    # A figure for who runs this with -s.
+    print(f"a connection was answered after {answered_after:.2f} s\n{shown}")
     assert stopped == "inactive"
     assert answered["daemon"]["pid"] == systemd.pid
-    shown = systemd.run("systemctl", "--user", "status", "capd", "--no-pager").stdout
     assert f'Status: "serving {home.socket}"' in shown
     assert "capd, the capability daemon" in shown
 
 
-@pytest.mark.parametrize("trouble", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "blocked"])
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+
+
+PTRACE_SEIZE, PTRACE_INTERRUPT, EVERY_CHILD = 0x4206, 0x4207, 0x40000000
+
+
+def block_loop(pid: int) -> None:
+    """Have the loop's thread do nothing more, while all other threads go on, until it is killed."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
+        assert ptrace(request, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    # Who traces hears of its end first; its parent does when that has been heard.
+    threading.Thread(target=heard_to_its_end, args=(pid,)).start()
+
+
+def heard_to_its_end(pid: int) -> None:
+    while not has_ended(os.waitpid(pid, EVERY_CHILD)[1]):
+        pass
+
+
+def has_ended(status: int) -> bool:
+    return os.WIFEXITED(status) or os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("trouble", [kill, stop, block_loop])
 def test_a_daemon_that_dies_or_hangs_comes_back_with_its_sessions(
-    home: Home, systemd: UserSystemd, trouble: signal.Signals
+    home: Home, systemd: UserSystemd, trouble: Callable[[int], None]
 ) -> None:
     home.plain("talk")
+    # Another argument, or the two were one server.
+    home.capability("other", [sys.executable, "-I", str(PLAIN_SERVER), home.tag, "other"])
     capd(systemd, "daemon", "install")
     drop_in = home.folder / ".config/systemd/user/capd.service.d/test.conf"
     drop_in.parent.mkdir()
-    drop_in.write_text("[Service]\nWatchdogSec=3\n")
+    drop_in.write_text("[Service]\nWatchdogSec=3\nTimeoutAbortSec=3\n")
     systemd.run("systemctl", "--user", "daemon-reload")
     capd(systemd, "daemon", "restart")
-    editor = home.shim("one")
-    home.ask("enable", session="one", name="talk")
-    before = [tool["name"] for tool in editor.tools()]
-    # What a session has is written down within a tenth of a second of its change.
-    wait_for(lambda: any(b"talk" in f.read_bytes() for f in home.folder.glob("state/sessions/*")))
+    wanted = {"one": ["talk"], "two": ["talk", "other"], "three": ["other"], "four": []}
+    editors = {key: home.shim(key) for key in wanted}
+    for key, names in wanted.items():
+        for name in names:
+            home.ask("enable", session=key, name=name)
+    before = {key: [tool["name"] for tool in each.tools()] for key, each in editors.items()}
+    active = wait_for(lambda: found if (found := active_sets(home)) == written(home) else None)
+    pid = systemd.pid
 
-    os.kill(systemd.pid, trouble)
+    trouble(pid)
     wait_for(lambda: systemd.show("capd.service", "NRestarts") == "1", 60)
-    after = [tool["name"] for tool in editor.tools()]
+    after = {key: [tool["name"] for tool in each.tools()] for key, each in editors.items()}
 
-    assert editor.call("talk__echo", {"text": "here"})["content"][0]["text"].endswith(" here")
-    assert after == before == [*OWN_TOOLS, "talk__echo", "talk__shout"]
-    editor.leave()
+    assert after == before
+    assert [len(names) for names in before.values()] == [len(OWN_TOOLS) + n for n in (2, 4, 2, 0)]
+    wait_for(lambda: active_sets(home).keys() == wanted.keys() or None)
+    assert active_sets(home) == active
+    for key, names in wanted.items():
+        for name in names:
+            result = editors[key].call(f"{name}__echo", {"text": key})
+            assert result["content"][0]["text"].endswith(f" {key}")
+    assert systemd.pid != pid
+    for each in editors.values():
+        each.leave()
+
+
+def active_sets(home: Home) -> dict[str, list[str]]:
+    sessions = home.ask("sessions")["sessions"]
+    return {each["key"]: sorted(entry["name"] for entry in each["active"]) for each in sessions}
+
+
+def written(home: Home) -> dict[str, list[str]]:
+    """Return what a next daemon would find, by session; one that has nothing needs no file."""
+    found = {key: list[str]() for key in active_sets(home)}
+    for file in (home.folder / "state/sessions").glob("*.session"):
+        record = msgspec.msgpack.decode(file.read_bytes(), type=SessionRecord)
+        found[record.key] = sorted(each.spec.id.name for each in record.activations)
+    return found
 
 
 def test_restarts_under_load_refuse_lose_and_repeat_nothing(

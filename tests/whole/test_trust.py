@@ -141,6 +141,11 @@ def test_a_cloned_repository_starts_nothing_before_it_is_trusted_nor_after_it_ch
 
         assert (refused[0], project.runs) == (False, before), refused
     assert runs >= 1
+    # However often it was refused: who has agreed waits for nothing.
+    project.define()
+    project.write_script()
+    home.at_terminal("trust", str(project.folder), typed="y\n")
+    wait_for(lambda: enabled(home, "s")[0])
     copy = home.folder / "copy"
     shutil.copytree(project.folder, copy)
     elsewhere = home.shim("copy", copy)
@@ -167,6 +172,32 @@ def test_what_changed_between_a_look_and_the_start_is_not_started(
     assert "has changed since it was trusted (file db.sh)" in json.dumps(called)
     assert project.runs == runs
     editor.leave()
+
+
+def test_what_is_swapped_between_the_look_and_its_reading_is_ended_before_any_call(
+    home: Home, project: Project
+) -> None:
+    # From outside this is what a swap at that moment looks like: trusted as it was looked at, and
+    # another file by the time at which the server speaks.
+    swaps = f"echo run >> {project.marks}; echo '# swapped' >> {project.script}"
+    serves = f"exec {sys.executable} -I {PLAIN_SERVER} {home.tag}"
+    project.script.write_text(f"#!/bin/sh\n{swaps}\n{serves}\n")
+    home.start()
+    editor = home.shim("s", project.folder)
+    home.at_terminal("trust", str(project.folder), typed="y\n")
+
+    is_on, said = wait_for(lambda: answer_after_a_run(home, project))
+
+    assert is_on is False
+    assert "has changed since it was trusted (file db.sh)" in said
+    assert project.runs == 1
+    assert home.servers() == []
+    editor.leave()
+
+
+def answer_after_a_run(home: Home, project: Project) -> tuple[bool, str] | None:
+    answer = enabled(home, "s")
+    return answer if project.runs else None
 
 
 def test_sessions_of_other_projects_never_see_a_projects_capabilities(

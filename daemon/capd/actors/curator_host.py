@@ -271,6 +271,7 @@ class CuratorHost:
                 for session in self._sessions.values()
             ],
             self._hooks.listed(),
+            self._keeper.problem,
         )
 
     # Life of a session

@@ -36,6 +36,8 @@ QUARANTINE = "quarantine"
 MOST_SHOWN = 8 << 20
 """Characters of differences in one answer; a client reads lines of 32 MiB."""
 _NAMES_LOGGED = 20
+TRY_AGAIN = 2.0
+"""Seconds after which what could not be written, as on a full disk, is written again."""
 
 log = structlog.get_logger(actor="definitions")
 
@@ -71,7 +73,10 @@ class Definitions:
         # Without texts, which are read again where somebody wants to see them.
         self._known: dict[ServerIdentity, Baseline] = {}
         self._problems: dict[ServerIdentity, str] = {}
-        self._unsaved: dict[ServerIdentity, str] = {}
+        # With texts: what the disk did not take is written again.
+        self._unsaved: dict[ServerIdentity, Baseline] = {}
+        self._reasons: dict[ServerIdentity, str] = {}
+        self._has_unsaved = trio.Event()
         self._unreadable: dict[ServerIdentity, ServerName] = {}
         self._turns: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
         self._instances: defaultdict[ServerIdentity, Instances] = defaultdict(Instances)
@@ -81,6 +86,7 @@ class Definitions:
         """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_all)
+            nursery.start_soon(self._save_again)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _read_all(self) -> None:
@@ -248,7 +254,7 @@ class Definitions:
                 )
             )
         return messages.DefinitionsListed(
-            self._mode, entries, [*self._problems.values(), *self._unsaved.values()]
+            self._mode, entries, [*self._problems.values(), *self._reasons.values()]
         )
 
     def _change(
@@ -279,8 +285,7 @@ class Definitions:
     async def _decide(self, request: messages.DecideDefinitions) -> messages.DefinitionsDecided:
         async with self._turns[request.identity]:
             before = (await self._files.load(request.identity)).baseline
-            if request.identity in self._unsaved:
-                before = self._known[request.identity]
+            before = self._unsaved.get(request.identity, before)
             if before is None:
                 return messages.DefinitionsDecided([], list(request.digests))
             decided = rules.decided_on(before, request.digests)
@@ -321,8 +326,7 @@ class Definitions:
                 yield None
                 return
             # What could not be written down is known for as long as this actor lives.
-            found = self._known[identity] if identity in self._unsaved else loaded.baseline
-            found = found or Baseline(identity, server.name)
+            found = self._unsaved.get(identity, loaded.baseline) or Baseline(identity, server.name)
             standing = rules.standing_of(server)
             yield msgspec.structs.replace(found, name=server.name, standing=standing)
 
@@ -330,10 +334,24 @@ class Definitions:
         self._known[baseline.identity] = _without_texts(baseline)
         problem = await self._files.save(baseline)
         self._unsaved.pop(baseline.identity, None)
+        self._reasons.pop(baseline.identity, None)
         if problem:
             text = f"what is trusted of {baseline.name} is not written down: {problem}"
-            self._unsaved[baseline.identity] = text
+            self._reasons[baseline.identity] = text
+            self._unsaved[baseline.identity] = baseline
+            self._has_unsaved.set()
         return problem
+
+    async def _save_again(self) -> None:
+        """Write down what a full disk, say, did not take, until it has."""
+        while True:
+            await self._has_unsaved.wait()
+            await trio.sleep(TRY_AGAIN)
+            self._has_unsaved = trio.Event()
+            for identity in list(self._unsaved):
+                async with self._turns[identity]:
+                    if identity in self._unsaved:
+                        await self._keep(self._unsaved[identity])
 
 
 def _command(server: ServerName) -> str:

@@ -10,6 +10,8 @@ from capd.core.sessions.habits import Habit, Habits
 SAVE_PAUSE = 0.5
 """Seconds from a sight to its writing down: sessions of one client come together."""
 SAVE_TIMEOUT = 2.0
+TRY_AGAIN = 2.0
+"""Seconds after which what could not be written, as on a full disk, is written again."""
 
 
 class HabitStore(Protocol):
@@ -19,8 +21,8 @@ class HabitStore(Protocol):
         """Return what was written down last."""
         ...
 
-    async def save(self, habits: Sequence[Habit]) -> None:
-        """Write it down."""
+    async def save(self, habits: Sequence[Habit]) -> bool:
+        """Write it down; tell whether it is kept."""
         ...
 
 
@@ -43,7 +45,9 @@ class HabitKeeper:
             while True:
                 await self._has_unsaved.wait()
                 await trio.sleep(SAVE_PAUSE)
-                await self._save()
+                if not await self._save():
+                    await trio.sleep(TRY_AGAIN)
+                    self._has_unsaved.set()
         finally:
             with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
                 await self._save()
@@ -51,8 +55,8 @@ class HabitKeeper:
     def _noted(self) -> None:
         self._has_unsaved.set()
 
-    async def _save(self) -> None:
+    async def _save(self) -> bool:
         if self._store is None or not self._has_unsaved.is_set():
-            return
+            return True
         self._has_unsaved = trio.Event()
-        await self._store.save(self.habits.written)
+        return await self._store.save(self.habits.written)

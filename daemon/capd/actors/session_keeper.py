@@ -11,6 +11,7 @@ from capd_protos.types import SessionKey
 SAVE_TIMEOUT = 2.0
 SAVE_PAUSE = 0.1
 """Seconds from a change to its writing down: what a turn changes is one record."""
+MOST_NAMED = 5
 TRY_AGAIN = 2.0
 """Seconds after which what could not be written, as on a full disk, is written again."""
 
@@ -41,7 +42,20 @@ class SessionKeeper:
         self._store = store
         self._record = record
         self._unsaved: dict[SessionKey, None] = {}
+        self._refused: set[SessionKey] = set()
         self._has_unsaved = trio.Event()
+
+    @property
+    def problem(self) -> str:
+        """Why a restart would not find all that sessions have, or nothing."""
+        if not self._refused:
+            return ""
+        more = len(self._refused) - MOST_NAMED
+        which = sorted(self._refused)[:MOST_NAMED] + ([f"{more} more"] if more > 0 else [])
+        return (
+            f"what sessions have cannot be written down at present: {', '.join(which)};"
+            " look for room on the disk of the state folder, and in capd logs"
+        )
 
     def changed(self, key: SessionKey) -> None:
         """Have a session written down soon."""
@@ -68,6 +82,8 @@ class SessionKeeper:
         self._unsaved.pop(key, None)
         record = self._record(key)
         if record is None or await self._store.save(record):
+            self._refused.discard(key)
             return True
         self._unsaved[key] = None
+        self._refused.add(key)
         return False

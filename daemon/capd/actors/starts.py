@@ -168,4 +168,7 @@ class Starts:
                 server, "" if is_nowhere else project, self.environment({})
             )
         environment = self.environment(filled.env)
-        return ProcessSpec((filled.command, *filled.args), environment, cwd, box)
+        vouch = None
+        if server.project and self._settings.trust is not None:
+            vouch = partial(refuse_untrusted, server, self._settings.trust)
+        return ProcessSpec((filled.command, *filled.args), environment, cwd, box, vouch)

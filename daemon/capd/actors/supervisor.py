@@ -24,6 +24,7 @@ from capd.actors.vetting import Vetting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
+from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError, leaves
 from capd.core.protocol.eras import is_stateless
 from capd.core.servers.era_memory import EraMemory
@@ -301,6 +302,7 @@ class Supervisor:
             longest_call=self._settings.longest_call,
             spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
             vet=vet,
+            vouch=partial(self._starts.vouched, instance.server),
         )
         instance.run = run
         instance.runs += 1
@@ -373,13 +375,15 @@ class Supervisor:
         self, instance: InstanceRecord, problem: CapdError, reason: str, was_ready_at: float | None
     ) -> None:
         now = trio.current_time()
-        instance.attempts.failed(
-            reason,
-            now,
-            served=None if was_ready_at is None else now - was_ready_at,
-            jitter=random(),  # noqa: S311 - jitter
-            parks=isinstance(problem, StartFailedError | ServerLostError) and problem.is_parked,
-        )
+        # Nothing was started, and as soon as somebody agrees to it something may be.
+        if not isinstance(problem, UntrustedError):
+            instance.attempts.failed(
+                reason,
+                now,
+                served=None if was_ready_at is None else now - was_ready_at,
+                jitter=random(),  # noqa: S311 - jitter
+                parks=isinstance(problem, StartFailedError | ServerLostError) and problem.is_parked,
+            )
         if was_ready_at is not None:
             self._carry_out(self._leases.died(instance.key))
             return

@@ -68,7 +68,10 @@ class GoodFile:
                 return
             self._kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=self._kept.parent)
-            # mkstemp makes it 0600.
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(temporary).replace(self._kept)
+            try:
+                # mkstemp makes it 0600.
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text)
+                Path(temporary).replace(self._kept)
+            except OSError:
+                Path(temporary).unlink()

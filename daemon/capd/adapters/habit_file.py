@@ -42,9 +42,9 @@ class HabitFile:
         """Return what was written down last."""
         return await trio.to_thread.run_sync(self._load, limiter=self._limiter)
 
-    async def save(self, habits: Sequence[Habit]) -> None:
-        """Write it down."""
-        await trio.to_thread.run_sync(self._save, list(habits), limiter=self._limiter)
+    async def save(self, habits: Sequence[Habit]) -> bool:
+        """Write it down; tell whether it is kept."""
+        return await trio.to_thread.run_sync(self._save, list(habits), limiter=self._limiter)
 
     def _load(self) -> list[Habit]:
         try:
@@ -68,7 +68,7 @@ class HabitFile:
             self._path.replace(bad)
         log.warning("habits_set_aside", file=bad.name, reason=why)
 
-    def _save(self, habits: list[Habit]) -> None:
+    def _save(self, habits: list[Habit]) -> bool:
         partial = self._path.with_suffix(".partial")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,3 +78,5 @@ class HabitFile:
             partial.replace(self._path)
         except OSError as error:
             log.warning("habits_not_saved", file=self._path.name, reason=str(error))
+            return False
+        return True

@@ -417,6 +417,19 @@ async def test_a_server_survives_the_end_of_the_thread_that_spawned_it(
             assert (await ask(process, "ping"))["result"] == {}
 
 
+async def test_what_nobody_vouches_for_at_the_last_moment_is_not_started(evil: Evil) -> None:
+    def refuse() -> None:
+        raise SandboxMissingError("it has changed")
+
+    spec = replace(evil.spec("env_dump"), vouch=refuse)
+
+    with trio.fail_after(PATIENCE), pytest.raises(SandboxMissingError, match="it has changed"):
+        async with running(spec):
+            pass
+
+    assert (evil.out.exists(), evil.alive()) == (False, [])
+
+
 async def test_a_server_holds_three_descriptors_and_no_more(evil: Evil) -> None:
     with Path("/dev/null").open() as leak, trio.fail_after(PATIENCE):
         os.set_inheritable(leak.fileno(), True)

@@ -320,20 +320,39 @@ def test_dependencies_alone_make_a_capability_and_a_bad_one_is_left_out() -> Non
 
 
 @pytest.mark.parametrize(
-    "provider",
+    ("provider", "line", "reason"),
     [
-        "mcp = 1",
-        "roles = 1",
-        "deps = []",
-        "[roles]\nmcp = 2",
-        "[mcp]\nservers = 3",
-        "mcp = { servers = [1] }",
+        ("mcp = 1", 1, "`mcp` is no table, and is passed over"),
+        ("deps = []", 1, "`deps` is no table, and is passed over"),
+        ("[mcp]\nservers = 3", 2, "`mcp.servers` is not a list of tables"),
     ],
 )
-def test_tables_that_are_none_leave_a_capability_without_servers(provider: str) -> None:
+def test_tables_that_are_none_leave_a_capability_without_servers(
+    provider: str, line: int, reason: str
+) -> None:
     got = read_default(provider)
 
     assert got.capability == spec()
+    assert got.findings == (finding(line, reason),)
+
+
+def test_a_server_that_is_no_table_is_left_out() -> None:
+    got = read_default("mcp = { servers = [1] }")
+
+    assert got.capability == spec()
+    assert [each.severity for each in got.findings] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "line", "path"),
+    [("roles = 1", 1, "roles"), ("[roles]\nmcp = 2", 2, "roles.mcp")],
+)
+def test_roles_that_cannot_be_read_keep_no_tool(roles: str, line: int, path: str) -> None:
+    got = read_default(f"{roles}\n{SERVER}")
+
+    assert got.capability is not None
+    assert got.capability.allowed_tools == ("",)
+    assert got.findings == (finding(line, f"`{path}` is no table, and is passed over"),)
 
 
 def test_a_sandbox_that_means_nothing_leaves_its_server_out() -> None:

@@ -151,6 +151,15 @@ def test_a_file_that_a_definition_names_is_found_in_whatever_form(
     assert expected in named_files(server, PROJECT)
 
 
+def test_a_nul_is_in_no_path() -> None:
+    args, env = ("-m", "c\0d"), {"PATH": "/bin:/e\0f", "X": "g\0h"}
+    odd = msgspec.structs.replace(SERVER, command="a\0b", args=args, env=env)
+
+    found = named_files(odd, PROJECT)
+
+    assert [name for name in found if "\0" in name] == []
+
+
 def test_a_definition_with_more_names_than_can_be_looked_up_says_so() -> None:
     server = msgspec.structs.replace(SERVER, args=(" ".join(map(str, range(9999))), "evil.js"))
 

@@ -78,6 +78,7 @@ class Reading:
             kept = await self._ask.ledger(ledger.DescribeLedger(), ledger.LedgerDescribed)
         daemon["degraded"] += [kept.problem] if kept and kept.problem else []
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
+        daemon["degraded"] += [sessions.problem] if sessions.problem else []
         vetted: dict[str, Any] = {}
         with suppress(*UNANSWERED):
             vetted = await summary(self._ask.bus)

@@ -19,7 +19,8 @@ ladder, or capd's death.
 
 From capd: four bytes of length, then items that each end in NUL (path, number of arguments,
 arguments, KEY=VALUE...), then one-letter commands. Secrets thus never stand in argv or in the
-guard's environment. To capd: `pid N`, `failed ERRNO`, `exit N` (negative: the signal).
+guard's environment. To capd: `ready`, so that the last look at what is to run comes when all else
+is done, then `pid N` or `failed ERRNO`, and `exit N` (negative: the signal).
 """
 
 import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -194,6 +195,7 @@ def main(control: int) -> None:
     posix.set_inheritable(control, False)
     adopt_orphans()
     offer_to_the_oom_killer()
+    report(control, b"ready\n")
     length = int.from_bytes(receive_exactly(control, 4), "big")
     path, count, *items = receive_exactly(control, length).split(b"\0")[:-1]
     arguments = items[: int(count)]

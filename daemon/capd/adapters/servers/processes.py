@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +37,6 @@ _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
 _SIGNALLED = 128
-_FREE = Confinement("none", "")
 
 
 class CommandNotFoundError(CapdError):
@@ -61,6 +60,8 @@ class ProcessSpec:
     cwd: Path
     box: Box | None = field(default=None, repr=False)
     """What it is confined to; None for as it is, and nothing is said of it."""
+    vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    """Raises unless it may be started; asked when all else is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,7 @@ def _launch(spec: ProcessSpec) -> _Launched:
     # Not the method of Path: that raises where a name is too long.
     if not os.path.isdir(spec.cwd):  # noqa: PTH112
         raise SpawnFailedError(f"{name} cannot start in {spec.cwd}: there is no such directory")
-    found = _FREE if spec.box is None else confinement(spec.box, command, spec.cwd)
+    found = confinement(spec.box, command, spec.cwd) if spec.box else Confinement("none", "")
     introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
@@ -305,7 +306,7 @@ def _launch(spec: ProcessSpec) -> _Launched:
             raise SpawnFailedError(f"{name} cannot start: {error.strerror}") from error
         theirs.close()
         try:
-            pid = _introduce(control, introduction, name)
+            pid = _introduce(control, introduction, spec)
         except BaseException:
             control.close()  # the guard kills what it has started, and ends
             _bury(guard)
@@ -347,18 +348,18 @@ def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes
     return len(payload).to_bytes(4, "big") + payload
 
 
-def _introduce(control: socket.socket, introduction: bytes, name: str) -> int:
+def _introduce(control: socket.socket, introduction: bytes, spec: ProcessSpec) -> int:
     """Tell the guard what to start, and return the server's pid."""
     control.settimeout(_LAUNCH_TIMEOUT)
-    answer = b""
+    name, answer = spec.argv[0], b""
     try:
-        control.sendall(introduction)
-        # Byte by byte, because `exit N` may already follow.
-        while not answer.endswith(b"\n"):
-            byte = control.recv(1)
-            if not byte:
-                break
-            answer += byte
+        # Without a buffer, because `exit N` may already follow.
+        with control.makefile("rb", buffering=0) as said:
+            if said.readline() == b"ready\n":
+                if spec.vouch is not None:
+                    spec.vouch()
+                control.sendall(introduction)
+                answer = said.readline()
     except OSError as error:
         raise SpawnFailedError(f"{name} cannot start: its guard does not answer") from error
     verb, _, number = answer.partition(b" ")

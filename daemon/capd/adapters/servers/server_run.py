@@ -34,6 +34,8 @@ STDERR_SHOWN = 10
 
 Vet = Callable[[Sequence[Taken]], Awaitable[Collection[ToolName]]]
 """Names the tools of a list that nobody may see or call."""
+Vouch = Callable[[], Awaitable[None]]
+"""Raises unless somebody has agreed to what was started."""
 
 
 class ServerEnd(Protocol):
@@ -115,12 +117,15 @@ class ServerRun:
         longest_call: float = 0.0,
         spool: ServerSpool | None = None,
         vet: Vet | None = None,
+        vouch: Vouch | None = None,
     ) -> None:
         """`redact` takes out of a text what went into the server as a secret.
 
         `client` is whom the server meets, `wants_stateless` the era that is tried first.
+        `vouch` is asked once more when the server speaks.
         """
         self._vet = vet
+        self._vouch = vouch
         self._redact = redact
         self._project = project
         self._wants_stateless = wants_stateless
@@ -235,6 +240,9 @@ class ServerRun:
             await negotiate(
                 lane, self._client, wants_stateless=self._wants_stateless, timeout=START_TIMEOUT
             )
+            if self._vouch is not None:
+                # By now it has been read: a file that was swapped after the last look is seen.
+                await self._vouch()
             self._listed = await list_tools(lane)
             self.tools = await self._vetted(self._listed)
         if patience.cancelled_caught:

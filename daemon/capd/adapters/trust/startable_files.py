@@ -1,8 +1,8 @@
 """The contents of the files that a project's server names.
 
 A file counts where its path, as named or as links lead to it, lies in the project. Bytes are read
-once for a digest. The interpreter reads them again when it starts: who can write into the project
-at that very moment is not stopped, and may do as he likes there without capd.
+once for a digest. The interpreter reads them again when it starts, which is why the supervisor asks
+a second time when the server has answered its handshake.
 """
 
 import errno

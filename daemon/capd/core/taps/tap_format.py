@@ -129,6 +129,9 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
     if body is None:
         return unusable(folder.findings[-1].reason)
     for path, known in _PROVIDER_KEYS.items():
+        if _is_no_table(body, path):
+            key = path.rpartition(".")[2]
+            folder.add(file, f"`{path}` is no table, and is passed over", near=key)
         _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", folder)
     servers = _servers(tap, body, file, folder)
     headers = dict(_HEADER.findall(files.texts[file]))
@@ -314,9 +317,18 @@ def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
+def _is_no_table(body: Mapping[str, Any], path: str) -> bool:
+    """Tell whether something else stands where a table belongs."""
+    above, _, key = path.rpartition(".")
+    found = _table(body, above).get(key, {})
+    return not isinstance(found, dict)
+
+
 def _allowed_tools(
     body: Mapping[str, Any], file: str, folder: TomlFolder
 ) -> tuple[str, ...] | None:
+    if _is_no_table(body, "roles") or _is_no_table(body, "roles.mcp"):
+        return _NO_TOOL
     allowed = _table(body, "roles.mcp").get("allowed_tools")
     if allowed is None:
         return None

@@ -53,7 +53,9 @@ def named_files(server: ServerSpec, project: str) -> tuple[str, ...]:
     """
     found: dict[str, None] = {}
     for name in _names(server, project):
-        found.setdefault(name)
+        # No path has one, and looking for such a file is an error of its own kind.
+        if "\0" not in name:
+            found.setdefault(name)
         if len(found) > MOST_NAMES:
             break
     return tuple(found)
@@ -77,7 +79,7 @@ def _names(server: ServerSpec, project: str) -> Iterator[str]:
 
 
 def _of_word(word: str) -> Iterator[str]:
-    if not word or "\0" in word:
+    if not word:
         return
     yield word
     yield from (f"{word}{suffix}" for suffix in _SUFFIXES)

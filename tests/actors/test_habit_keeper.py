@@ -1,0 +1,44 @@
+"""What clients were seen to do is written down soon, and again where that failed."""
+
+from collections.abc import Sequence
+
+import trio
+from trio.testing import MockClock
+
+from capd.actors.habit_keeper import SAVE_PAUSE, TRY_AGAIN, HabitKeeper
+from capd.core.sessions.habits import Habit
+
+
+class FullDisk:
+    """A disk that has no room until a moment."""
+
+    def __init__(self, room_at: float) -> None:
+        self.kept: list[Habit] = []
+        self._room_at = room_at
+
+    async def load(self) -> list[Habit]:
+        await trio.lowlevel.checkpoint()
+        return []
+
+    async def save(self, habits: Sequence[Habit]) -> bool:
+        await trio.lowlevel.checkpoint()
+        if trio.current_time() < self._room_at:
+            return False
+        self.kept = list(habits)
+        return True
+
+
+async def test_what_could_not_be_written_is_written_when_there_is_room(
+    autojump_clock: MockClock,
+) -> None:
+    disk = FullDisk(trio.current_time() + TRY_AGAIN)
+    keeper = HabitKeeper(disk)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        keeper.habits.note("zed", "1", was_seen=True)
+
+        await trio.sleep(SAVE_PAUSE + TRY_AGAIN + SAVE_PAUSE + 0.1)
+        kept = disk.kept
+        nursery.cancel_scope.cancel()
+
+    assert kept == [Habit("zed", "1", relists=True)]
