@@ -5,6 +5,7 @@ import plistlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from capd_client.service.log_files import log_command
 from capd_client.service.manager import daemon_command, own_variables, run
 from capd_protos.places import places
 
@@ -79,4 +80,4 @@ class Launchd:
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
         del is_bare
-        return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self._log)]
+        return log_command(self._log, follow=follow, lines=lines)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
 from capd_protos.places import places
 
@@ -90,7 +91,7 @@ class Plain:
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
         del is_bare
-        return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self._log)]
+        return log_command(self._log, follow=follow, lines=lines)
 
     def _answers(self) -> bool:
         try:
