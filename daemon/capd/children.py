@@ -60,6 +60,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.supervision import Child
 from capd_protos.places import Places
+from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, Address, InstanceId
 
 LONGEST_IPC_BYTES = 100
@@ -101,7 +102,7 @@ class Shared:
     listener: trio.SocketListener
     described: Callable[[], dict[str, Any]]
     """The daemon's own part of the status."""
-    stop: Callable[[], None]
+    stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
     """Set when PATH is the login shell's."""

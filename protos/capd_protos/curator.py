@@ -243,6 +243,8 @@ class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
 
     within: float
     """Seconds after which what is left is cut."""
+    is_for_good: bool = False
+    """Whether there is no next daemon: clients are told not to come back."""
 
 
 class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):

@@ -295,6 +295,13 @@ class TrustDefinitionsParams(msgspec.Struct, frozen=True):
     accept: bool
 
 
+class StopParams(msgspec.Struct, frozen=True):
+    """Params of `stop`."""
+
+    for_good: bool = False
+    """Nobody starts it again by themselves: open clients are told not to."""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -321,7 +328,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "secrets": NoParams,
     "why": WhyParams,
     "metrics": NoParams,
-    "stop": NoParams,
+    "stop": StopParams,
     "tokens": NoParams,
     "config": ConfigParams,
     "trust": TrustParams,

@@ -343,7 +343,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.SurfaceChanged(ONE, ["a"], ["b"]),
     curator.ResultCompacted(ONE, "git__log", 90_000, 24_000),
     curator.DaemonStopping(),
-    curator.DrainSessions(8.0),
+    curator.DrainSessions(8.0, is_for_good=True),
     curator.SessionsDrained(1),
     registry.ListStartables("/src/app"),
     registry.StartablesListed(

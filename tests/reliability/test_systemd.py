@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from capd_client.control import Control
+from capd_client.mcp_host import HostError
 from whole_daemon import OWN_TOOLS, Home, wait_for
 
 from .user_systemd import UserSystemd, skip_unless_possible
@@ -88,6 +89,31 @@ def test_a_connection_starts_the_daemon_and_its_status_can_be_read(
     shown = systemd.run("systemctl", "--user", "status", "capd", "--no-pager").stdout
     assert f'Status: "serving {home.socket}"' in shown
     assert "capd, the capability daemon" in shown
+
+
+@pytest.mark.parametrize("command", [("stop",), ("daemon", "stop")], ids=" ".join)
+def test_what_was_stopped_stays_stopped_whoever_looks(
+    home: Home, systemd: UserSystemd, command: tuple[str, ...]
+) -> None:
+    home.env |= {"CAPD_IDLE_RETRY": "0.05", "CAPD_RESTART_GRACE": "0"}
+    home.plain("talk")
+    capd(systemd, "daemon", "install")
+    editor = home.shim("one")
+    home.ask("enable", session="one", name="talk")
+    pid = systemd.pid
+
+    said = capd(systemd, *command)
+    has_ended = not Path(f"/proc/{pid}").exists()
+    with pytest.raises(HostError, match="capd is not running"):
+        editor.call("talk__echo", {"text": "x"})
+
+    assert said.startswith("capd is stopped; capd.socket does not listen either")
+    assert has_ended
+    shown = [systemd.show(unit, "ActiveState") for unit in ("capd.service", "capd.socket")]
+    assert shown == ["inactive", "inactive"]
+    capd(systemd, "daemon", "start")
+    assert systemd.show("capd.service", "ActiveState") == "active"
+    editor.leave()
 
 
 @pytest.mark.parametrize("trouble", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "blocked"])

@@ -5,6 +5,7 @@ import plistlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from capd_client.service.ending import ask_to_end, await_end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import daemon_command, own_variables, run
 from capd_protos.places import places
@@ -16,13 +17,16 @@ class Launchd:
     """launchd as this user reaches it."""
 
     name = "launchd"
+    when_stopped = "the next login starts it again, and so does: capd daemon start"
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         home = Path(env.get("HOME") or Path.home())
         self._plist = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self._domain = f"gui/{os.getuid()}"
-        self._log = Path(places(env, os.getuid()).state, "capd.log")
+        where = places(env, os.getuid())
+        self._socket = where.socket
+        self._log = Path(where.state, "capd.log")
 
     def plist(self) -> bytes:
         """Return the agent's property list, as XML."""
@@ -65,13 +69,21 @@ class Launchd:
         """Whether the property list is in place."""
         return self._plist.exists()
 
+    def serves(self) -> bool:
+        """Whether the property list names this place."""
+        agent = plistlib.loads(self._plist.read_bytes())
+        return bool(agent.get("EnvironmentVariables", {}) == own_variables(self._env))
+
     def start(self) -> None:
         """Start the agent."""
         run(["launchctl", "kickstart", f"{self._domain}/{LABEL}"])
 
-    def stop(self) -> None:
-        """Ask the daemon to end, with exit code 0, which launchd leaves be."""
-        run(["launchctl", "kill", "SIGTERM", f"{self._domain}/{LABEL}"])
+    def stop(self) -> bool:
+        """Have the daemon end, with exit code 0, which launchd leaves be."""
+        pid = ask_to_end(self._socket, for_good=True)
+        if pid:
+            await_end(pid)
+        return bool(pid)
 
     def restart(self) -> None:
         """End the daemon and start it again."""

@@ -11,15 +11,15 @@ _GENERATIONS = 9
 
 def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
     """Return the command that shows the last `lines` lines of `log` and of what came before it."""
-    more = ["-F"] if follow else []
     older = [log.with_name(f"{log.name}.{number}") for number in range(_GENERATIONS, 0, -1)]
     files = [str(each) for each in older if each.is_file()]
     missing = lines - _count(log, lines) if files else 0
     if missing <= 0:
-        return ["tail", "-n", str(lines), *more, str(log)]
+        return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
     # The names are arguments, so that the shell reads nothing in them.
-    script = 'log=$1 n=$2; shift 2; cat "$@" | tail -n "$n"; exec tail -n +1 MORE "$log"'
-    return ["sh", "-c", script.replace("MORE", *more or [""]), "sh", str(log), str(missing), *files]
+    last = "tail -n +1 -F" if follow else "cat"
+    script = f'log=$1 n=$2; shift 2; cat "$@" | tail -n "$n"; exec {last} "$log"'
+    return ["sh", "-c", script, "sh", str(log), str(missing), *files]
 
 
 def _count(log: Path, enough: int) -> int:

@@ -188,7 +188,9 @@ class CuratorHost:
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
             case messages.DrainSessions():
-                return await self._drain.finish(self._upstreams, request.within)
+                return await self._drain.finish(
+                    self._upstreams, request.within, is_for_good=request.is_for_good
+                )
             case messages.DescribeTokens():
                 return await self._tokens.described(request.within, self._books)
         curator = self._find(request.session)
