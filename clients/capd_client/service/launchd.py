@@ -4,6 +4,7 @@ import os
 import plistlib
 from collections.abc import Mapping
 from pathlib import Path
+from xml.parsers.expat import ExpatError
 
 from capd_client.service.ending import ask_to_end, await_end
 from capd_client.service.log_files import log_command
@@ -22,8 +23,9 @@ class Launchd:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         home = Path(env.get("HOME") or Path.home())
-        self._plist = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        self.path = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self._domain = f"gui/{os.getuid()}"
+        self.target = f"{self._domain}/{LABEL}"
         where = places(env, os.getuid())
         self._socket = where.socket
         self._log = Path(where.state, "capd.log")
@@ -48,35 +50,38 @@ class Launchd:
     def install(self, *, is_hardened: bool) -> list[str]:
         """Write the property list and load it."""
         del is_hardened
-        self._plist.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         was_loaded = self.is_installed()
-        self._plist.write_bytes(self.plist())
+        self.path.write_bytes(self.plist())
         if was_loaded:
-            run(["launchctl", "bootout", f"{self._domain}/{LABEL}"])
-        run(["launchctl", "bootstrap", self._domain, str(self._plist)])
-        return [f"wrote {self._plist}", f"{LABEL} is loaded"]
+            run(["launchctl", "bootout", self.target])
+        run(["launchctl", "bootstrap", self._domain, str(self.path)])
+        return [f"wrote {self.path}", f"{LABEL} is loaded"]
 
     def uninstall(self) -> list[str]:
         """Unload the agent and remove its property list."""
         if not self.is_installed():
             return ["no agent of capd is installed"]
-        run(["launchctl", "bootout", f"{self._domain}/{LABEL}"])
-        self._plist.unlink()
-        return [f"removed {self._plist}"]
+        run(["launchctl", "bootout", self.target])
+        self.path.unlink()
+        return [f"removed {self.path}"]
 
     def is_installed(self) -> bool:
         """Whether the property list is in place."""
-        return self._plist.exists()
+        return self.path.exists()
 
     def serves(self) -> bool:
         """Whether the property list names this place."""
-        agent = plistlib.loads(self._plist.read_bytes())
+        try:
+            agent = plistlib.loads(self.path.read_bytes())
+        except (plistlib.InvalidFileException, ExpatError, ValueError):
+            return False
         return bool(agent.get("EnvironmentVariables", {}) == own_variables(self._env))
 
     def start(self) -> None:
         """Start the agent."""
-        run(["launchctl", "kickstart", f"{self._domain}/{LABEL}"])
+        run(["launchctl", "kickstart", self.target])
 
     def stop(self) -> bool:
         """Have the daemon end, with exit code 0, which launchd leaves be."""
@@ -87,7 +92,7 @@ class Launchd:
 
     def restart(self) -> None:
         """End the daemon and start it again."""
-        run(["launchctl", "kickstart", "-k", f"{self._domain}/{LABEL}"])
+        run(["launchctl", "kickstart", "-k", self.target])
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
