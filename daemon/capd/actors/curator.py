@@ -179,7 +179,8 @@ class Curator:
         """Return the session as it is to be written down."""
         told = self.activation.holds.subscribed.among(self.subscriptions)
         record = recorded(self.place.key, self._state, resume, time.time(), told)
-        return msgspec.structs.replace(record, is_routed=self.view.own_routing)
+        view = self.view
+        return msgspec.structs.replace(record, is_routed=view.own_routing, view=view.saved())
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
         """Be the session that was written down; what its client subscribed to is that client's."""
