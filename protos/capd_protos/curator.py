@@ -293,6 +293,17 @@ class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described
     """Why nothing is counted, where nothing is."""
 
 
+class LeaveProject(msgspec.Struct, frozen=True, tag="curator.leave_project"):
+    """Have every session let go of what a project's files define."""
+
+    project: str
+    """Its real path."""
+
+
+class ProjectLeft(msgspec.Struct, frozen=True, tag="curator.project_left"):
+    """No session has anything of it."""
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -304,7 +315,13 @@ SessionRequest = (
 )
 """What is asked of one session, which may be left out while there is one."""
 Request = (
-    OpenSession | TakeHookTurn | ListSessions | DrainSessions | DescribeTokens | SessionRequest
+    OpenSession
+    | TakeHookTurn
+    | ListSessions
+    | DrainSessions
+    | DescribeTokens
+    | LeaveProject
+    | SessionRequest
 )
 Reply = (
     SessionOpened
@@ -317,5 +334,6 @@ Reply = (
     | ReachDescribed
     | CuratorRefused
     | TokensDescribed
+    | ProjectLeft
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

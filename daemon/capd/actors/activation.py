@@ -25,6 +25,7 @@ from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.domains import is_inside
+from capd.core.sessions.leaving_project import resting_on, without_project
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.reach import capability_bar, without_denied_servers
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
@@ -135,6 +136,16 @@ class Activation:
                 self._note_evicted(step, "other tools")
                 await self._followed(step)
             return step
+
+    async def leave_project(self, project: str) -> None:
+        """Let go of what a project's files define; nobody agrees to it any more."""
+
+        def decide() -> Step:
+            for id_ in resting_on(self._state, project):
+                self._note(str(id_), "off", "its project is not trusted any more")
+            return without_project(self._state, project)
+
+        await self.step(decide)
 
     async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
         """Hold a server that is to run from the start, and pin its tools.

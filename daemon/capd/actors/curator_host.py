@@ -175,6 +175,8 @@ class CuratorHost:
                 return await self._drain.finish(
                     self._sessions.upstreams, request.within, is_for_good=request.is_for_good
                 )
+            case messages.LeaveProject(project=project):
+                return await self._leave(project)
             case messages.DescribeTokens():
                 return await self._tokens.described(request.within, self._sessions.books)
         curator = self._sessions.find(request.session)
@@ -213,6 +215,13 @@ class CuratorHost:
         taken = await curator.take_turn(request.text)
         curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
         return taken
+
+    async def _leave(self, project: str) -> messages.ProjectLeft:
+        async with trio.open_nursery() as nursery:
+            for curator in self._sessions.curators():
+                leave = partial(curator.activation.leave_project, project)
+                nursery.start_soon(partial(contained, "leave project", leave, log=log))
+        return messages.ProjectLeft()
 
     # Life of a session
 

@@ -34,7 +34,7 @@ from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import ActorName, InstanceId, ServerIdentity, ServerSpec
+from capd_protos.types import ActorName, InstanceId, ServerIdentity
 
 NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -104,6 +104,8 @@ class Supervisor:
                 self._carry_out(self._leases.release_session(request.session, now))
                 self._installs.leave(request.session)
                 return messages.HoldsReleased()
+            case messages.EndProject(project=project):
+                return self._end_project(project)
             case messages.ListServers():
                 return messages.ServersListed(self._entries())
             case messages.ListServerTools():
@@ -190,11 +192,19 @@ class Supervisor:
             self._carry_out(self._leases.end_unheld(instance.key))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
 
+    def _end_project(self, project: str) -> messages.ProjectEnded:
+        known = self._instances.values()
+        theirs = [i for i in known if i.server.project == project and self._leases.state(i.key)]
+        for instance in theirs:
+            instance.told.clear()
+            self._carry_out(self._leases.give_up(instance.key, trio.current_time()))
+        return messages.ProjectEnded([instance.key.name for instance in theirs])
+
     def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
         for effect in effects:
             instance = self._instances[effect.key]
             if isinstance(effect, Start):
-                instance.id = self._new_id(instance.server)
+                instance.id = InstanceId(f"{instance.server.name}-{next(_NUMBERS)}")
                 instance.scope = trio.CancelScope()
                 instance.refusal = None
                 self._nursery.start_soon(self._contained, instance)
@@ -368,9 +378,6 @@ class Supervisor:
         return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
 
     # What is known
-
-    def _new_id(self, server: ServerSpec) -> InstanceId:
-        return InstanceId(f"{server.name}-{next(_NUMBERS)}")
 
     def _by_id(self, instance_id: InstanceId) -> InstanceRecord | None:
         return next((i for i in self._instances.values() if i.id == instance_id), None)
