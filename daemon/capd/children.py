@@ -21,6 +21,7 @@ from capd.actors import (
     secret_keeper,
     settings_keeper,
     supervisor,
+    sweeper,
     tool_finder,
 )
 from capd.actors.control.connection import Control
@@ -36,6 +37,7 @@ from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
+from capd.adapters.leftover_files import LeftoverFiles
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.log import NET
 from capd.adapters.result_store import ResultStore
@@ -174,6 +176,7 @@ class Children:
         control = Control(
             bus, environments, daemon=shared.described, stop=shared.stop, tally=journal.tally
         )
+        sessions = SessionFiles(Path(where.state, "sessions"))
         return [
             self._embedder_child(bus),
             Child(
@@ -239,7 +242,7 @@ class Children:
                     connections,
                     instances,
                     environments,
-                    SessionFiles(Path(where.state, "sessions")),
+                    sessions,
                     live=self._live,
                     version=__version__,
                     results=results,
@@ -258,6 +261,12 @@ class Children:
                     __version__,
                     stopping=shared.stopping,
                     may_connect=configuration.servers.may_connect,
+                ).run(task_status=task_status),
+            ),
+            Child(
+                "sweeper",
+                lambda task_status: sweeper.Sweeper(
+                    bus, LeftoverFiles(Path(where.cache), trust), [sessions.sweep]
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),
