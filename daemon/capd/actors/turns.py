@@ -15,6 +15,7 @@ from capd.actors.holds import NotActivatedError
 from capd.actors.recent_uses import RecentUses
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
+from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_view import SessionView
@@ -84,6 +85,7 @@ class Turns:
             context = self._context(decision, outcome)
             suggestion = self._suggestion(decision)
             said = await self._curating.bring(tools, context=context, suggestion=suggestion)
+            context = self._with_instructions(context, decision, said.suggestion)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -108,6 +110,13 @@ class Turns:
         is_listed = self._view.lists_at_once(at_border=True)
         caller = "" if is_listed else self._view.caller
         return hook_context.context(decision.id.name, outcome.added, caller)
+
+    def _with_instructions(self, context: str, decision: Decision, suggestion: str) -> str:
+        if decision.id is None or not context:
+            return context
+        said = self._activation.said_by(decision.id)
+        told = passed_on(said, room_in_turn(context, suggestion))
+        return f"{context}\n{told}" if told else context
 
     def _suggestion(self, decision: Decision) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
