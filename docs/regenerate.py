@@ -45,6 +45,17 @@ left out while there is exactly one. The frames and params as JSON Schema are in
 """
 
 
+PRINTED_BY = {
+    "config": "config show",
+    "definitions": "trust definitions",
+    "secrets": "secret list",
+    "tokens": "status --tokens",
+    "trust_grant": "trust",
+    "trust_list": "trust --list",
+}
+"""Which command prints a method's result, where it has another name."""
+
+
 def pages() -> dict[pathlib.Path, str]:
     """Return each page as it has to be."""
     return {
@@ -123,7 +134,7 @@ def _methods() -> Iterator[str]:
         fields = msgspec.structs.fields(params)
         properties = msgspec.json.schema_components([params])[1][params.__name__]["properties"]
         if fields:
-            yield _row("param", "type", "default", "") + "\n|---|---|---|---|"
+            yield _row("param", "type", "default", "meaning") + "\n|---|---|---|---|"
             for field in fields:
                 meaning = meaning_of(params, field.name)
                 shape = properties[field.encode_name]
@@ -133,7 +144,7 @@ def _methods() -> Iterator[str]:
             yield ""
         else:
             yield "No params.\n"
-        if members := shapes.get(name, {}).get("properties", {}):
+        if members := shapes.get(PRINTED_BY.get(name, name), {}).get("properties", {}):
             yield f"Result: {', '.join(f'`{each}`' for each in members)}.\n"
 
 

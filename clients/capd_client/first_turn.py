@@ -99,7 +99,7 @@ def _play(env: dict[str, str], control: Control) -> None:
     _wait("the daemon's word on it", lambda: not _running(control) or None, PATIENCE)
     _show(f"pid {server['pid']} is gone; servers running: {len(_running(control))}")
     _say("\nConnect your editor, for example Claude Code:")
-    _say(f"    claude mcp add capd -- {_command()} mcp")
+    _say(f"    {_command()} install claude")
 
 
 def _running(control: Control) -> list[str]:

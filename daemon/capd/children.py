@@ -21,6 +21,7 @@ from capd.actors import (
     secret_keeper,
     settings_keeper,
     supervisor,
+    sweeper,
     tool_finder,
 )
 from capd.actors.control.connection import Control
@@ -37,6 +38,7 @@ from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
+from capd.adapters.leftover_files import LeftoverFiles
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.log import NET
 from capd.adapters.memory_files import MEMORIES
@@ -63,6 +65,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.supervision import Child
 from capd_protos.places import Places
+from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, Address, InstanceId
 
 LONGEST_IPC_BYTES = 100
@@ -104,7 +107,7 @@ class Shared:
     listener: trio.SocketListener
     described: Callable[[], dict[str, Any]]
     """The daemon's own part of the status."""
-    stop: Callable[[], None]
+    stop: Callable[[StopParams], None]
     stopping: trio.Event
     path_known: trio.Event
     """Set when PATH is the login shell's."""
@@ -181,6 +184,7 @@ class Children:
             tally=journal.tally,
             memories=Path(where.data, MEMORIES),
         )
+        sessions = SessionFiles(Path(where.state, "sessions"))
         return [
             self._embedder_child(bus),
             Child(
@@ -247,7 +251,7 @@ class Children:
                     connections,
                     instances,
                     environments,
-                    SessionFiles(Path(where.state, "sessions")),
+                    sessions,
                     live=self._live,
                     version=__version__,
                     results=results,
@@ -269,6 +273,12 @@ class Children:
                     __version__,
                     stopping=shared.stopping,
                     may_connect=configuration.servers.may_connect,
+                ).run(task_status=task_status),
+            ),
+            Child(
+                "sweeper",
+                lambda task_status: sweeper.Sweeper(
+                    bus, LeftoverFiles(Path(where.cache), trust), [sessions.sweep]
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

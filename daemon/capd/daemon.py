@@ -37,6 +37,7 @@ from capd_protos.curator import DaemonStopping, DrainSessions, SessionsDrained
 from capd_protos.places import Places, places
 from capd_protos.registry import RegistryDescribed, ReloadCatalog
 from capd_protos.settings import ReloadSettings, SettingsDescribed
+from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
@@ -101,6 +102,7 @@ class Daemon:
         self._started_at = time.monotonic()
         self._scope = trio.CancelScope()
         self._stop_asked = trio.Event()
+        self._is_for_good = False
         self._is_ready = False
         self._path_known = trio.Event()
 
@@ -138,8 +140,10 @@ class Daemon:
             around.cancel_scope.cancel()
         log.info("daemon_stopped")
 
-    def stop(self) -> None:
+    def stop(self, how: StopParams | None = None) -> None:
         """End the daemon in good order: what runs may finish, nothing else begins."""
+        if how is not None:
+            self._is_for_good = how.for_good
         self._bus.publish(DaemonStopping())
         self._stop_asked.set()
         if not self._is_ready:
@@ -156,7 +160,8 @@ class Daemon:
         """Let calls under way end; clients are told to come back to the next daemon."""
         within = self._live.current.daemon.drain
         try:
-            await bus.ask(curator_host.NAME, DrainSessions(within), DRAINED, within + STOP_TIMEOUT)
+            drain = DrainSessions(within, self._is_for_good)
+            await bus.ask(curator_host.NAME, drain, DRAINED, within + STOP_TIMEOUT)
         except CapdError as error:
             log.warning("not_drained", reason=str(error))
 
@@ -176,15 +181,19 @@ class Daemon:
 
     async def _follow_signals(self, nursery: trio.Nursery) -> None:
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        # Not whether it stops already: `capd stop` asks on the socket, and then has systemd, whose
+        # signal is no second wish.
+        is_told = False
         with trio.open_signal_receiver(*watched) as signals:
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
                 if number == signal.SIGHUP:
                     nursery.start_soon(self._reload)
-                elif self._stop_asked.is_set():
+                elif is_told:
                     # Asked twice: the guards end every server when this process is gone.
                     os._exit(FAILED)
                 else:
+                    is_told = True
                     self.stop()
 
     async def _reload(self) -> None:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE
-    configure_logs(os.environ)
+    configure_logs(os.environ, Path(places(os.environ, os.getuid()).state, "capd.log"))
     problems: list[str] = []
     try:
         trio.run(run)

@@ -288,6 +288,8 @@ class DrainSessions(msgspec.Struct, frozen=True, tag="curator.drain"):
 
     within: float
     """Seconds after which what is left is cut."""
+    is_for_good: bool = False
+    """Whether there is no next daemon: clients are told not to come back."""
 
 
 class SessionsDrained(msgspec.Struct, frozen=True, tag="curator.drained"):
@@ -373,6 +375,17 @@ class MemoriesDescribed(msgspec.Struct, frozen=True, tag="curator.memories_descr
     """The most frequent first."""
 
 
+class LeaveProject(msgspec.Struct, frozen=True, tag="curator.leave_project"):
+    """Have every session let go of what a project's files define."""
+
+    project: str
+    """Its real path."""
+
+
+class ProjectLeft(msgspec.Struct, frozen=True, tag="curator.project_left"):
+    """No session has anything of it."""
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -390,6 +403,7 @@ Request = (
     | DrainSessions
     | DescribeTokens
     | DescribeMemories
+    | LeaveProject
     | SessionRequest
 )
 Reply = (
@@ -404,5 +418,6 @@ Reply = (
     | CuratorRefused
     | TokensDescribed
     | MemoriesDescribed
+    | ProjectLeft
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

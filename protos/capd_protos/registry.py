@@ -320,6 +320,8 @@ class TrustedListed(msgspec.Struct, frozen=True, tag="registry.trusted_listed"):
     projects: list[TrustedProject]
     problem: str = ""
     """Why that cannot be believed, so that nothing is trusted."""
+    revoked: str = ""
+    """The real path of the project that nothing is agreed to of any more, where that was asked."""
 
 
 class ListMemories(msgspec.Struct, frozen=True, tag="registry.list_memories"):

@@ -170,7 +170,9 @@ class TurnParams(msgspec.Struct, frozen=True):
     """Params of `turn` (control) and `capd/turn` (on an `mcp` connection, without session)."""
 
     text: str
+    """The user's own words."""
     session: str = ""
+    """The key of a session; empty for the only one there is."""
     budget: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
     """Tokens that what is switched on and told may take together; 0 where nobody counts."""
 
@@ -179,10 +181,13 @@ class HookParams(msgspec.Struct, frozen=True):
     """Params of `hook`: a user's message, from a process that does not know its session."""
 
     text: str
+    """The user's own words."""
     client: str = ""
+    """What the client calls itself, as `capd sessions` shows it."""
     client_session: str = ""
     """The client's own id of the conversation."""
     project: str = ""
+    """The absolute path of the folder that the client works in."""
     turn: str = ""
     """The client's own id of the prompt: two hooks of one prompt count once."""
     mute: bool = False
@@ -195,94 +200,119 @@ class SessionParams(msgspec.Struct, frozen=True):
     """Params of a method that reads one session."""
 
     session: str = ""
+    """The key of a session; empty for the only one there is."""
 
 
 class CapabilityParams(msgspec.Struct, frozen=True):
     """Params of `enable` and `disable`."""
 
     name: str
+    """`name`, or `tap/name`."""
     session: str = ""
+    """The key of a session; empty for the only one there is."""
 
 
 class CallParams(msgspec.Struct, frozen=True):
     """Params of `call`."""
 
     name: str
+    """The tool, as the session's client calls it."""
     arguments: msgspec.Raw = msgspec.field(default_factory=_empty_object)
+    """An object, as the tool's input schema has it."""
     session: str = ""
+    """The key of a session; empty for the only one there is."""
 
 
 class DiscoverParams(msgspec.Struct, frozen=True):
     """Params of `discover`."""
 
     intent: str
+    """What somebody wants to do, in their words."""
     limit: int = 5
+    """How many capabilities at most, the best first."""
 
 
 class IndexParams(msgspec.Struct, frozen=True):
     """Params of `index`: servers are started with the values of `session`, where it is given."""
 
     session: str = ""
+    """The key of a session whose client's values servers are started with; empty for the only one
+    there is, or none."""
     project: str = ""
+    """The absolute path of a project whose own servers are asked as well."""
 
 
 class SearchParams(msgspec.Struct, frozen=True):
     """Params of `search`: as `session` would find it, where it is given."""
 
     query: str
+    """What a tool should do; or `select:` and names, with commas between them."""
     limit: int = 5
+    """How many tools at most, the best first."""
     session: str = ""
+    """The key of a session, which may use what is found; empty for no session."""
 
 
 class EventParams(msgspec.Struct, frozen=True):
     """Params of `events`: topics by prefix, all where empty."""
 
     topics: list[str] = []
+    """Beginnings of topics, such as `server.`; none for every event."""
 
 
 class LoginParams(msgspec.Struct, frozen=True):
     """Params of `login`: a server that is reached by URL."""
 
     name: str
+    """The server, as a definition calls it."""
 
 
 class LoginWaitParams(msgspec.Struct, frozen=True):
     """Params of `login_wait`."""
 
     ticket: int
+    """What `login` answered."""
 
 
 class ConfigParams(msgspec.Struct, frozen=True):
     """Params of `config`: with a project, its own file counts as well."""
 
     project: str = ""
+    """The absolute path of a project whose `.capd.toml` counts; empty for none."""
 
 
 class TrustParams(msgspec.Struct, frozen=True):
     """Params of `trust` and `trust_revoke`: a project by its absolute path."""
 
     project: str
+    """Its absolute path; links in it are followed."""
 
 
 class GrantParams(msgspec.Struct, frozen=True):
     """Params of `trust_grant`: the digests that a person has seen and agreed to."""
 
     project: str
+    """Its absolute path; links in it are followed."""
     digests: list[str]
+    """Of the servers that are agreed to, as `trust` answered them."""
 
 
 class WhyParams(msgspec.Struct, frozen=True):
     """Params of `why`: of one session, or of all."""
 
     session: str = ""
+    """The key of a session; empty for all."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
+    """How many decisions at most, the newest first."""
 
 
 class RoutingParams(msgspec.Struct, frozen=True):
     """Params of `routing`: whether a session's messages switch capabilities on by themselves."""
 
     enabled: bool
+    """Whether they do, whatever is configured."""
     session: str = ""
+    """The key of a session; empty for the only one there is."""
 
 
 class DefinitionsParams(msgspec.Struct, frozen=True):
@@ -291,16 +321,27 @@ class DefinitionsParams(msgspec.Struct, frozen=True):
     server: str = ""
     """A server's name; empty for all."""
     differences: bool = False
+    """Whether each change comes with what it changed, line by line."""
     flags: bool = False
+    """Whether what a person should look at in definitions is named."""
 
 
 class TrustDefinitionsParams(msgspec.Struct, frozen=True):
     """Params of `trust_definitions`: a person's word on what they have seen."""
 
     identity: str
+    """The server's, as `definitions` answered it."""
     digests: dict[str, str]
     """Of each tool the one that was shown."""
     accept: bool
+    """Whether what was shown is trusted from here on; else it is withheld."""
+
+
+class StopParams(msgspec.Struct, frozen=True):
+    """Params of `stop`."""
+
+    for_good: bool = False
+    """Nobody starts it again by themselves: open clients are told not to."""
 
 
 class MemoriesParams(msgspec.Struct, frozen=True):
@@ -375,7 +416,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "secrets": NoParams,
     "why": WhyParams,
     "metrics": NoParams,
-    "stop": NoParams,
+    "stop": StopParams,
     "tokens": NoParams,
     "config": ConfigParams,
     "trust": TrustParams,

@@ -229,6 +229,19 @@ class ToolListKept(msgspec.Struct, frozen=True, tag="server.listed"):
     identity: ServerIdentity
 
 
+class EndProject(msgspec.Struct, frozen=True, tag="supervisor.end_project"):
+    """End every server that a project's files define, whoever holds it."""
+
+    project: str
+    """Its real path."""
+
+
+class ProjectEnded(msgspec.Struct, frozen=True, tag="supervisor.project_ended"):
+    """They are being ended."""
+
+    servers: list[ServerName]
+
+
 Request = (
     AcquireServer
     | ReleaseServer
@@ -239,6 +252,7 @@ Request = (
     | LeaveInstall
     | LogIn
     | AwaitLogin
+    | EndProject
 )
 Reply = (
     ServerReady
@@ -251,6 +265,7 @@ Reply = (
     | LoginOpened
     | LoggedIn
     | LoginFailed
+    | ProjectEnded
 )
 Event = (
     ServerStarted

@@ -58,6 +58,7 @@ class Script:
     """How a server behaves; a test may change it while the server runs."""
 
     tools: list[Json] = field(default_factory=lambda: [tool("echo"), tool("die")])
+    instructions: str = ""
     start_delay: float = 0.0
     is_ready: bool = True
     exits_at_start: int | None = None
@@ -171,6 +172,8 @@ class FakeProcess:
                     version = message["params"]["protocolVersion"]
                     info = {"name": "fake", "version": "0"}
                     result = {"protocolVersion": version, "serverInfo": info}
+                    if self._script.instructions:
+                        result["instructions"] = self._script.instructions
                     await self.reply(message, {**result, "capabilities": self._script.offers})
             case "tools/list":
                 await self.reply(message, {"tools": self._script.tools, **self._script.list_says})

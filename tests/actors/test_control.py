@@ -221,7 +221,7 @@ async def test_stop_is_answered_and_heard(autojump_clock: MockClock, tmp_path: P
         control = await world.controller()
 
         assert await control.result("stop") == {"schema": 1, "stopping": True}
-        assert world.stops == ["stop"]
+        assert world.stops == [frames.StopParams()]
 
 
 async def test_reload_answers_with_the_taps(autojump_clock: MockClock, tmp_path: Path) -> None:

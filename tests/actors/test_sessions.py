@@ -14,6 +14,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator
 from capd_protos.types import SessionKey
 
+from .fakes import Script, tool
 from .world import CURATOR, CURATOR_REPLIES, LINGER, OWN, Client, World, running_world, world
 
 ECHO = [*OWN, "alpha__echo", "alpha__die"]
@@ -309,6 +310,27 @@ async def test_a_session_outlives_the_daemon_with_its_tools_and_starts_servers_o
         assert await again.tools() == ECHO
         assert len(world.machine.specs) == 1
         assert await again.call("alpha__echo") == ("{}", False)
+
+
+async def test_a_session_keeps_its_mode_over_the_daemons_end_whatever_became_known_since(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        large = [tool(f"tool_{number}", "x" * 2000) for number in range(10)]
+        world.machine.scripts["alpha"] = Script(tools=large)
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        while not world.finder._sets.users.known.sources:
+            await trio.sleep(0.05)
+        await world.session("later")
+        before = {entry.key: entry.mode for entry in await world.sessions()}
+        await restarted_host(world)
+
+        await world.session("s", resume=client.welcome["resume"])
+        await world.session("later")
+
+        assert before == {"s": "dynamic", "later": "stable"}
+        assert {entry.key: entry.mode for entry in await world.sessions()} == before
 
 
 async def test_a_session_that_was_written_down_is_not_given_to_an_older_token(

@@ -37,6 +37,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.handover import Handover
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, SessionKey
 
 from .fakes import Json, KeptDefinitions, KeptSessions, Machine, RecordingBus, Script, tool
@@ -280,7 +281,7 @@ class World:
             habits=habits,
         )
         self.socket = folder / "s"
-        self.stops: list[str] = []
+        self.stops: list[StopParams] = []
         self.control = Control(
             bus,
             self.environments,
@@ -292,7 +293,7 @@ class World:
                 "socket": str(self.socket),
                 "degraded": [],
             },
-            stop=lambda: self.stops.append("stop"),
+            stop=self.stops.append,
             tally=self.journal.tally,
         )
         self.scopes: dict[str, trio.CancelScope] = {}

@@ -134,7 +134,6 @@ ANSWERS: dict[str, Any] = {
     "routing": {"schema": 1, "session": "zed-1", "ok": True, "text": "Off."},
     "call": CALLED,
     "reload": {"schema": 1, "taps": [TAP]},
-    "stop": {"schema": 1, "stopping": True},
 }
 
 
@@ -153,9 +152,7 @@ def run(monkeypatch: pytest.MonkeyPatch, base_env: dict[str, str]) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    "method", ["status", "caps", "servers", "sessions", "tools", "reload", "stop"]
-)
+@pytest.mark.parametrize("method", ["status", "caps", "servers", "sessions", "tools", "reload"])
 def test_json_is_the_daemons_result_and_nothing_else(
     start_daemon: Start, run: Run, method: str
 ) -> None:
@@ -313,7 +310,6 @@ def test_tables_have_a_row_for_each(
         (("turn", "log"), "git is on in 412 ms\n  + git__git_log\n  - fs__read\n"),
         (("enable", "git"), "git is on\n  + git__git_log\n"),
         (("call", "x"), "one\ntwo\n[image  2 characters]\n"),
-        (("stop",), "capd is stopping\n"),
         (
             ("reload",),
             f"{TAP_LINE}\n",
@@ -438,6 +434,20 @@ def test_events_are_one_document_a_line(start_daemon: Start, run: Run) -> None:
     assert [json.loads(line) for line in machine.stdout.splitlines()] == events * 2
     said = [line.partition(" ")[2] for line in spoken.stdout.splitlines()]
     assert said == ["server.exited name=a\\x1b[2J"] * 2
+
+
+def test_who_follows_events_is_told_that_the_daemon_went(
+    start_daemon: Start, run: Run, socket_at: Path
+) -> None:
+    start_daemon({"events": {"result": {"schema": 1, "topics": []}, "then": []}})
+
+    result = run("events")
+
+    assert result.stderr == (
+        f"capd: the daemon at {socket_at} went away, so that nothing more is heard of it\n"
+        "Once it is back, follow the next one with: capd events\n"
+    )
+    assert (result.stdout, result.exit_code) == ("", 3)
 
 
 EVIL = "\x1b]0;x\x07\x1b[31mred\x9b2J\u202egnp\u200b\U000e0041\r\nnext"

@@ -187,6 +187,21 @@ def test_a_log_that_is_not_there_is_said_in_one_line(run: Run, home: Path) -> No
     assert str(home / "state" / "capd.log") in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("count", "events"), [("3", ["b", "c", "d"]), ("2", ["c", "d"]), ("1", ["d"]), ("9", [*"abcd"])]
+)
+def test_what_was_moved_aside_is_shown_before_what_came_since(
+    run: Run, log_file: Path, count: str, events: list[str]
+) -> None:
+    log_file.with_name("capd.log.2").write_text(line("a") + "\n" + line("b") + "\n")
+    log_file.with_name("capd.log.1").write_text(line("c") + "\n")
+    log_file.write_text(line("d") + "\n")
+
+    result = run("logs", "--json", "-n", count)
+
+    assert [json.loads(each)["event"] for each in result.stdout.splitlines()] == events
+
+
 @pytest.fixture
 def following(log_file: Path, base_env: dict[str, str]) -> Any:
     process = subprocess.Popen(
@@ -215,6 +230,18 @@ def test_what_comes_is_followed_without_a_line_twice_and_ends_with_ctrl_c(
 
     assert heard == line("one_more") + "\n"
     assert (rest, said, following.returncode) == ("", "", 0)
+
+
+def test_who_follows_goes_on_where_the_file_is_moved_aside(
+    following: "subprocess.Popen[str]", log_file: Path
+) -> None:
+    assert following.stdout is not None
+    following.stdout.readline()
+    log_file.rename(log_file.with_name("capd.log.1"))
+
+    log_file.write_text(line("one_more") + "\n")
+
+    assert following.stdout.readline() == line("one_more") + "\n"
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_word(

@@ -59,3 +59,11 @@ def test_every_room_and_every_actor_has_its_place_in_the_picture() -> None:
     missing = (actors - words) | (rooms - named)
 
     assert missing == set()
+
+
+def test_every_param_of_a_control_method_is_explained() -> None:
+    rows = (pages.DOCS / "reference-control.md").read_text("utf-8").splitlines()
+
+    params = [row for row in rows if row.startswith("| `")]
+    assert len(params) > 20
+    assert [row for row in params if row.split("|")[4].strip() == ""] == []

@@ -17,6 +17,7 @@ import pytest
 
 from capd.core.sessions.session_record import SessionRecord
 from capd_client.control import Control
+from capd_client.mcp_host import HostError
 from whole_daemon import OWN_TOOLS, PLAIN_SERVER, Home, wait_for
 
 from .user_systemd import UserSystemd, skip_unless_possible
@@ -125,6 +126,31 @@ def heard_to_its_end(pid: int) -> None:
 
 def has_ended(status: int) -> bool:
     return os.WIFEXITED(status) or os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("command", [("stop",), ("daemon", "stop")], ids=" ".join)
+def test_what_was_stopped_stays_stopped_whoever_looks(
+    home: Home, systemd: UserSystemd, command: tuple[str, ...]
+) -> None:
+    home.env |= {"CAPD_IDLE_RETRY": "0.05", "CAPD_RESTART_GRACE": "0"}
+    home.plain("talk")
+    capd(systemd, "daemon", "install")
+    editor = home.shim("one")
+    home.ask("enable", session="one", name="talk")
+    pid = systemd.pid
+
+    said = capd(systemd, *command)
+    has_ended = not Path(f"/proc/{pid}").exists()
+    with pytest.raises(HostError, match="capd is not running"):
+        editor.call("talk__echo", {"text": "x"})
+
+    assert said.startswith("capd is stopped; capd.socket does not listen either")
+    assert has_ended
+    shown = [systemd.show(unit, "ActiveState") for unit in ("capd.service", "capd.socket")]
+    assert shown == ["inactive", "inactive"]
+    capd(systemd, "daemon", "start")
+    assert systemd.show("capd.service", "ActiveState") == "active"
+    editor.leave()
 
 
 @pytest.mark.parametrize("trouble", [kill, stop, block_loop])

@@ -1,7 +1,7 @@
 """Bad input is normal input: a clear answer, nothing lost, nobody else affected."""
 
+import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -190,7 +190,8 @@ def test_a_hangup_reads_the_taps_again(home: Home) -> None:
     assert daemon.poll() is None
 
 
-def test_clients_are_told_before_the_daemon_goes(home: Home) -> None:
+@pytest.mark.parametrize("for_good", [False, True])
+def test_clients_are_told_before_the_daemon_goes(home: Home, *, for_good: bool) -> None:
     home.start()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(home.socket)
@@ -200,9 +201,10 @@ def test_clients_are_told_before_the_daemon_goes(home: Home) -> None:
         lines = client.makefile("rb")
         assert b'"welcome"' in lines.readline()
 
-        home.ask("stop")
+        home.ask("stop", for_good=for_good)
 
-        assert re.match(rb'\{"capd":"closing","reason":"stopping"', lines.readline())
+        told = json.loads(lines.readline())
+        assert told == {"capd": "closing", "reason": "stopping", "reconnect": not for_good}
 
 
 @pytest.mark.parametrize("spoiled", ["state", "cache"], ids=["state is a file", "cache is a file"])

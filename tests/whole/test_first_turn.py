@@ -31,5 +31,5 @@ def test_the_first_minute_shows_one_real_turn_and_leaves_nothing(home: Home) -> 
     assert "held by ['first-editor', 'second-editor']" in played.stdout
     assert "MCP active: 1/4 (git)" in played.stdout
     assert "is gone; servers running: 0" in played.stdout
-    assert "claude mcp add capd -- " in played.stdout
+    assert "/capd install claude\n" in played.stdout
     assert pids_with(str(home.folder)) == []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -19,7 +20,7 @@ from capd_client.importing.report import document as imported
 from capd_client.importing.source_files import Unreadable
 from capd_client.mcp_host import McpHost
 from capd_client.own_tap import OwnServer
-from capd_protos import finder, registry
+from capd_protos import definitions, finder, registry
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -27,6 +28,7 @@ from capd_protos.types import (
     ServerName,
     SkillSpec,
     TapName,
+    ToolName,
     WireName,
 )
 from whole_daemon import Home, wait_for
@@ -83,6 +85,46 @@ def test_what_commands_find_out_themselves_is_of_its_shape(home: Home, editor: M
 
     assert {name: wrong for name in own if (wrong := problems(name, printed[name]))} == {}
     assert printed["tap list"]["taps"]
+
+
+def test_what_is_told_of_what_happened_and_what_is_trusted_is_of_its_shape(
+    home: Home, editor: McpHost
+) -> None:
+    project = home.folder / "project"
+    capability = project / ".capd" / "capabilities" / "db"
+    capability.mkdir(parents=True)
+    capability.joinpath("config.toml").write_text('triggers = ["one two", "three", "four"]\n')
+    capability.joinpath("default.toml").write_text('[[mcp.servers]]\nname = "d"\ncommand = "d"\n')
+    home.ask("turn", text="thanks")
+    editor.tools()
+    wait_for(lambda: home.ask("why")["activations"])
+    own = ("why", "metrics", "status --tokens", "config show", "trust --list", "trust definitions")
+    asked = {**{name: name.split() for name in own}, "trust": ["trust", str(project)]}
+
+    printed = {name: json.loads(home.capd(*asked[name], "--json").stdout) for name in asked}
+
+    assert {name: wrong for name in asked if (wrong := problems(name, printed[name]))} == {}
+    assert printed["why"]["decisions"]
+    assert printed["status --tokens"]["sessions"]
+    assert printed["config show"]["values"]
+    assert printed["trust"]["servers"]
+    assert printed["trust definitions"]["servers"]
+
+
+def test_a_change_of_a_definition_is_of_its_shape() -> None:
+    tool, server = ToolName("echo"), ServerName("alpha")
+    change = definitions.DefinitionChange(
+        tool, "changed", "d1", is_withheld=True, is_rejected=False, seen_at=1.0, difference="+ x"
+    )
+    flag = definitions.DefinitionFlag(tool, "hidden", "U+202E", "80, B5")
+    listed = definitions.ServerDefinitions(
+        server, ServerIdentity("9c1e"), 1, "pinned", is_lost=False, changes=[change], flags=[flag]
+    )
+    document = {"schema": 1, "mode": "notify", "problems": ["why"]}
+
+    printed = {**document, "servers": [msgspec.to_builtins(listed)]}
+
+    assert problems("trust definitions", printed) == []
 
 
 def test_a_ranking_is_of_its_shape() -> None:

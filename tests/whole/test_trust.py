@@ -81,6 +81,13 @@ def enabled(home: Home, session: str, name: str = "appdb") -> tuple[bool, str]:
     return answer["ok"], answer["text"]
 
 
+def connected(home: Home, session: str, folder: Path) -> McpHost:
+    """Connect an editor, and wait for the daemon: a shim may answer a handshake before it."""
+    editor = home.shim(session, folder)
+    wait_for(lambda: session in {each["key"] for each in home.ask("sessions")["sessions"]})
+    return editor
+
+
 def test_a_cloned_repository_starts_nothing_before_it_is_trusted_nor_after_it_changed(
     home: Home, project: Project
 ) -> None:
@@ -148,9 +155,32 @@ def test_a_cloned_repository_starts_nothing_before_it_is_trusted_nor_after_it_ch
     wait_for(lambda: enabled(home, "s")[0])
     copy = home.folder / "copy"
     shutil.copytree(project.folder, copy)
-    elsewhere = home.shim("copy", copy)
+    elsewhere = connected(home, "copy", copy)
     assert not enabled(home, "copy")[0]
     for each in (editor, elsewhere):
+        each.leave()
+
+
+def test_what_runs_because_of_trust_is_ended_with_it(home: Home, project: Project) -> None:
+    home.plain("calm")
+    home.start()
+    editor, other = (connected(home, each, project.folder) for each in "st")
+    assert home.at_terminal("trust", str(project.folder), typed="y\n").returncode == 0
+    for name in ("appdb", "calm"):
+        wait_for(lambda: enabled(home, "s", name)[0])  # noqa: B023 - it is over in here
+    wait_for(lambda: enabled(home, "t")[0])
+
+    revoked = home.at_terminal("trust", "--revoke", str(project.folder), typed="")
+
+    assert "nothing of it is trusted any more. Ended: appdb" in revoked.stdout
+    wait_for(lambda: [each["name"] for each in home.servers()] == ["calm"])
+    active = {
+        each["key"]: [on["name"] for on in each["active"]]
+        for each in home.ask("sessions")["sessions"]
+    }
+    assert active == {"s": ["calm"], "t": []}
+    assert not enabled(home, "s")[0]
+    for each in (editor, other):
         each.leave()
 
 

@@ -7,6 +7,7 @@ import click
 
 from capd_client import tables
 from capd_client.commands.shared import (
+    NoDaemon,
     ask,
     json_option,
     print_json,
@@ -84,7 +85,10 @@ def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) ->
 @click.option("--topic", "more", metavar="T", multiple=True, help="The same as TOPICS.")
 @json_option
 def events(*, topics: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> None:
-    """Follow what happens, all of it or the TOPICS (by prefix), until interrupted."""
+    """Follow what happens, all of it or the TOPICS (by prefix), until interrupted.
+
+    Where the daemon goes meanwhile it says so, and ends with code 3.
+    """
     try:
         with Control(this_places().socket) as control:
             for event in control.events([*topics, *more]):
@@ -94,6 +98,8 @@ def events(*, topics: tuple[str, ...], more: tuple[str, ...], as_json: bool) -> 
                     tables.print_event(event)
     except KeyboardInterrupt:
         return
+    text = f"the daemon at {this_places().socket} went away, so that nothing more is heard of it"
+    raise NoDaemon(f"{text}\nOnce it is back, follow the next one with: capd events")
 
 
 @click.command()

@@ -3,23 +3,35 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 import click
 
 from capd_client import tables
-from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.commands.shared import (
+    START_HINT,
+    NoDaemon,
+    fail,
+    json_option,
+    print_json,
+    this_places,
+)
 from capd_client.service.manager import Manager, ServiceError, this_manager
+
+_T = TypeVar("_T")
 
 
 @click.command()
 @json_option
 def stop(*, as_json: bool) -> None:
-    """Stop the daemon."""
-    result = ask("stop")
+    """Stop the daemon, wait until it has ended, and keep it from starting again."""
+    manager = the_manager()
+    if not _tried(manager.stop):
+        raise NoDaemon(f"no daemon at {this_places().socket}\n{START_HINT}")
     if as_json:
-        print_json(result)
+        print_json({"schema": 1, "stopping": True})
     else:
-        click.echo("capd is stopping")
+        _say_stopped(manager)
 
 
 @click.group()
@@ -62,8 +74,10 @@ def daemon_start() -> None:
 
 @daemon.command("stop")
 def daemon_stop() -> None:
-    """Stop the daemon; calls under way may end."""
-    _did(the_manager().stop, "capd is stopped")
+    """Stop the daemon, wait until it has ended, and keep it from starting again."""
+    manager = the_manager()
+    _tried(manager.stop)
+    _say_stopped(manager)
 
 
 @daemon.command("restart")
@@ -83,11 +97,12 @@ def daemon_logs(*, follow: bool, lines: int) -> None:
 
 
 def the_manager() -> Manager:
-    """Return what keeps the daemon: a manager where the service is installed, else a process."""
+    """Return what keeps this place's daemon: a manager that has it as a service, else a process."""
     from capd_client.service.plain import Plain  # noqa: PLC0415 - most commands do without
 
     manager = this_manager(os.environ)
-    return manager if manager.is_installed() else Plain(os.environ)
+    is_ours = manager.is_installed() and manager.serves()
+    return manager if is_ours else Plain(os.environ)
 
 
 def _say(manager: Manager, act: Callable[[Manager], list[str]]) -> None:
@@ -100,11 +115,19 @@ def _say(manager: Manager, act: Callable[[Manager], list[str]]) -> None:
 
 
 def _did(act: Callable[[], None], text: str) -> None:
+    _tried(act)
+    click.echo(text)
+
+
+def _say_stopped(manager: Manager) -> None:
+    click.echo(f"capd is stopped; {manager.when_stopped}")
+
+
+def _tried(act: Callable[[], _T]) -> _T:
     try:
-        act()
+        return act()
     except ServiceError as error:
         fail(str(error))
-    click.echo(text)
 
 
 @click.command()

@@ -39,8 +39,9 @@ def project(*, path: Path | None, is_list: bool, revoke: bool, as_json: bool) ->
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail(_NO_TERMINAL)
     if revoke:
-        ask("trust_revoke", project=folder)
-        tables.say(f"{folder}: nothing of it is trusted. What runs goes on until it ends.")
+        ended = ask("trust_revoke", project=folder).get("ended") or []
+        also = f" Ended: {', '.join(map(str, ended))}." if ended else ""
+        tables.say(f"{folder}: nothing of it is trusted any more.{also}")
         return
     _ask_about(ask("trust", project=folder))
 

@@ -8,6 +8,7 @@ from capd_client.doctor.editors import check_editors
 from capd_client.doctor.files import check_configuration, check_locks
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.hooks import check_hooks
+from capd_client.doctor.launchd import check_agent
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sandbox import check_sandbox
@@ -24,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
     check_degraded,
     check_configuration,
     check_service,
+    check_agent,
     check_socket,
     check_locks,
     check_other_sockets,

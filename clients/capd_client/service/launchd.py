@@ -4,7 +4,10 @@ import os
 import plistlib
 from collections.abc import Mapping
 from pathlib import Path
+from xml.parsers.expat import ExpatError
 
+from capd_client.service.ending import ask_to_end, await_end
+from capd_client.service.log_files import log_command
 from capd_client.service.manager import daemon_command, own_variables, run
 from capd_protos.places import places
 
@@ -15,13 +18,17 @@ class Launchd:
     """launchd as this user reaches it."""
 
     name = "launchd"
+    when_stopped = "the next login starts it again, and so does: capd daemon start"
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         home = Path(env.get("HOME") or Path.home())
-        self._plist = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        self.path = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self._domain = f"gui/{os.getuid()}"
-        self._log = Path(places(env, os.getuid()).state, "capd.log")
+        self.target = f"{self._domain}/{LABEL}"
+        where = places(env, os.getuid())
+        self._socket = where.socket
+        self._log = Path(where.state, "capd.log")
 
     def plist(self) -> bytes:
         """Return the agent's property list, as XML."""
@@ -43,40 +50,51 @@ class Launchd:
     def install(self, *, is_hardened: bool) -> list[str]:
         """Write the property list and load it."""
         del is_hardened
-        self._plist.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         was_loaded = self.is_installed()
-        self._plist.write_bytes(self.plist())
+        self.path.write_bytes(self.plist())
         if was_loaded:
-            run(["launchctl", "bootout", f"{self._domain}/{LABEL}"])
-        run(["launchctl", "bootstrap", self._domain, str(self._plist)])
-        return [f"wrote {self._plist}", f"{LABEL} is loaded"]
+            run(["launchctl", "bootout", self.target])
+        run(["launchctl", "bootstrap", self._domain, str(self.path)])
+        return [f"wrote {self.path}", f"{LABEL} is loaded"]
 
     def uninstall(self) -> list[str]:
         """Unload the agent and remove its property list."""
         if not self.is_installed():
             return ["no agent of capd is installed"]
-        run(["launchctl", "bootout", f"{self._domain}/{LABEL}"])
-        self._plist.unlink()
-        return [f"removed {self._plist}"]
+        run(["launchctl", "bootout", self.target])
+        self.path.unlink()
+        return [f"removed {self.path}"]
 
     def is_installed(self) -> bool:
         """Whether the property list is in place."""
-        return self._plist.exists()
+        return self.path.exists()
+
+    def serves(self) -> bool:
+        """Whether the property list names this place."""
+        try:
+            agent = plistlib.loads(self.path.read_bytes())
+        except (plistlib.InvalidFileException, ExpatError, ValueError):
+            return False
+        return bool(agent.get("EnvironmentVariables", {}) == own_variables(self._env))
 
     def start(self) -> None:
         """Start the agent."""
-        run(["launchctl", "kickstart", f"{self._domain}/{LABEL}"])
+        run(["launchctl", "kickstart", self.target])
 
-    def stop(self) -> None:
-        """Ask the daemon to end, with exit code 0, which launchd leaves be."""
-        run(["launchctl", "kill", "SIGTERM", f"{self._domain}/{LABEL}"])
+    def stop(self) -> bool:
+        """Have the daemon end, with exit code 0, which launchd leaves be."""
+        pid = ask_to_end(self._socket, for_good=True)
+        if pid:
+            await_end(pid)
+        return bool(pid)
 
     def restart(self) -> None:
         """End the daemon and start it again."""
-        run(["launchctl", "kickstart", "-k", f"{self._domain}/{LABEL}"])
+        run(["launchctl", "kickstart", "-k", self.target])
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
         del is_bare
-        return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self._log)]
+        return log_command(self._log, follow=follow, lines=lines)

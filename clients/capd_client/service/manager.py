@@ -17,6 +17,8 @@ class Manager(Protocol):
     """A way of keeping the daemon running."""
 
     name: str
+    when_stopped: str
+    """What starts the daemon again after `stop`, for a person."""
 
     def install(self, *, is_hardened: bool) -> list[str]:
         """Put the service in place and start it; return what was done, a line each."""
@@ -34,8 +36,12 @@ class Manager(Protocol):
         """Start the daemon."""
         ...
 
-    def stop(self) -> None:
-        """Stop the daemon, which lets calls under way end."""
+    def serves(self) -> bool:
+        """Whether what is in place is the daemon of this place, and not one of another home."""
+        ...
+
+    def stop(self) -> bool:
+        """Stop the daemon, which lets calls under way end; return, once it has, whether one ran."""
         ...
 
     def restart(self) -> None:

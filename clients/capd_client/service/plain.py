@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.service.ending import PATIENCE, ask_to_end, await_end
+from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
 from capd_protos.places import places
-
-PATIENCE = 30.0
 
 
 class Plain:
     """A detached process that writes a log file."""
 
     name = "none"
+    when_stopped = "editors that are open do not start it again; one that is opened does"
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -66,31 +67,31 @@ class Plain:
                 )
             time.sleep(0.05)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """Ask the daemon to stop, and wait until it has."""
-        try:
-            with Control(self._socket) as control:
-                pid = int(control.daemon["pid"])
-                control.call("stop", {})
-        except DaemonDownError:
-            return
-        except ControlError as error:
-            raise ServiceError(f"the daemon was not stopped: {error}") from None
-        give_up_at = time.monotonic() + PATIENCE
-        while self._is_alive(pid):
-            if time.monotonic() > give_up_at:
-                raise ServiceError(f"the daemon (pid {pid}) does not end; kill {pid} ends it")
-            time.sleep(0.05)
+        return self._end(for_good=True)
 
     def restart(self) -> None:
         """Stop the daemon and start it again."""
-        self.stop()
+        self._end(for_good=False)
         self.start()
+
+    def _end(self, *, for_good: bool) -> bool:
+        pid = ask_to_end(self._socket, for_good=for_good)
+        if pid:
+            await_end(pid)
+        if self._started is not None and self._started.pid == pid:
+            self._started.wait()
+        return bool(pid)
+
+    def serves(self) -> bool:
+        """Whether this is the daemon of this place: there is no other."""
+        return True
 
     def logs(self, *, follow: bool, lines: int, is_bare: bool = False) -> list[str]:
         """Return the command that shows the log file."""
         del is_bare
-        return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self._log)]
+        return log_command(self._log, follow=follow, lines=lines)
 
     def _answers(self) -> bool:
         try:
@@ -98,13 +99,3 @@ class Plain:
                 return True
         except (DaemonDownError, ControlError):
             return False
-
-    def _is_alive(self, pid: int) -> bool:
-        if self._started is not None and self._started.pid == pid:
-            # Ours to reap: until then it is there for whoever looks.
-            return self._started.poll() is None
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        return True

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import capd_client
-from capd_client.control import Control, ControlError, DaemonDownError
-from capd_client.service.manager import ServiceError, daemon_command, own_variables, run
+from capd_client.service.ending import ask_to_end, await_end
+from capd_client.service.manager import daemon_command, own_variables, run
 from capd_protos.places import places
 
 SERVICE = "capd.service"
@@ -20,6 +20,10 @@ class Systemd:
     """systemd as this user reaches it."""
 
     name = "systemd"
+    when_stopped = (
+        f"{SOCKET} does not listen either, so that no editor starts it; "
+        "the next login does, and so does: capd daemon start"
+    )
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -83,9 +87,21 @@ class Systemd:
         """Start both units."""
         self._ctl("start", SOCKET, SERVICE)
 
-    def stop(self) -> None:
+    def serves(self) -> bool:
+        """Whether the unit names this place."""
+        unit = (self.folder / SERVICE).read_text(encoding="utf-8", errors="replace")
+        own = unit.splitlines()
+        return [each for each in own if each.startswith("Environment=")] == self._variables()
+
+    def stop(self) -> bool:
         """Stop both, or the next connection would start the daemon again."""
+        # Asked while nothing listens for it, the socket itself would start it.
+        has_run = _is_active()
+        if has_run:
+            # From systemd alone clients would hear that another one comes, and start it.
+            ask_to_end(places(self._env, os.getuid()).socket, for_good=True)
         self._ctl("stop", SOCKET, SERVICE)
+        return has_run
 
     def restart(self) -> None:
         """Restart the service; connections wait at the socket meanwhile."""
@@ -101,9 +117,7 @@ class Systemd:
         """Return the units' texts, by file name, for this capd and this place."""
         # A dollar sign begins a variable in a command, and stands for itself elsewhere.
         command = " ".join(_quoted(each).replace("$", "$$") for each in daemon_command())
-        lines = [f"ExecStart={command}"]
-        for key, value in own_variables(self._env).items():
-            lines.append(f"Environment={_quoted(f'{key}={value}')}")
+        lines = [f"ExecStart={command}", *self._variables()]
         service = _with(_template(SERVICE), "ExecStart=", "\n".join(lines))
         socket = _template(SOCKET)
         if own_variables(self._env):
@@ -111,16 +125,17 @@ class Systemd:
             socket = _with(socket, "ListenStream=", f"ListenStream={path}")
         return {SERVICE: service, SOCKET: socket}
 
+    def _variables(self) -> list[str]:
+        own = own_variables(self._env)
+        return [f"Environment={_quoted(f'{key}={value}')}" for key, value in own.items()]
+
     def _end_other(self) -> list[str]:
         if _is_active():
             return []
-        try:
-            with Control(places(self._env, os.getuid()).socket) as control:
-                control.call("stop", {})
-        except DaemonDownError:
+        pid = ask_to_end(places(self._env, os.getuid()).socket, for_good=False)
+        if not pid:
             return []
-        except ControlError as error:
-            raise ServiceError(f"the daemon that runs cannot be stopped: {error}") from None
+        await_end(pid)
         return ["stopped the daemon that ran without systemd"]
 
     def _ctl(self, *arguments: str) -> None:

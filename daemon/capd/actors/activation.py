@@ -25,8 +25,10 @@ from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
 from capd.core.sessions.domains import is_inside
+from capd.core.sessions.leaving_project import resting_on, without_project
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.reach import capability_bar, without_denied_servers
+from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
 from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.taps.catalog import Unknown
@@ -136,6 +138,29 @@ class Activation:
                 await self._followed(step)
             return step
 
+    def said_by(self, capability: CapabilityId) -> list[tuple[str, str]]:
+        """Return what the servers of an active capability say of their use, by their names."""
+        servers = next(
+            (each.servers for each in self._state.active.activations if each.id == capability), ()
+        )
+        said: list[tuple[str, str]] = []
+        for server in servers:
+            held, running = self._state.held(server), self.holds.running(server)
+            # Whose tools are all withheld has nothing to say either.
+            if held is not None and held.tools and running is not None:
+                said.append((held.spec.name, running.lane.instructions))
+        return said
+
+    async def leave_project(self, project: str) -> None:
+        """Let go of what a project's files define; nobody agrees to it any more."""
+
+        def decide() -> Step:
+            for id_ in resting_on(self._state, project):
+                self._note(str(id_), "off", "its project is not trusted any more")
+            return without_project(self._state, project)
+
+        await self.step(decide)
+
     async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
         """Hold a server that is to run from the start, and pin its tools.
 
@@ -224,7 +249,8 @@ class Activation:
         if capability.id in self._state.active:
             self._state.active.touch(capability.id, time.time())
             tools = self._state.tools_of(capability.id)
-            return Outcome(own_tools.already_active(capability.id.name, tools))
+            text = own_tools.already_active(capability.id.name, tools)
+            return Outcome(self._with_instructions(text, capability.id))
         await self._check(capability)
         installed = await self._install(capability, resolved.scripts, on_progress)
         permitted = without_denied_servers(capability, self._state.policy)
@@ -256,7 +282,11 @@ class Activation:
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
         text += await withheld_note(self._bus, servers)
-        return Outcome(text, step.added, step.removed)
+        return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
+
+    def _with_instructions(self, text: str, capability: CapabilityId) -> str:
+        told = passed_on(self.said_by(capability), ANSWER_TOKENS)
+        return f"{text}\n{told}" if told else text
 
     async def _check(self, capability: CapabilitySpec) -> None:
         name = capability.id.name

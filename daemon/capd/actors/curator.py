@@ -197,7 +197,10 @@ class Curator:
         subscribed = self.activation.holds.subscribed.among(self.subscriptions)
         record = recorded(self.place.key, self._state, resume, time.time(), subscribed)
         told = self._memories.kept() if self._memories is not None else {}
-        return msgspec.structs.replace(record, is_routed=self.view.own_routing, **told)
+        view = self.view
+        return msgspec.structs.replace(
+            record, is_routed=view.own_routing, view=view.saved(), **told
+        )
 
     def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
         """Be the session that was written down; what its client subscribed to is that client's."""

@@ -8,9 +8,7 @@
 A mailbox a session would cost two file descriptors each and end at a thousand (85-facts, 2).
 """
 
-import secrets
 import time
-from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -20,15 +18,15 @@ from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
-from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
 from capd.actors.hook_turns import hook_turn
 from capd.actors.memory_shelf import MemoryShelf
+from capd.actors.open_sessions import OpenSession, OpenSessions
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
-from capd.actors.searching import described
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
-from capd.actors.token_desk import TokenBook, TokenDesk
+from capd.actors.session_openings import SessionOpenings
+from capd.actors.token_desk import TokenDesk
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
@@ -38,25 +36,17 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.instance import Instance
 from capd.adapters.trust.real_paths import RealPaths
-from capd.core.sessions.claiming import refusal
 from capd.core.sessions.domains import Domains
-from capd.core.sessions.linking import link
-from capd.core.sessions.session_keys import fresh_key, is_key
-from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
-from capd.core.sessions.session_view import SessionView
-from capd.core.sessions.surface import Surface
-from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
-from capd_protos import finder, registry, settings, supervisor
+from capd_protos import registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
-from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 NAME = ActorName("curator")
@@ -80,27 +70,7 @@ LOST_RETENTION = 30.0
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
 
-STOPPING = "this daemon is stopping; try again"
-
 log = structlog.get_logger(actor="curator")
-
-
-@dataclass(slots=True, eq=False)
-class _Session:
-    curator: Curator
-    resume: str
-    opened_at: float
-    pid: int
-    """The process at the other end of the socket, by the kernel's word."""
-    client_pid: int
-    parent_pid: int
-    """The process that started the one at the other end: the client itself, behind a shim."""
-    is_ending: bool = False
-    claim: int = 0
-    """Counts connections: only the newest may end the session."""
-    process: str | None = None
-    beginning: trio.CancelScope = field(default_factory=trio.CancelScope)
-    """Of what goes on beside the session from its opening on."""
 
 
 class CuratorHost:
@@ -137,23 +107,38 @@ class CuratorHost:
             rules or SessionRules(), domains or Domains(), live, results
         )
         self._bus = bus
-        self._store = store
-        self._connections = connections
-        self._instances = instances
         self._environments = environments
         self._habit_keeper = HabitKeeper(habits)
         self._checks = ArgumentChecks()
         self._version = version
-        self._sessions: dict[SessionKey, _Session] = {}
+        self._sessions = OpenSessions()
         self._keeper = SessionKeeper(store, self._record)
         self._drain = Drain()
-        self._hooks = HookCounts()
+        self._openings = SessionOpenings(
+            self._sessions,
+            bus,
+            connections,
+            store,
+            instances=instances,
+            environments=environments,
+            settings=self._settings,
+            habits=self._habit_keeper,
+            drain=self._drain,
+            uses=self._uses,
+            checks=self._checks,
+            results=results,
+            journal=self._journal,
+            tokens=self._tokens,
+            memories=self._memories,
+            on_change=self._keeper.changed,
+        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; before a planned stop clients are told to come back."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._openings.work_in(nursery)
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
                 await self._habit_keeper.load()
@@ -162,7 +147,7 @@ class CuratorHost:
                 nursery.start_soon(self._memories.run)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
-                nursery.start_soon(self._tokens.run, self._books)
+                nursery.start_soon(self._tokens.run, self._sessions.books)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
                 await serve(
@@ -189,16 +174,20 @@ class CuratorHost:
             case messages.OpenSession():
                 return await self._open(request)
             case messages.ListSessions():
-                return self._listed()
+                return self._sessions.listed(self._keeper.problem)
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
             case messages.DrainSessions():
-                return await self._drain.finish(self._upstreams, request.within)
+                return await self._drain.finish(
+                    self._sessions.upstreams, request.within, is_for_good=request.is_for_good
+                )
+            case messages.LeaveProject(project=project):
+                return await self._leave(project)
             case messages.DescribeTokens():
-                return await self._tokens.described(request.within, self._books)
+                return await self._tokens.described(request.within, self._sessions.books)
             case messages.DescribeMemories(project):
                 return await self._memories.described(project)
-        curator = self._find(request.session)
+        curator = self._sessions.find(request.session)
         if isinstance(curator, messages.CuratorRefused):
             return curator
         return await self._session_reply(curator, request)
@@ -228,203 +217,35 @@ class CuratorHost:
         )
 
     async def _hook_turn(self, request: messages.TakeHookTurn) -> messages.Reply:
-        found = link(
-            hook_of(request, self._settings.rules("").table),
-            [candidate_of(s.curator, s.parent_pid) for s in self._sessions.values()],
-        )
-        self._hooks.note(request.client, found)
-        log.info("hook_linked", client=request.client, session=found.key, how=found.how)
-        if found.key is None:
-            text = f"no one session belongs to this hook ({found.how}): name it with --session"
-            return messages.CuratorRefused("unlinked", text)
-        curator = self._sessions[found.key].curator
-        curator.linked_by = found.how
-        curator.heard_in(request.client_session)
+        curator = self._sessions.hooked(request, self._settings.rules("").table)
+        if isinstance(curator, messages.CuratorRefused):
+            return curator
         return await hook_turn(curator, request, self._nursery)
 
-    def _books(self) -> list[TokenBook]:
-        return [session.curator.tokens for session in self._sessions.values()]
-
-    def _upstreams(self) -> list[Upstream]:
-        found = (session.curator.upstream for session in self._sessions.values())
-        return [upstream for upstream in found if upstream is not None]
-
-    def _find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
-        if not key and len(self._sessions) == 1:
-            return next(iter(self._sessions.values())).curator
-        session = self._sessions.get(key)
-        if session is not None:
-            return session.curator
-        known = ", ".join(self._sessions) or "none is open"
-        if not key:
-            text = f"which session? ({known}) Name one with --session."
-            return messages.CuratorRefused("session_ambiguous", text)
-        near = near_names(key, self._sessions)
-        hint = f" Near names: {', '.join(near)}." if near else f" Sessions: {known}."
-        return messages.CuratorRefused("session_unknown", f"no session {key!r}.{hint}")
-
-    def _listed(self) -> messages.SessionsListed:
-        now = time.time()
-        return messages.SessionsListed(
-            [
-                session.curator.entry(now, session.opened_at, session.client_pid or session.pid)
-                for session in self._sessions.values()
-            ],
-            self._hooks.listed(),
-            self._keeper.problem,
-        )
+    async def _leave(self, project: str) -> messages.ProjectLeft:
+        async with trio.open_nursery() as nursery:
+            for curator in self._sessions.curators():
+                leave = partial(curator.activation.leave_project, project)
+                nursery.start_soon(partial(contained, "leave project", leave, log=log))
+        return messages.ProjectLeft()
 
     # Life of a session
 
     async def _open(self, request: messages.OpenSession) -> messages.Reply:
-        hello = request.hello
-        if self._drain.is_on:
-            self._connections.take(request.connection)
-            return messages.CuratorRefused("stopping", STOPPING)
-        record = None
-        if is_key(hello.session) and SessionKey(hello.session) not in self._sessions:
-            record = await self._store.load(SessionKey(hello.session))
-        project = hello.project or hello.cwd
-        await self._settings.meet(project)
-        await self._memories.meet(project)
-        view = SessionView(
-            self._settings.rules(project),
-            client=hello.client.name,
-            project=project,
-            habits=self._habit_keeper.habits,
-            version=hello.client.version,
-            is_bare=request.is_bare,
-            has_results=self._results is not None,
-            domain=self._settings.domain(hello.client.name, project),
-        )
-        # Before anything is created: another request for this key may come while we wait.
-        found = None
-        if SessionKey(hello.session) not in self._sessions and not view.is_bare:
-            found = await self._described(view)
-        connection = self._connections.take(request.connection)
-        if self._drain.is_on:
-            return messages.CuratorRefused("stopping", STOPPING)
-        if connection is None:
-            return messages.CuratorRefused("bad_hello", "the connection is gone")
-        session = self._sessions.get(SessionKey(hello.session))
-        resumed = session is not None or record is not None
-        refused = refusal(
-            hello.session,
-            hello.resume,
-            record,
-            is_ending=session is not None and session.is_ending,
-            token=session.resume if session is not None else None,
-        )
-        if refused is not None:
-            return messages.CuratorRefused(*refused)
-        if session is None:
-            session = self._new_session(request, view)
-            self._begin(session, hello, found, record)
-            self._note(session.curator.place, "started")
-        elif session.curator.upstream is not None:
-            session.curator.upstream.close("resumed elsewhere", reconnect=False)
-        session.resume = secrets.token_urlsafe(16)
-        session.claim += 1
-        session.pid = request.peer_pid
-        session.parent_pid = platform.parent_pid(request.peer_pid) or 0
-        if hello.client.session:
-            session.curator.client_sessions.add(hello.client.session)
-        session.process = platform.process_start_time(request.peer_pid)
-        key = session.curator.place.key
+        opened = await self._openings.opened(request)
+        if isinstance(opened, messages.CuratorRefused):
+            return opened
+        session, connection, resumed = opened
+        key, client = session.curator.place.key, request.hello.client.name
         self._keeper.changed(key)
-        served = (self._serve_connection, session, connection, hello.dispatched)
+        served = (self._serve_connection, session, connection, request.hello.dispatched)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)
-        self._bus.publish(messages.SessionStarted(key, hello.client.name))
-        log.info("session_opened", session=key, client=hello.client.name, resumed=resumed)
+        self._bus.publish(messages.SessionStarted(key, client))
+        log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, session.resume, resumed)
 
-    def _begin(
-        self,
-        session: _Session,
-        hello: Hello,
-        found: finder.ToolsDescribed | None,
-        record: SessionRecord | None,
-    ) -> None:
-        """Give a session what it has from its opening on."""
-        curator = session.curator
-        if found is not None:
-            curator.beginning.pin(found)
-            self._nursery.start_soon(self._hold_eager, session, found)
-        if record is not None:
-            curator.restore(record, is_same_client=bool(hello.resume))
-        elif hello.parent and hello.inherit:
-            self._inherit(session, SessionKey(hello.parent))
-
-    async def _described(self, view: SessionView) -> finder.ToolsDescribed | None:
-        """Return what there is for a session that is to be opened, and have its view follow."""
-        view.settle(Surface(()))
-        # What a changing list costs depends on how much there is, which the first sessions of a
-        # daemon come before.
-        waits = view.rules.mode == "auto" and view.plan.mode == "dynamic"
-        found = await described(self._bus, view, waits=waits)
-        if found is not None and found.is_known:
-            pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
-            is_all = not found.unlisted
-            view.described(found.tools, found.size_bytes, is_all=is_all, pinned=pinned)
-        return found
-
-    async def _hold_eager(self, session: _Session, found: finder.ToolsDescribed) -> None:
-        with trio.CancelScope() as session.beginning:
-            if not found.is_known:
-                # The first session of a daemon comes before the catalog has been read.
-                found = await described(self._bus, session.curator.view, waits=True) or found
-            await contained(
-                "eager servers", session.curator.beginning.hold_eager, found.eager, log=log
-            )
-
-    def _inherit(self, session: _Session, parent: SessionKey) -> None:
-        """Give a session what the one that started it has on at this moment."""
-        of = self._sessions.get(parent)
-        if of is None or of.is_ending:
-            log.warning("parent_unknown", session=session.curator.place.key, parent=parent)
-            return
-        session.curator.restore(of.curator.record(""), is_same_client=False)
-        self._nursery.start_soon(
-            partial(contained, "inherited", session.curator.beginning.hold_inherited, log=log)
-        )
-
-    def _new_session(self, request: messages.OpenSession, view: SessionView) -> _Session:
-        hello = request.hello
-        key = SessionKey(hello.session)
-        while not key or key in self._sessions:
-            key = fresh_key(hello.client.name, secrets.token_hex(2))
-        project = hello.project or hello.cwd
-        place = SessionPlace(
-            key, hello.client.name, project, domain=view.domain, parent=hello.parent
-        )
-        curator = Curator(
-            place,
-            bus=self._bus,
-            instances=self._instances,
-            environments=self._environments,
-            view=view,
-            on_change=lambda: self._keeper.changed(key),
-            uses=self._uses,
-            checks=self._checks,
-            results=self._results,
-            journal=self._journal,
-            tokens=self._tokens,
-            memories=self._memories,
-        )
-        if self._results is not None and hello.parent in self._sessions:
-            self._results.readers.started(key, SessionKey(hello.parent))
-        session = self._sessions[key] = _Session(
-            curator,
-            "",
-            time.time(),
-            request.peer_pid,
-            hello.client.pid,
-            platform.parent_pid(request.peer_pid) or 0,
-        )
-        return session
-
     async def _serve_connection(
-        self, session: _Session, connection: Connection, wants_dispatched: bool
+        self, session: OpenSession, connection: Connection, wants_dispatched: bool
     ) -> None:
         claim = session.claim
         curator = session.curator
@@ -456,7 +277,7 @@ class CuratorHost:
                 if claim == session.claim:
                     await self._end(session)
 
-    async def _wait_while_lost(self, session: _Session, claim: int) -> None:
+    async def _wait_while_lost(self, session: OpenSession, claim: int) -> None:
         """Wait until the session is taken up again, its process is gone, or 30 s have passed."""
         log.info("session_lost", session=session.curator.place.key)
         with trio.move_on_after(LOST_RETENTION):
@@ -466,7 +287,7 @@ class CuratorHost:
                     return
                 await trio.sleep(LOOK_AGAIN)
 
-    async def _end(self, session: _Session) -> None:
+    async def _end(self, session: OpenSession) -> None:
         key = session.curator.place.key
         # Found until it holds nothing: another session of this key must not share its holds.
         session.is_ending = True
@@ -477,13 +298,11 @@ class CuratorHost:
         del self._sessions[key]
         if self._results is not None:
             self._results.readers.ended(key)
-        self._note(session.curator.place, "ended")
+        place = session.curator.place
+        note = SessionNote(time.time(), key, place.client, place.project, "ended")
+        self._journal.note(note)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
-
-    def _note(self, place: SessionPlace, action: str) -> None:
-        note = SessionNote(time.time(), place.key, place.client, place.project, action)
-        self._journal.note(note)
 
     def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)
@@ -492,7 +311,7 @@ class CuratorHost:
     # What others say
 
     def _follow_settings(self) -> None:
-        curators = [each.curator for each in self._sessions.values()]
+        curators = self._sessions.curators()
         self._settings.changed(curators)
         for curator in curators:
             release = curator.activation.release_left
@@ -521,20 +340,20 @@ class CuratorHost:
                     else:
                         _follow_catalog(session, hint)
 
-    async def _follow_project(self, session: _Session, hint: registry.CatalogChanged) -> None:
+    async def _follow_project(self, session: OpenSession, hint: registry.CatalogChanged) -> None:
         """Follow a catalog if it is of the session's project."""
         if await self._paths.again(session.curator.place.project) == hint.project:
             _follow_catalog(session, hint)
 
-    async def _follow_tools(self, session: _Session, instance: InstanceId) -> None:
+    async def _follow_tools(self, session: OpenSession, instance: InstanceId) -> None:
         changed = session.curator.activation.server_tools_changed
         await contained("changed tools", changed, instance, log=log)
 
-    async def _renew(self, session: _Session) -> None:
+    async def _renew(self, session: OpenSession) -> None:
         await contained("subscriptions", session.curator.renew_subscriptions, log=log)
 
 
-def _follow_catalog(session: _Session, hint: registry.CatalogChanged) -> None:
+def _follow_catalog(session: OpenSession, hint: registry.CatalogChanged) -> None:
     if hint.has_other_skills:
         session.curator.skills_changed()
     if session.curator.upstream is not None and hint.wanted_keys:

@@ -37,9 +37,12 @@ class Drain:
             self._calls -= 1
 
     async def finish(
-        self, connected: Callable[[], list[Upstream]], within: float
+        self, connected: Callable[[], list[Upstream]], within: float, *, is_for_good: bool = False
     ) -> SessionsDrained:
-        """Wait `within` seconds for what is under way, and close every connection there is."""
+        """Wait `within` seconds for what is under way, and close every connection there is.
+
+        Clients come back to the next daemon, unless it was stopped `is_for_good`.
+        """
         self.is_on = True
         for upstream in connected():
             upstream.is_draining = True
@@ -49,7 +52,7 @@ class Drain:
         open_ = connected()
         cut = sum(upstream.is_busy for upstream in open_)
         for upstream in open_:
-            upstream.close("stopping", reconnect=True)
+            upstream.close("stopping", reconnect=not is_for_good)
         log.info("sessions_drained", sessions=len(open_), cut=cut)
         await trio.sleep(CLOSING_TIME)
         return SessionsDrained(cut)

@@ -7,7 +7,6 @@ A project's capabilities are in the catalog of its own sessions and in no other.
 has vectors of its own, so that no message elsewhere is scored by anything of it.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from capd.adapters.trust.project_taps import ProjectRead, read_project, watched_
 from capd.adapters.trust.startable_files import real_path
 from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.watched_files import Watch, WatchError
+from capd.core.records.leftovers import project_mark
 from capd.core.taps.catalog import Catalog, Tap
 from capd.runtime.boundary import contained
 
@@ -228,8 +228,7 @@ class ProjectCatalogs:
         known.catalog = Catalog((*self._users().taps, usable))
         if known.vectors is None and self._nursery is not None:
             known.scope = trio.CancelScope()
-            name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-            known.vectors = self._make_vectors(name)
+            known.vectors = self._make_vectors(project_mark(project))
             self._nursery.start_soon(self._keep_vectors, known.vectors, known.scope)
         if known.vectors is not None:
             known.vectors.catalog_changed(known.catalog)

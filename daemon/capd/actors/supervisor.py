@@ -5,19 +5,17 @@ from spawn to the last descendant's end. A start that fails leaves nothing behin
 one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
 """
 
-import secrets
-from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from random import random
 
-import msgspec
 import structlog
 import trio
 
 from capd.actors.installs import Installs
 from capd.actors.instance_records import InstanceRecord
 from capd.actors.login_desk import LoginDesk
+from capd.actors.sharing import Sharing
 from capd.actors.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.actors.tree_watch import watch_trees
 from capd.actors.vetting import Vetting
@@ -26,9 +24,7 @@ from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError, leaves
-from capd.core.protocol.eras import is_stateless
-from capd.core.servers.era_memory import EraMemory
-from capd.core.servers.identity import InstanceKey, instance_key, server_identity
+from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.runtime.boundary import contained
@@ -39,7 +35,7 @@ from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import ActorName, InstanceId, ServerIdentity, ServerSpec
+from capd_protos.types import ActorName, InstanceId, ServerIdentity
 
 NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -82,14 +78,12 @@ class Supervisor:
         self._installs = Installs(bus, settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
-        self._eras = EraMemory()
-        self._pepper = secrets.token_bytes(32)
+        self._sharing = Sharing(self._leases, starts.wish, settings.eras)
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; every instance's tree is gone when this returns."""
-        if self._settings.eras is not None:
-            self._eras.restore(await self._settings.eras.load())
+        await self._sharing.load()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
@@ -111,6 +105,8 @@ class Supervisor:
                 self._carry_out(self._leases.release_session(request.session, now))
                 self._installs.leave(request.session)
                 return messages.HoldsReleased()
+            case messages.EndProject(project=project):
+                return self._end_project(project)
             case messages.ListServers():
                 return messages.ServersListed(self._entries())
             case messages.ListServerTools():
@@ -141,7 +137,7 @@ class Supervisor:
         # A copy of no more than it asks for: it outlives the session.
         wanted = wanted_keys(server)
         values = {name: known_values[name] for name in wanted if name in known_values}
-        key, server = self._chosen(request, values)
+        key, server = self._sharing.chosen(request, values)
         while self._is_dying(key):
             await self._instances[key].changed.wait()
         known = self._instances.get(key)
@@ -163,7 +159,9 @@ class Supervisor:
             instance = self._instances[key]
             await instance.changed.wait()
         if self._leases.state(key) is State.READY and session in self._leases.holders(key):
-            if self._is_overshared(instance, request.server):
+            link = self._running.get(instance.id)
+            is_by_era = instance.server.scope != request.server.scope
+            if is_by_era and link is not None and not link.lane.is_stateless:
                 # It knew the stateless era before, and is another version by now.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
@@ -177,39 +175,12 @@ class Supervisor:
             server.name, "cannot_start", "it was released before it was ready"
         )
 
-    def _chosen(
-        self, request: messages.AcquireServer, values: Mapping[str, str]
-    ) -> tuple[InstanceKey, ServerSpec]:
-        """Return which instance a session gets: its own still, one of its project, or everybody's.
-
-        What is known of a server's era decides at a start, and moves nobody who is served.
-        """
-        server, session = request.server, request.session
-
-        def key(scope: str) -> InstanceKey:
-            facts = (server, request.project, session, values, self._pepper)
-            return instance_key(*facts, scope=scope, wish=self._starts.wish(server))
-
-        by_stateless = is_stateless(request.client)
-        scope = self._eras.scope(server, server_identity(server), by_stateless=by_stateless)
-        is_held = session in self._leases.holders(key("shared"))
-        runs = self._leases.state(key(server.scope)) not in {None, State.DOWN, State.STOPPING}
-        has_own = session in self._leases.holders(key(server.scope)) or runs
-        if is_held or (scope == "shared" and not has_own):
-            return key("shared"), msgspec.structs.replace(server, scope="shared")
-        return key(server.scope), server
-
     def _is_dying(self, key: InstanceKey) -> bool:
         """Tell whether an instance has died, and is ready until the last of it is gone."""
         if self._leases.state(key) is not State.READY:
             return False
         link = self._running.get(self._instances[key].id)
         return link is None or not link.is_alive
-
-    def _is_overshared(self, instance: InstanceRecord, defined: ServerSpec) -> bool:
-        link = self._running.get(instance.id)
-        is_by_era = instance.server.scope != defined.scope
-        return is_by_era and link is not None and not link.lane.is_stateless
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
         session, known = request.session, self._instances.values()
@@ -222,11 +193,19 @@ class Supervisor:
             self._carry_out(self._leases.end_unheld(instance.key))
         return messages.HoldsReleased(list(self._leases.holders(instance.key)))
 
+    def _end_project(self, project: str) -> messages.ProjectEnded:
+        known = self._instances.values()
+        theirs = [i for i in known if i.server.project == project and self._leases.state(i.key)]
+        for instance in theirs:
+            instance.told.clear()
+            self._carry_out(self._leases.give_up(instance.key, trio.current_time()))
+        return messages.ProjectEnded([instance.key.name for instance in theirs])
+
     def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
         for effect in effects:
             instance = self._instances[effect.key]
             if isinstance(effect, Start):
-                instance.id = self._new_id(instance.server)
+                instance.id = InstanceId(f"{instance.server.name}-{next(_NUMBERS)}")
                 instance.scope = trio.CancelScope()
                 instance.refusal = None
                 self._nursery.start_soon(self._contained, instance)
@@ -284,10 +263,9 @@ class Supervisor:
 
     async def _serve_run(self, instance: InstanceRecord) -> None:
         key = instance.key
-        wants_stateless = self._eras.is_tried_stateless(
-            key.identity,
-            by_stateless=is_stateless(instance.client),
-            has_failed=bool(instance.attempts.failures),
+        has_failed = bool(instance.attempts.failures)
+        wants_stateless = self._sharing.is_tried_stateless(
+            key, instance.client, has_failed=has_failed
         )
         vet = None
         if self._vetting is not None:
@@ -311,7 +289,8 @@ class Supervisor:
             instance.ready_at = trio.current_time()
             self._running.put(instance.id, link)
             self._leases.ready(key)
-            self._met(key.identity, link, tried_stateless=wants_stateless)
+            if self._sharing.met(key, link, tried_stateless=wants_stateless):
+                self._nursery.start_soon(self._sharing.save)
             instance.tell()
             self._nursery.start_soon(self._keep_tools, instance, run, link)
             log.info(
@@ -339,13 +318,6 @@ class Supervisor:
         finally:
             self._running.take(instance.id)
             run.pid = 0
-
-    def _met(self, server: ServerIdentity, link: Instance, *, tried_stateless: bool) -> None:
-        before, file = self._eras.written(), self._settings.eras
-        is_stateless = link.lane.is_stateless
-        self._eras.met(server, tried_stateless=tried_stateless, is_stateless=is_stateless)
-        if file is not None and (written := self._eras.written()) != before:
-            self._nursery.start_soon(file.save, written)
 
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key
@@ -410,9 +382,6 @@ class Supervisor:
         return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
 
     # What is known
-
-    def _new_id(self, server: ServerSpec) -> InstanceId:
-        return InstanceId(f"{server.name}-{next(_NUMBERS)}")
 
     def _by_id(self, instance_id: InstanceId) -> InstanceRecord | None:
         return next((i for i in self._instances.values() if i.id == instance_id), None)

@@ -4,13 +4,13 @@ A project's own tools are in the set of its own sessions and in no other; neithe
 count of them is told elsewhere.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
 
 from capd.actors.tool_vectors import ToolVectors
 from capd.adapters.trust.real_paths import RealPaths
+from capd.core.records.leftovers import project_mark
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.policy import Policy
 from capd.core.tools import search_answers
@@ -100,8 +100,7 @@ class ToolSets:
         for project, own in by_project.items():
             made = self._projects.get(project)
             if made is None:
-                name = hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-                made = ToolSet(self._make_vectors(name))
+                made = ToolSet(self._make_vectors(project_mark(project)))
                 self._scopes[project] = trio.CancelScope()
                 nursery.start_soon(_kept, made.vectors, self._scopes[project])
             await made.take([*users, *own], lists)

@@ -8,27 +8,24 @@ import trio
 
 from capd.adapters import platform
 from capd.adapters.servers.server_run import ServerRun
-from capd.core.servers.tree_limits import USUAL_PAUSE, Tree, TreeLimits, pause
+from capd.core.servers.tree_limits import Tree, TreeLimits, TreeLooks
 
 log = structlog.get_logger(actor="supervisor")
 
 
 async def watch_trees(runs: Callable[[], Sequence[ServerRun]], limits: TreeLimits) -> None:
     """End each run whose tree takes too much, until cancelled."""
-    before: dict[int, Tree] = {}
-    wait = USUAL_PAUSE
+    looks: TreeLooks[int] = TreeLooks(limits)
     while True:
-        await trio.sleep(wait)
+        await trio.sleep(looks.pause)
         by_pid = {run.pid: run for run in runs()}
         trees = await trio.to_thread.run_sync(_trees, list(by_pid)) if by_pid else {}
-        for pid, tree in trees.items():
+        for pid, excess in looks.look(trees, trio.current_time()).items():
             run = by_pid[pid]
             # It may have ended while we looked, and another begun.
-            if run.pid == pid and (excess := limits.excess(tree)):
+            if run.pid == pid:
                 log.warning("tree_over_limit", pid=pid, reason=excess)
                 run.end(excess)
-        wait = pause(before, trees)
-        before = trees
 
 
 def _trees(pids: Sequence[int]) -> dict[int, Tree]:

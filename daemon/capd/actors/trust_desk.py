@@ -4,6 +4,7 @@ Whoever asks has been looked at by the control role; here nothing is decided but
 what is agreed to is what was shown.
 """
 
+import msgspec
 import structlog
 import trio
 
@@ -80,7 +81,7 @@ class TrustDesk:
         await trio.to_thread.run_sync(self._projects.trust.write, kept)
         log.info("project_revoked", project=real)
         await self._projects.reload()
-        return await self.trusted()
+        return msgspec.structs.replace(await self.trusted(), revoked=real or project)
 
     async def trusted(self) -> messages.TrustedListed:
         """Return what is agreed to."""

@@ -20,6 +20,7 @@ from capd.actors.recent_uses import RecentUses
 from capd.actors.task_budget import Plan, TaskBudget
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
+from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.sessions.session_view import SessionView
@@ -125,6 +126,7 @@ class Turns:
             said = await self._curating.bring(
                 tools, context=context, suggestion=suggestion, is_heard=hearing.is_heard
             )
+            context = self._with_instructions(context, decision, said.suggestion)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -196,6 +198,13 @@ class Turns:
             self._view.called(self._view.caller),
             self._view.called(self._view.enabler),
         )
+
+    def _with_instructions(self, context: str, decision: Decision, suggestion: str) -> str:
+        if decision.id is None or not context:
+            return context
+        said = self._activation.said_by(decision.id)
+        told = passed_on(said, room_in_turn(context, suggestion))
+        return f"{context}\n{told}" if told else context
 
     def _suggestion(self, decision: Decision, hearing: Hearing) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""

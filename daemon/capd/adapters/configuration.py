@@ -45,7 +45,7 @@ class ServersTable(msgspec.Struct, frozen=True):
     """How many processes one server's tree may have; 0 for any number."""
     most_memory_mib: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How much memory one server's tree may take; 0 for all, none for half of the machine's, at
-    most 6 GiB."""
+    most 6 GiB, and half of that while it grows by more than 64 MiB a second."""
     may_connect: tuple[str, ...] = ()
     """Servers, by globs, whose own processes may use capd as clients do."""
 

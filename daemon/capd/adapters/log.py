@@ -9,24 +9,31 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from capd.adapters.log_file import LogFile
 from capd.core.redaction import anywhere
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-class _Sink:
+class Sink:
     """Standard error that fails nobody: a log that cannot be written is lost, not the daemon."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, file: LogFile | None = None) -> None:
         self._fd = fd
+        self._file = file
 
     def write(self, text: str) -> int:
+        """Write a line, into the next file where this one is full."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.keep_bounded()
         with contextlib.suppress(OSError):
             os.write(self._fd, text.encode("utf-8", "backslashreplace"))
         return len(text)
@@ -65,8 +72,12 @@ NET = Net()
 """Of the process, as structlog's configuration is."""
 
 
-def configure_logs(environment: Mapping[str, str]) -> None:
-    """Set structlog up; call it before anything logs."""
+def configure_logs(environment: Mapping[str, str], file: Path | None = None) -> None:
+    """Set structlog up; call it before anything logs.
+
+    `file` is the log that may be standard error, and is then kept bounded: by the daemon alone, of
+    two processes each would move what the other one writes.
+    """
     renderer: Any
     if sys.stderr.isatty():
         renderer = structlog.dev.ConsoleRenderer(
@@ -76,6 +87,8 @@ def configure_logs(environment: Mapping[str, str]) -> None:
     else:
         renderer = structlog.processors.JSONRenderer(serializer=lambda event, **_: _json(event))
     level = _LEVELS.get(environment.get("CAPD_LOG", "").lower(), _LEVELS["info"])
+    fd = sys.stderr.fileno()
+    sink = Sink(fd, LogFile(file, fd) if file is not None else None)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -84,9 +97,7 @@ def configure_logs(environment: Mapping[str, str]) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(
-            file=cast("TextIO", _Sink(sys.stderr.fileno()))
-        ),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=True,
     )
 

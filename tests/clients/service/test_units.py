@@ -72,6 +72,19 @@ def test_a_process_of_its_own_is_started_once_and_stopped(tmp_path: Path) -> Non
     assert not (tmp_path / "run/capd.sock").exists()
 
 
+def test_a_log_that_is_full_is_moved_aside_by_the_daemon_that_writes_it(tmp_path: Path) -> None:
+    log = tmp_path / "state" / "capd.log"
+    log.parent.mkdir()
+    log.write_bytes(b"x" * (9 << 20))
+    plain = Plain({**os.environ, "CAPD_HOME": str(tmp_path)})
+
+    plain.start()
+    plain.stop()
+
+    assert log.with_name("capd.log.1").stat().st_size >= 9 << 20
+    assert '"event":"daemon_stopped"' in log.read_text().splitlines()[-1]
+
+
 def test_a_daemon_that_cannot_start_is_told_with_the_place_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "run").write_text("in the way")

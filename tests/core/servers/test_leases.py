@@ -146,6 +146,17 @@ class LeaseMachine(RuleBasedStateMachine):
         assert effects == expected
         self.carry_out(effects)
 
+    @rule(key=keys)
+    def it_is_given_up(self, key: str) -> None:
+        holders = list(self.holders[key])
+        expected = [effect for each in holders for effect in self.release_in_model(key, each)]
+        expected += [Stop(key)] if key in self.unheld_at else []
+
+        effects = self.leases.give_up(key, self.now)
+
+        assert effects == expected
+        self.carry_out(effects)
+
     @invariant()
     def the_next_due_time_is_the_earliest_linger_that_ends(self) -> None:
         ends = [at + self.linger for at in self.unheld_at.values()]

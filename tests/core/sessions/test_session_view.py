@@ -7,11 +7,12 @@ from tokenizers import BertWordPieceTokenizer
 
 import capd.adapters.model
 from capd.adapters.client_table import client_table
-from capd.core.sessions.client_traits import ClientTraits, RelistWatch, traits_of
+from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import context
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.own_tool_list import definitions, offered
+from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
@@ -55,6 +56,53 @@ def test_the_mode_is_chosen_by_what_the_client_does(
     client: str, own_name: str, *, is_stateless: bool, mode: str
 ) -> None:
     assert settled(client, own_name, is_stateless=is_stateless).plan.mode == mode
+
+
+BEFORE = SavedView("stable", "over 3000 tokens", "zed", has_deferred=False)
+
+
+@pytest.mark.parametrize(
+    ("client", "mode", "saved", "is_kept", "plan"),
+    [
+        ("zed", "auto", BEFORE, True, Plan("stable", "over 3000 tokens")),
+        ("zed", "auto", None, False, Plan("dynamic", "the client lists again")),
+        ("node", "auto", BEFORE, False, Plan("dynamic", "the client lists again")),
+        ("zed", "dynamic", BEFORE, False, Plan("dynamic", "set by the user")),
+        (
+            *("zed", "auto"),
+            SavedView("odd", "as before", "zed"),
+            *(True, Plan("dynamic", "as before")),
+        ),
+    ],
+)
+def test_what_was_decided_for_a_client_holds_over_the_daemons_end(
+    client: str, mode: str, saved: SavedView | None, *, is_kept: bool, plan: Plan
+) -> None:
+    made = view(client, mode)
+
+    got = made.keep(saved)
+    made.settle(Surface(()))
+
+    assert (got, made.plan) == (is_kept, plan)
+
+
+def test_a_list_that_can_change_is_not_kept_for_a_client_of_the_other_era() -> None:
+    made = view("zed")
+    made.keep(SavedView("dynamic", "the client lists again", "zed"))
+
+    made.settle(Surface(()), is_stateless=True)
+
+    assert made.plan.mode == "stable"
+
+
+@pytest.mark.parametrize("mode", ["auto", "dynamic", "pass-through"])
+def test_what_was_decided_is_saved_and_what_is_set_is_not(mode: str) -> None:
+    made = settled("zed", mode=mode)
+
+    saved = made.saved()
+
+    decided = SavedView("dynamic", "the client lists again", "zed")
+    assert saved == (decided if mode == "auto" else None)
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "stable"])

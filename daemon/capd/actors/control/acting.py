@@ -124,7 +124,7 @@ class Acting:
         described = await self._ask.registry(registry.ReloadCatalog(), registry.RegistryDescribed)
         return {"schema": reports.SCHEMA, "taps": reports.taps(described)}
 
-    async def _stop(self, _: frames.NoParams) -> dict[str, Any]:
+    async def _stop(self, _: frames.StopParams) -> dict[str, Any]:
         # The connection stops the daemon, before it sends this.
         return {"schema": reports.SCHEMA, "stopping": True}
 

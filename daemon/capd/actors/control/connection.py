@@ -66,7 +66,7 @@ class Control:
         environments: SessionEnvironments,
         *,
         daemon: Callable[[], dict[str, Any]],
-        stop: Callable[[], None],
+        stop: Callable[[frames.StopParams], None],
         tally: Tally | None = None,
         memories: Path | None = None,
     ) -> None:
@@ -141,9 +141,9 @@ class Control:
         except UNANSWERED as error:
             await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
         else:
-            if request.method == "stop":
+            if isinstance(params, frames.StopParams):
                 # Before the answer: who has it may be gone, and this task with the connection.
-                self._stop()
+                self._stop(params)
             await writer.send(_response(request.id, result))
 
     async def _result(self, method: str, params: Any, peer_pid: int) -> Any:

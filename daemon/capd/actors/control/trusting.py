@@ -13,10 +13,16 @@ import msgspec
 import structlog
 
 from capd.actors import reports
-from capd.actors.control.questions import ASK_TIMEOUT, REGISTRY, REGISTRY_REPLIES, MethodError
+from capd.actors.control.questions import (
+    ASK_TIMEOUT,
+    REGISTRY,
+    REGISTRY_REPLIES,
+    MethodError,
+    Questions,
+)
 from capd.adapters import platform
 from capd.runtime.bus import Bus
-from capd_protos import registry
+from capd_protos import curator, registry, supervisor
 from capd_protos import socket as frames
 
 log = structlog.get_logger(actor="gateway")
@@ -30,6 +36,7 @@ class Trusting:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._ask = Questions(bus)
         self.methods: dict[str, Callable[[Any, int], Awaitable[Any]]] = {
             "trust": self._show,
             "trust_list": self._list,
@@ -52,7 +59,15 @@ class Trusting:
 
     async def _revoke(self, params: frames.TrustParams, peer_pid: int) -> dict[str, Any]:
         check_person("trust_revoke", peer_pid)
-        return _listed(await self._asked(registry.RevokeTrust(_absolute(params.project))))
+        reply = await self._asked(registry.RevokeTrust(_absolute(params.project)))
+        listed = _listed(reply)
+        assert isinstance(reply, registry.TrustedListed)
+        # Servers first: a session that still waits for one to start lets go of nothing meanwhile.
+        ended = await self._ask.supervisor(
+            supervisor.EndProject(reply.revoked), supervisor.ProjectEnded
+        )
+        await self._ask.curator(curator.LeaveProject(reply.revoked), curator.ProjectLeft)
+        return {**listed, "ended": ended.servers}
 
     async def _asked(self, request: msgspec.Struct) -> registry.Reply:
         reply = await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT * 2)

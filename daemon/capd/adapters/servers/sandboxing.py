@@ -99,6 +99,8 @@ def confinement(box: Box, command: Path, cwd: Path) -> Confinement:
     if wish.level == "strict" and box.cache is not None:
         try:
             (box.cache / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A folder that no start has touched for long is removed.
+            os.utime(box.cache)
         except OSError as error:
             raise SandboxMissingError(
                 f"its folder {box.cache} cannot be made: {error.strerror}"

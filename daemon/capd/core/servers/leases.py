@@ -102,6 +102,12 @@ class Leases(Generic[K]):
         lease.state = State.STOPPING
         return [Stop(key)]
 
+    def give_up(self, key: K, now: float) -> list[Effect[K]]:
+        """End `key` at once, whoever holds it."""
+        holders = self.holders(key)
+        effects = [effect for each in holders for effect in self.release(key, each, now)]
+        return [*effects, *self.end_unheld(key)]
+
     def release_session(self, session: SessionKey, now: float) -> list[Effect[K]]:
         """Drop every hold of `session`."""
         held = [key for key, lease in self._leases.items() if session in lease.holders]

@@ -6,7 +6,7 @@ for the one that would take the whole machine with it. Clock-free; whoever looks
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
@@ -18,9 +18,16 @@ SHARE_OF_MEMORY = 0.5
 USUAL_PAUSE = 2.0
 """Seconds between two looks; one costs 20 µs for each thread of a server."""
 SHORT_PAUSE = 0.25
-"""The same while some tree grows fast: a loop that fills pages takes 1 to 2 GiB a second."""
-FAST_BYTES = 128 * MIB
-FAST_PROCESSES = 50
+"""The same while some tree grows fast: a loop that fills pages takes 0.3 to 2 GiB a second."""
+FAST_BYTES = 64 * MIB
+"""A second."""
+FAST_PROCESSES = 25
+"""A second."""
+SPAN = 2.0
+"""Seconds over which growth is measured: a busy machine gives a server its pages in gusts."""
+SHARE_IN_HASTE = 0.5
+"""Of the bound: what may be taken by a tree that still grows fast. Filling 6 GiB takes 3 s on an
+idle machine and was seen to take 28 s on a busy one, which everybody else spends waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +45,14 @@ class TreeLimits:
 
     processes: int = MOST_PROCESSES
     size_bytes: int = MOST_MIB * MIB
+    in_haste_bytes: int = 0
+    """The most memory for a tree that grows fast at that moment."""
 
-    def excess(self, tree: Tree) -> str:
-        """Return what is too much, to follow `the server`; empty where nothing is."""
+    def excess(self, tree: Tree, growth: float = 0.0) -> str:
+        """Return what is too much, to follow `the server`; empty where nothing is.
+
+        `growth` is in bytes a second.
+        """
         if self.processes and tree.processes > self.processes:
             return (
                 f"was ended: it had {tree.processes} processes, and {self.processes} are the most"
@@ -51,6 +63,13 @@ class TreeLimits:
                 f"was ended: it took {tree.size_bytes // MIB} MiB of memory, and"
                 f" {self.size_bytes // MIB} are the most ([servers] most_memory_mib)"
             )
+        if 0 < self.in_haste_bytes < tree.size_bytes and growth > FAST_BYTES:
+            return (
+                f"was ended: it took {tree.size_bytes // MIB} MiB of memory and"
+                f" {int(growth) // MIB} more each second, and {self.in_haste_bytes // MIB} are the"
+                " most for one that grows so fast, unless you allow it more"
+                " ([servers] most_memory_mib)"
+            )
         return ""
 
 
@@ -59,17 +78,45 @@ def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> 
     if memory_mib is not None:
         return TreeLimits(processes, memory_mib * MIB)
     share = int(machine_bytes * SHARE_OF_MEMORY)
-    return TreeLimits(processes, min(share, MOST_MIB * MIB) if share else MOST_MIB * MIB)
+    most = min(share, MOST_MIB * MIB) if share else MOST_MIB * MIB
+    return TreeLimits(processes, most, int(most * SHARE_IN_HASTE))
 
 
-def pause(before: Mapping[K, Tree], after: Mapping[K, Tree]) -> float:
-    """Return after how many seconds to look again; a tree that was not there grew from nothing."""
-    nothing = Tree(0, 0)
-    for key, tree in after.items():
-        was = before.get(key, nothing)
-        if (
-            tree.size_bytes - was.size_bytes > FAST_BYTES
-            or tree.processes - was.processes > FAST_PROCESSES
-        ):
-            return SHORT_PAUSE
-    return USUAL_PAUSE
+class TreeLooks(Generic[K]):
+    """What was seen of each tree lately, and so when to look again."""
+
+    def __init__(self, limits: TreeLimits) -> None:
+        self._limits = limits
+        self._seen: dict[K, tuple[tuple[float, Tree], ...]] = {}
+        self._looked_at: float | None = None
+        self.pause = USUAL_PAUSE
+        """Seconds until the next look."""
+
+    def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
+        """Take over what all trees take `now`; return what is too much, for whom it is."""
+        self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
+        self._looked_at = now
+        growths = {key: self._growth(key) for key in trees}
+        is_fast = any(
+            size > FAST_BYTES or processes > FAST_PROCESSES for size, processes in growths.values()
+        )
+        self.pause = SHORT_PAUSE if is_fast else USUAL_PAUSE
+        found = {key: self._limits.excess(tree, growths[key][0]) for key, tree in trees.items()}
+        return {key: excess for key, excess in found.items() if excess}
+
+    def _lately(self, key: K, now: float) -> tuple[tuple[float, Tree], ...]:
+        """Return the looks of the last seconds, and the last one before them."""
+        # A tree that was not there has grown from nothing since.
+        before = now - USUAL_PAUSE if self._looked_at is None else self._looked_at
+        seen = self._seen.get(key, ((before, Tree(0, 0)),))
+        first = max((n for n, (at, _) in enumerate(seen) if at <= now - SPAN), default=0)
+        return seen[first:]
+
+    def _growth(self, key: K) -> tuple[float, float]:
+        """Return bytes and processes a second."""
+        (since, first), (now, last) = self._seen[key][0], self._seen[key][-1]
+        span = max(now - since, SHORT_PAUSE)
+        return (
+            (last.size_bytes - first.size_bytes) / span,
+            (last.processes - first.processes) / span,
+        )

@@ -64,6 +64,17 @@ class SavedTool(msgspec.Struct, frozen=True, array_like=True):
     last_used_at: float
 
 
+class SavedView(msgspec.Struct, frozen=True):
+    """How its client sees a session, and what that was decided for."""
+
+    mode: str
+    reason: str
+    client: str
+    """What the client called itself towards the socket."""
+    is_stateless: bool = False
+    has_deferred: bool = True
+
+
 class SessionRecord(msgspec.Struct, frozen=True):
     """A session as it is written down."""
 
@@ -87,6 +98,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
     memories: list[str] = []
     """What its conversation was told, each by what it is remembered by."""
     memory_tokens: int = 0
+    view: SavedView | None = None
+    """Where the mode was decided by what there was: it holds for the session's length."""
 
 
 def token_digest(resume: str) -> str:

@@ -16,6 +16,7 @@ from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, of
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL
+from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
 from capd.core.tools.tool_filter import is_named
@@ -68,7 +69,9 @@ class SessionView:
         self._client_version = self._version = version
         self._known: tuple[int, int, bool] | None = None
         self._is_routed = True
+        self._is_stateless = False
         self._has_deferred = True
+        self._kept: SavedView | None = None
         self._has_everything = False
         """Whether all that there is was asked for, and pinned, when the session began."""
 
@@ -99,7 +102,8 @@ class SessionView:
             self.plan = Plan("pass-through", "set for this listener")
             surface.own = ()
             return
-        self.plan = plan(
+        self._is_stateless = is_stateless
+        self.plan = self._kept_plan() or plan(
             self.rules.mode,
             self.traits,
             is_stateless=is_stateless,
@@ -123,6 +127,37 @@ class SessionView:
         surface.is_fixed = self.plan.mode == "stable"
         surface.limit = self.traits.tool_limit
         surface.name_limit = self.traits.wire_limit
+
+    # What outlives the daemon
+
+    def saved(self) -> SavedView | None:
+        """Return what is kept of how the client sees it; what is set by the user is theirs."""
+        if self._is_set or self.plan.mode == "pass-through" or self.is_bare:
+            return None
+        return SavedView(
+            self.plan.mode,
+            self.plan.reason,
+            self._client,
+            is_stateless=self._is_stateless,
+            has_deferred=self._has_deferred,
+        )
+
+    def keep(self, saved: SavedView | None) -> bool:
+        """Go on as a daemon before this one decided; tell whether that holds for this client."""
+        if saved is None or self._is_set or saved.client != self._client:
+            return False
+        self._kept, self._has_deferred = saved, saved.has_deferred
+        return True
+
+    @property
+    def _is_set(self) -> bool:
+        return self.rules.mode != "auto" or self.traits.mode != "auto"
+
+    def _kept_plan(self) -> Plan | None:
+        kept = self._kept
+        if kept is None or self._is_set or (self._is_stateless and not kept.is_stateless):
+            return None
+        return Plan("stable" if kept.mode == "stable" else "dynamic", kept.reason)
 
     def follow(self, rules: SessionRules) -> None:
         """Take over what other rules permit; how the client sees it stays until it settles."""

@@ -1,0 +1,138 @@
+"""The daemon as an agent of launchd: whether it is there, as it should be, and how it fares.
+
+What `launchctl print` says is for people and has no promise of its form: a line that is not
+understood is as good as none. It lists the agent's environment, so none of it is repeated whole.
+"""
+
+import os
+import plistlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from capd_client.doctor.findings import Finding
+from capd_client.doctor.surroundings import Surroundings
+from capd_client.service.launchd import LABEL, Launchd
+
+_AGAIN = "capd daemon install"
+_NO_SUCH_SERVICE = 113
+_TIMEOUT = 5.0
+_OFTEN = 5
+"""Starts since it was loaded from which on somebody should look: it begins again when it dies."""
+# One tab is the agent itself; what is deeper belongs to its endpoints and its environment.
+_FACT = re.compile(r"^(?:\t| {1,4})?([a-z][a-z ]*) = (.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What launchd says of the agent that it has loaded."""
+
+    state: str = ""
+    pid: int = 0
+    runs: int = 0
+    last_exit: str = ""
+    """Empty where it never exited, or did with 0."""
+
+
+def agent_of(said: str) -> Agent:
+    """Return what `launchctl print` said."""
+    facts: dict[str, str] = {}
+    for line in said.splitlines():
+        if fact := _FACT.match(line):
+            facts.setdefault(fact[1], fact[2].strip())
+    code = facts.get("last exit code", "")
+    last_exit = f"with code {code}" if re.match(r"-?\d", code) and code != "0" else ""
+    if killed := facts.get("last terminating signal"):
+        last_exit = f"by signal {killed}"
+    return Agent(facts.get("state", ""), _number(facts, "pid"), _number(facts, "runs"), last_exit)
+
+
+def agent_findings(written: bytes | None, wanted: bytes, code: int, said: str) -> Iterator[Finding]:
+    """Return what there is to say of a property list and of launchd's word on its agent.
+
+    `written` is None where there is none; `code` is what `launchctl print` ended with.
+    """
+    if written is None:
+        text = f"no agent of launchd is installed: the first client starts the daemon (`{_AGAIN}`)"
+        yield Finding("service", "note", text)
+        return
+    troubles = [*_as_written(written, wanted), *_as_loaded(code, said)]
+    yield from troubles
+    if not troubles:
+        agent = agent_of(said)
+        runs = f"runs as pid {agent.pid}" if agent.pid else "is loaded, and does not run"
+        yield Finding("service", "ok", f"{LABEL} is installed, as this capd writes it, and {runs}")
+
+
+def check_agent(seen: Surroundings) -> Iterator[Finding]:
+    """Look at the agent, on macOS alone."""
+    if sys.platform != "darwin":
+        return
+    launchd = Launchd(seen.env)
+    written = launchd.path.read_bytes() if launchd.is_installed() else None
+    code, said = _printed(launchd.target)
+    yield from agent_findings(written, launchd.plist(), code, said)
+
+
+def _as_written(written: bytes, wanted: bytes) -> Iterator[Finding]:
+    try:
+        found = plistlib.loads(written)
+    except Exception:  # noqa: BLE001 - of a broken file expat and plistlib raise whatever they like
+        found = None
+    command = found.get("ProgramArguments") if isinstance(found, dict) else None
+    if not isinstance(command, list) or not command:
+        why = "it is no property list with a command"
+        yield Finding("service", "error", f"the agent {LABEL} cannot be read", why, _AGAIN)
+        return
+    program = str(command[0])
+    if not os.access(program, os.X_OK):
+        yield Finding(
+            "service",
+            "error",
+            f"{LABEL} starts {program}, which is not there or cannot be run",
+            "capd was moved or removed after the agent was installed",
+            f"{_AGAIN}, from the capd that is to run",
+        )
+    elif found != plistlib.loads(wanted):
+        why = "another version, or another installation, wrote it; or it was edited"
+        text = f"the property list of {LABEL} is not as this capd writes it"
+        yield Finding("service", "warning", text, why, _AGAIN)
+
+
+def _as_loaded(code: int, said: str) -> Iterator[Finding]:
+    if code == _NO_SUCH_SERVICE or "Could not find service" in said:
+        why = "it was unloaded, or installed in a session without a screen"
+        yield Finding("service", "warning", f"{LABEL} is not loaded", why, _AGAIN)
+        return
+    if code:
+        text = f"launchd does not say how {LABEL} fares"
+        why = f"launchctl print ended with code {code}"
+        yield Finding("service", "warning", text, why, f"launchctl print gui/{os.getuid()}/{LABEL}")
+        return
+    agent = agent_of(said)
+    if agent.last_exit and (not agent.pid or agent.runs >= _OFTEN):
+        yield Finding(
+            "service",
+            "warning" if agent.pid else "error",
+            f"{LABEL} was started {agent.runs} times, and ended {agent.last_exit}",
+            "launchd starts it again each time that it dies",
+            "see why: capd logs",
+        )
+
+
+def _number(facts: dict[str, str], key: str) -> int:
+    value = facts.get(key, "")
+    return int(value) if value.isascii() and value.isdigit() else 0
+
+
+def _printed(target: str) -> tuple[int, str]:
+    command = ["launchctl", "print", target]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return -1, ""
+    return done.returncode, done.stdout + done.stderr

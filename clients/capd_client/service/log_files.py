@@ -1,0 +1,31 @@
+"""The log of a daemon that no journal listens to: the file that is written, and those before it.
+
+The daemon moves a full file aside (`capd.log.1` is the youngest); who reads goes back through them.
+"""
+
+from pathlib import Path
+
+_GENERATIONS = 9
+"""More than there are: another version of capd may keep more of them."""
+
+
+def log_command(log: Path, *, follow: bool, lines: int) -> list[str]:
+    """Return the command that shows the last `lines` lines of `log` and of what came before it."""
+    older = [log.with_name(f"{log.name}.{number}") for number in range(_GENERATIONS, 0, -1)]
+    files = [str(each) for each in older if each.is_file()]
+    missing = lines - _count(log, lines) if files else 0
+    if missing <= 0:
+        return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
+    # The names are arguments, so that the shell reads nothing in them.
+    last = "tail -n +1 -F" if follow else "cat"
+    script = f'log=$1 n=$2; shift 2; cat "$@" | tail -n "$n"; exec {last} "$log"'
+    return ["sh", "-c", script, "sh", str(log), str(missing), *files]
+
+
+def _count(log: Path, enough: int) -> int:
+    """Return how many lines a file has, `enough` at most."""
+    try:
+        with log.open("rb") as file:
+            return sum(1 for _ in zip(file, range(enough), strict=False))
+    except OSError:
+        return enough

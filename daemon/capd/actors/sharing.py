@@ -1,0 +1,87 @@
+"""Who shares an instance with whom: by the definition's scope, and by its server's era.
+
+A server of the stateless era may serve everybody; that is known from meeting it, and is kept over
+the daemon's end.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.instance import Instance
+from capd.core.protocol.eras import is_stateless
+from capd.core.servers.era_memory import EraMemory
+from capd.core.servers.identity import InstanceKey, instance_key, server_identity
+from capd.core.servers.leases import Leases, State
+from capd.core.servers.sandbox import Wish
+from capd_protos import supervisor as messages
+from capd_protos.types import ClientFacts, ServerSpec
+
+
+class Sharing:
+    """Chooses the instance of each session, and remembers which era servers speak."""
+
+    def __init__(
+        self,
+        leases: Leases[InstanceKey],
+        wish: Callable[[ServerSpec], Wish],
+        file: EraFile | None,
+    ) -> None:
+        """`wish` returns what a server is to be confined by, which is part of who may share it."""
+        self._leases = leases
+        self._wish = wish
+        self._file = file
+        self._eras = EraMemory()
+        # Of secrets a key has a digest only, which nobody else can compare with anything.
+        self._pepper = secrets.token_bytes(32)
+
+    async def load(self) -> None:
+        """Remember what a daemon before this one met."""
+        if self._file is not None:
+            self._eras.restore(await self._file.load())
+
+    async def save(self) -> None:
+        """Write down what was met."""
+        if self._file is not None:
+            await self._file.save(self._eras.written())
+
+    def chosen(
+        self, request: messages.AcquireServer, values: Mapping[str, str]
+    ) -> tuple[InstanceKey, ServerSpec]:
+        """Return which instance a session gets: its own still, one of its project, or everybody's.
+
+        What is known of a server's era decides at a start, and moves nobody who is served.
+        """
+        server, session = request.server, request.session
+
+        def key(scope: str) -> InstanceKey:
+            facts = (server, request.project, session, values, self._pepper)
+            return instance_key(*facts, scope=scope, wish=self._wish(server))
+
+        by_stateless = is_stateless(request.client)
+        scope = self._eras.scope(server, server_identity(server), by_stateless=by_stateless)
+        is_held = session in self._leases.holders(key("shared"))
+        runs = self._leases.state(key(server.scope)) not in {None, State.DOWN, State.STOPPING}
+        has_own = session in self._leases.holders(key(server.scope)) or runs
+        if is_held or (scope == "shared" and not has_own):
+            return key("shared"), msgspec.structs.replace(server, scope="shared")
+        return key(server.scope), server
+
+    def is_tried_stateless(
+        self, key: InstanceKey, client: ClientFacts, *, has_failed: bool
+    ) -> bool:
+        """Tell whether a start begins with the stateless era."""
+        by_stateless = is_stateless(client)
+        return self._eras.is_tried_stateless(
+            key.identity, by_stateless=by_stateless, has_failed=has_failed
+        )
+
+    def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> bool:
+        """Note what a server turned out to be; tell whether that is to be written down."""
+        before = self._eras.written()
+        self._eras.met(
+            key.identity, tried_stateless=tried_stateless, is_stateless=link.lane.is_stateless
+        )
+        return self._eras.written() != before

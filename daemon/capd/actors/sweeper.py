@@ -1,0 +1,73 @@
+"""Removes once a day what is left in the cache of projects and servers that are gone."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import structlog
+import trio
+
+from capd.adapters.leftover_files import LeftoverFiles
+from capd.core.errors import CapdError
+from capd.core.records.leftovers import swept
+from capd.core.records.retention import DAY
+from capd.runtime.bus import Bus
+from capd_protos import supervisor
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+SUPERVISOR = ActorName("supervisor")
+REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
+ASK_TIMEOUT = 5.0
+FIRST_AFTER = 60.0
+"""Seconds after the start: whoever starts the daemon waits for something else."""
+LONGEST = 300.0
+"""Seconds for one round: a project's disk may be one that does not answer."""
+
+log = structlog.get_logger(actor="sweeper")
+
+
+class Sweeper:
+    """Looks, has the core decide, and removes."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        files: LeftoverFiles,
+        others: Sequence[Callable[[], Awaitable[object]]] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`others` remove what is theirs, once a day as well."""
+        self._bus = bus
+        self._files = files
+        self._others = others
+        self._now = now
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sweep soon, and then daily, until cancelled."""
+        task_status.started()
+        await trio.sleep(FIRST_AFTER)
+        while True:
+            with trio.move_on_after(LONGEST):
+                await self.sweep()
+            await trio.sleep(DAY)
+
+    async def sweep(self) -> None:
+        """Remove what goes at this moment; where it cannot be told what runs, nothing does."""
+        for other in self._others:
+            await other()
+        thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
+        try:
+            projects = await thread(self._files.projects)
+            found = await thread(self._files.found)
+            # Behind the look: what is started from here on is used at this moment.
+            reply = await self._bus.ask(SUPERVISOR, supervisor.ListServers(), REPLIES, ASK_TIMEOUT)
+        except (CapdError, OSError) as error:
+            log.warning("not_swept", reason=str(error))
+            return
+        assert isinstance(reply, supervisor.ServersListed)
+        running = {str(entry.identity) for entry in reply.servers}
+        gone = swept(found, self._now(), projects=projects, running=running)
+        if gone:
+            await thread(self._files.remove, gone)
+            log.info("leftovers_removed", files=[each.name for each in gone])

@@ -1,0 +1,70 @@
+"""The cache's files of projects and of servers' private folders: looked at, and removed.
+
+A name is followed by nothing: what a server has put into its folder is removed as it stands there.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import structlog
+
+from capd.adapters.trust.trust_file import TrustFile
+from capd.core.records.leftovers import Leftover
+
+log = structlog.get_logger()
+
+
+class LeftoverFiles:
+    """One daemon's cache, as far as it is kept by project or by server."""
+
+    def __init__(self, cache: Path, trust: TrustFile) -> None:
+        self._cache = cache
+        self._sandboxes = cache / "sandbox"
+        self._trust = trust
+
+    def found(self) -> list[Leftover]:
+        """Return everything there is, blocking."""
+        return [*self._listed(self._cache), *self._listed(self._sandboxes, is_servers=True)]
+
+    def projects(self) -> list[str]:
+        """Return the projects that are agreed to and there, blocking.
+
+        Raises:
+            OSError: what is agreed to cannot be read.
+        """
+        trusted = self._trust.read()
+        if trusted.problem:
+            raise OSError(trusted.problem)
+        return [project for project in trusted.projects if Path(project).is_dir()]
+
+    def remove(self, gone: Iterable[Leftover]) -> None:
+        """Remove what goes, blocking; what cannot be removed stays until the next time."""
+        for each in gone:
+            path = (self._sandboxes if each.is_servers else self._cache) / each.name
+            try:
+                if path.lstat().st_mtime != each.used_at:
+                    # It was used since it was looked at.
+                    continue
+                if each.is_servers:
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            except OSError as error:
+                log.warning("leftover_not_removed", file=each.name, reason=str(error))
+
+    def _listed(self, folder: Path, *, is_servers: bool = False) -> Iterator[Leftover]:
+        wanted = stat.S_ISDIR if is_servers else stat.S_ISREG
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            return
+        for entry in entries:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if wanted(found.st_mode) and found.st_uid == os.getuid():
+                yield Leftover(entry.name, found.st_mtime, is_servers=is_servers)

@@ -1,0 +1,61 @@
+"""What a server says of its own use (MCP `instructions`), as a model gets to read it.
+
+It is passed on where the server's capability comes on, and labelled as the server's: cleaned as
+definitions are, in one line so that nothing in it looks like a line of capd's, and cut to what the
+place has room for (80, B1). Of a server whose tools are all withheld nothing is passed on.
+"""
+
+from collections.abc import Sequence
+
+from capd.core.definitions.hidden_text import cleaned
+from capd.core.sessions.hook_context import TURN_TOKENS, tokens_at_most
+
+ANSWER_TOKENS = 400
+"""For all servers of one capability, where a model asked for it."""
+_LONGEST = 4000
+"""Characters of it that are looked at."""
+_FEWEST_WORDS = 6
+"""Fewer say nothing."""
+
+Said = Sequence[tuple[str, str]]
+"""A server's name, with what it says."""
+
+
+def passed_on(said: Said, room: int) -> str:
+    """Return the words for a model, of at most `room` tokens; empty where there are none."""
+    lines: list[str] = []
+    for server, text in said:
+        words = _clean(text).split()
+        line = _cut(server, words, room - sum(map(tokens_at_most, lines)))
+        if line:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def room_in_turn(context: str, suggestion: str) -> int:
+    """Return how many tokens of a turn are left."""
+    return TURN_TOKENS - tokens_at_most(context) - tokens_at_most(suggestion)
+
+
+def _clean(text: str) -> str:
+    # Its quotation marks would end ours.
+    return cleaned(text[:_LONGEST]).text.replace('"', "'")
+
+
+def _cut(server: str, words: Sequence[str], room: int) -> str:
+    whole = _line(server, " ".join(words))
+    if words and tokens_at_most(whole) <= room:
+        return whole
+    # The longest beginning that fits, found in a few looks.
+    fits, over = 0, len(words)
+    while over - fits > 1:
+        middle = (fits + over) // 2
+        if tokens_at_most(_line(server, f"{' '.join(words[:middle])} ...")) <= room:
+            fits = middle
+        else:
+            over = middle
+    return _line(server, f"{' '.join(words[:fits])} ...") if fits >= _FEWEST_WORDS else ""
+
+
+def _line(server: str, text: str) -> str:
+    return f"Server '{server}' says of itself, unchecked: \"{text}\""
