@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from capd.adapters.clients.session_environment import Stored
+from capd.core.sessions import hook_context
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
 from capd_protos.types import SessionKey
@@ -166,6 +167,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "suggestion": taken.suggestion,
         "tools": taken.tools,
         "changed": {"added": taken.added, "removed": taken.removed},
+        "context": hook_context.said(taken.context, taken.suggestion),
         "ms": taken.ms,
         "problem": taken.problem,
     }
