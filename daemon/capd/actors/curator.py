@@ -13,9 +13,7 @@ from capd.actors import reports
 from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
 from capd.actors.call_notes import CallNotes
-from capd.actors.curating import Curating
 from capd.actors.denials import Denials, rules_of
-from capd.actors.holds import NotActivatedError
 from capd.actors.own_calls import OwnCalls
 from capd.actors.recent_uses import RecentUses
 from capd.actors.relaying import Relaying
@@ -24,6 +22,7 @@ from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
 from capd.actors.skills import Skills
 from capd.actors.token_desk import TokenBook, TokenDesk
+from capd.actors.turns import Turns
 from capd.actors.withheld import Withheld
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.conversation import Request, Way
@@ -49,12 +48,9 @@ from capd.core.sessions.surface import Shown, Surface
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd_protos import curator as messages
-from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import (
-    CapabilityId,
     ClientFacts,
-    Decision,
     InstanceId,
     SessionKey,
     WireName,
@@ -114,10 +110,6 @@ class Curator:
         self.linked_by = ""
         # Set once the client has listed the tools as they are; another for each change.
         self._relisted = trio.Event()
-        self._suggested: tuple[CapabilityId, ...] = ()
-        # What turns under way have changed so far: told once, when one of them ends.
-        self._turns = 0
-        self._gathered = Step()
         self._bus = bus
         self._environments = environments
         surface = Surface((), is_bare=view.is_bare)
@@ -157,7 +149,14 @@ class Curator:
         )
         session = (place, self._state, view, self.activation)
         self.searching = Searching(*session, bus=bus, environments=environments, notes=notes)
-        self._curating = Curating(*session, bus=bus, environments=environments, uses=uses)
+        self._turns = Turns(
+            *session,
+            bus=bus,
+            environments=environments,
+            uses=uses,
+            denials=self._denials,
+            on_change=self._tell_changed,
+        )
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
         self._own_calls = OwnCalls(
             *session,
@@ -397,54 +396,7 @@ class Curator:
 
     async def take_turn(self, text: str) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
-        started_at = time.monotonic()
-        self.view.turned()
-        decision = await self._routed(text)
-        tools = await self._curating.ranked(text, decision)
-        outcome = Outcome("")
-        # What was evicted during the turn before goes with what this one brings: one change.
-        self._state.is_mid_turn = False
-        self._turns += 1
-        try:
-            if decision.id is not None and decision.outcome == "activate":
-                outcome = await self.activation.enable(str(decision.id), by="turn")
-            elif decision.id is not None:
-                self._state.active.touch(decision.id, time.time())
-            await self.activation.step(self._state.turn_border)
-            context = self._context(decision, outcome)
-            suggestion = self._suggestion(decision)
-            said = await self._curating.bring(tools, context=context, suggestion=suggestion)
-        finally:
-            self._state.is_mid_turn = True
-            self._turns -= 1
-            changed, self._gathered = self._gathered, Step()
-            self._tell_changed(changed)
-        return messages.TurnTaken(
-            session=self.place.key,
-            decision=decision,
-            added=[*outcome.added, *said.added],
-            removed=[*outcome.removed, *said.removed],
-            ms=round((time.monotonic() - started_at) * 1000, 3),
-            problem="" if outcome.is_ok else outcome.text,
-            suggestion=said.suggestion,
-            context=context,
-            tools=list(said.tools),
-        )
-
-    def _context(self, decision: Decision, outcome: Outcome) -> str:
-        """Return what a prompt hook hands to the model."""
-        if decision.id is None:
-            return ""
-        is_listed = self.view.lists_at_once(at_border=True)
-        caller = "" if is_listed else self.view.caller
-        return hook_context.context(decision.id.name, outcome.added, caller)
-
-    def _suggestion(self, decision: Decision) -> str:
-        """Return the words for what is suggested, unless they were the last that were said."""
-        if not decision.suggested or decision.suggested == self._suggested:
-            return ""
-        self._suggested = decision.suggested
-        return hook_context.suggestion([id_.name for id_ in decision.suggested])
+        return await self._turns.taken(text)
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
@@ -460,35 +412,13 @@ class Curator:
             **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
-    async def _routed(self, text: str) -> Decision:
-        try:
-            request = registry.RouteMessage(
-                session=self.place.key,
-                text=text,
-                active=[activation.id for activation in self._state.active.activations],
-                keys=self._environments.keys(self.place.key),
-                domain=self.place.domain,
-                is_enabled=self.view.is_routed,
-                project=self.place.project,
-                denied=await self._denials.all(),
-            )
-            reply = await self.activation.holds.ask_registry(request)
-        except NotActivatedError as error:
-            self._log.warning("not_routed", reason=str(error))
-            return Decision("abstain", "model_not_ready")
-        assert isinstance(reply, registry.MessageRouted)
-        return reply.decision
-
     def _stepped(self, step: Step) -> None:
         self._on_change()
         for what in self._relaying.followed():
             self.tell(f"notifications/{what}/list_changed", b"")
         if step.added and self._checks is not None:
             self._checks.expect()
-        if self._turns:
-            self._gathered = self._gathered.then(step)
-        else:
-            self._tell_changed(step)
+        self._turns.stepped(step)
 
     def _tell_changed(self, step: Step) -> None:
         if not step.changes_list:
