@@ -20,6 +20,7 @@ from capd_client.install import InstallError
 from capd_client.taps import TapError
 
 _WHERE = {
+    "agents": ("acp",),
     "reading": (
         "caps",
         "discover",
@@ -36,7 +37,7 @@ _WHERE = {
     "doctor": ("doctor",),
     "installing": ("install", "uninstall"),
     "records": ("logs", "metrics", "why"),
-    "not_yet": ("acp", "import", "learn", "memory"),
+    "not_yet": ("import", "learn", "memory"),
     "own_servers": ("add", "remove"),
     "secrets": ("secret",),
     "settings": ("config",),

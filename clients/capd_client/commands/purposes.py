@@ -41,6 +41,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Connect": {
         "install": "capd in an editor",
         "uninstall": "out of it again",
+        "acp": "an agent for an editor",
         "completion": "for your shell",
     },
     "Run": {
