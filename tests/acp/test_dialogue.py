@@ -111,6 +111,17 @@ def test_an_agent_of_the_second_version_is_told_the_transport() -> None:
     assert params["mcpServers"][0]["type"] == "stdio"
 
 
+def test_sessions_that_share_a_connection_in_their_agent_share_a_key_by_folder() -> None:
+    talk = dialogue()
+    talk.from_editor(request("initialize", "i", protocolVersion=1))
+    agent = {"agentInfo": {"name": "OpenCode", "version": "1"}, "protocolVersion": 1}
+    talk.from_agent(line({"jsonrpc": "2.0", "id": "i", "result": agent}))
+
+    keys = [opened(talk, f"s{n}", n, cwd=cwd) for n, cwd in enumerate(("/a", "/a", "/b"))]
+
+    assert keys[0] == keys[1] != keys[2]
+
+
 def test_a_prompt_is_a_turn_of_its_own_session() -> None:
     talk = dialogue()
     first, second = opened(talk, "s1", 1), opened(talk, "s2", 2)

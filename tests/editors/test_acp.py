@@ -1,5 +1,7 @@
 """Real agents that speak ACP, started by `capd acp`, with a scripted editor before them."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from acp.editor import Editor
 
 from .conftest import Start
-from .lab import MESSAGE, SUBJECTS, capability_tools
+from .lab import MESSAGE, SUBJECTS, capability_tools, installed
 
 pytestmark = pytest.mark.clients
 
@@ -50,6 +52,8 @@ def test_a_prompt_to_opencode_brings_its_tools_and_the_call_reaches_the_server(
         lab.home.ask("enable", name="git", session="holding")
         editor.ask("initialize", **INITIALIZE)
         session = editor.open(lab.project)
+        # A second conversation in the folder: its connection takes the place of the first one's.
+        editor.open(lab.project)
 
         answer = editor.say(session, MESSAGE)
 
@@ -60,3 +64,44 @@ def test_a_prompt_to_opencode_brings_its_tools_and_the_call_reaches_the_server(
         assert "git__git_log" in capability_tools(bodies[1], "capd_")
         assert all(subject in str(bodies[-1]["messages"]) for subject in SUBJECTS)
         assert editor.leave() == 0
+
+
+def test_a_prompt_to_gemini_brings_its_tools_and_the_call_reaches_the_server(
+    start_lab: Start, tmp_path: Path
+) -> None:
+    package = installed(("@google/gemini-cli", "0.61.0"))
+    program = package / json.loads((package / "package.json").read_text())["bin"]["gemini"]
+    wait = {"command": "sleep 2"}
+    lab = start_lab(
+        script(tmp_path / "harbour", tool="git__git_log$", shell="^run_shell_command$", sleep=wait)
+    )
+    lab.env |= {
+        "GOOGLE_GEMINI_BASE_URL": lab.model.url,
+        "GEMINI_API_KEY": "fake",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        # Otherwise a model is asked which model to ask.
+        "GEMINI_MODEL": "gemini-2.5-pro",
+    }
+    settings = lab.user / ".gemini" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+    lab.start_warm()
+    node = shutil.which("node") or pytest.skip("node is not installed")
+    command = [node, str(program), "--experimental-acp"]
+    with (
+        lab.home.shim("holding", lab.project),
+        Editor(lab.home, command, lab.env, lab.project) as editor,
+    ):
+        lab.home.ask("enable", name="git", session="holding")
+        editor.ask("initialize", **INITIALIZE)
+        session = editor.open(lab.project)
+
+        answer = editor.say(session, MESSAGE)
+
+        bodies = lab.model.bodies()
+        listed = ["mcp_capd_git__git_log" in json.dumps(each["tools"]) for each in bodies]
+        told = ["capd switched on 'git'" in json.dumps(each["contents"]) for each in bodies]
+        print("listed:", listed, "told:", told)
+        assert answer["stopReason"] == "end_turn"
+        assert said_by(editor).endswith("three commits")
+        assert all(subject in json.dumps(bodies[-1]["contents"]) for subject in SUBJECTS)

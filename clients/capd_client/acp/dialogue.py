@@ -21,6 +21,8 @@ _OPENING = frozenset({"session/new", "session/load", "session/resume", "session/
 _ENDING = frozenset({"session/close", "session/delete"})
 _PROMPT = "session/prompt"
 _KEY = "CAPD_SESSION"
+_SHARING = ("opencode",)
+"""Agents that connect a folder's servers once, and anew for each session: one key for them all."""
 _MOST_OPENING = 1000
 """Requests to open a session without an answer: an agent that never answers fills no memory."""
 
@@ -63,6 +65,9 @@ class Dialogue:
         """The key of each session that is open, by the agent's id."""
         self._initialize = ""
         self._names_transport = False
+        self._is_sharing = False
+        self._shared: dict[str, str] = {}
+        """The key of each folder, where its sessions share one connection."""
 
     def from_editor(self, line: bytes) -> Passing:
         """Return what the agent is to read in place of `line`."""
@@ -95,11 +100,20 @@ class Dialogue:
         result = message.get("result")
         if key == self._initialize:
             self._initialize = ""
-            version = result.get("protocolVersion") if isinstance(result, dict) else None
-            self._names_transport = isinstance(version, int) and version > 1
+            self._met(result if isinstance(result, dict) else {})
         session = self._opening.pop(key, "")
         if session and isinstance(result, dict) and result.get("sessionId"):
             self._keys[str(result["sessionId"])] = session
+
+    def _met(self, result: Json) -> None:
+        version, agent = result.get("protocolVersion"), result.get("agentInfo")
+        self._names_transport = isinstance(version, int) and version > 1
+        name = agent.get("name") if isinstance(agent, dict) else ""
+        self._is_sharing = isinstance(name, str) and name.lower() in _SHARING
+
+    def _new_key(self, folder: str) -> str:
+        key = f"acp-{uuid.uuid4().hex}"
+        return self._shared.setdefault(folder, key) if self._is_sharing else key
 
     def _opened(self, message: Json, params: Json) -> bytes:
         """Return the request with capd among its servers; nothing where it cannot have it."""
@@ -107,7 +121,7 @@ class Dialogue:
         if not isinstance(servers, list):
             return b""
         ours = next((each for each in servers if _is_capd(each)), None)
-        key = _key_in(ours) or f"acp-{uuid.uuid4().hex}"
+        key = _key_in(ours) or self._new_key(str(params.get("cwd")))
         if ours is None:
             ours = {"name": NAME, "command": self._command[0], "args": self._command[1:]}
             ours["env"] = [{"name": name, "value": value} for name, value in self._env.items()]
