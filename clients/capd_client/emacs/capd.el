@@ -292,7 +292,7 @@ Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
 ;;; gptel, mcp.el
 
 (defun capd--last-words ()
-  "Return what the user wrote last in a buffer of gptel's: all behind the last response."
+  "Return what the user wrote behind the last response in gptel's buffer."
   (save-excursion
     (let ((from (point-max)))
       (while (and (> from (point-min))
