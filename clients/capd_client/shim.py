@@ -107,6 +107,7 @@ _NOT_FOR_THE_DAEMON = (
     b"CAPD_PARENT_SESSION",
     b"CAPD_PROJECT",
     b"CAPD_NO_START",
+    b"CAPD_ACP",
     b"NOTIFY_SOCKET",
     b"LISTEN_FDS",
     b"LISTEN_PID",

@@ -7,6 +7,7 @@ of a prompt may ask for more: `die N`, `echo BYTES`, `stay`.
 
 import json
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -38,6 +39,8 @@ def prompted(params: dict[str, Any]) -> dict[str, Any]:
     if words[:1] == ["echo"]:
         return {"stopReason": "end_turn", "text": "x" * int(words[1])}
     names = [tool["name"] for tool in host.tools()]
+    hook = [sys.executable, "-P", "-m", "capd_client.entry", "hook", "claude", "UserPromptSubmit"]
+    subprocess.run(hook, input=json.dumps({"prompt": " ".join(words)}).encode(), check=True)
     return {"stopReason": "end_turn", "saw": params["prompt"], "tools": names}
 
 

@@ -91,14 +91,15 @@ def test_capd_is_never_there_twice(name: str, command: str) -> None:
     assert [each["name"] for each in only["env"]] == ["A", "CAPD_SESSION"]
 
 
-def test_a_key_that_an_editor_gives_is_the_sessions() -> None:
+def test_the_key_of_an_editor_that_is_connected_itself_is_not_the_agents() -> None:
     talk = dialogue()
     env = [{"name": "CAPD_SESSION", "value": "mine"}]
     there = {"name": "capd", "command": "/x/capd-mcp", "args": [], "env": env}
 
-    opening(talk, "session/load", mcpServers=[there], sessionId="s1")
+    key = key_of(opening(talk, "session/load", mcpServers=[there], sessionId="s1"))
 
-    assert said(talk, {"type": "text", "text": "hi"}).prompt == Prompt("mine", "hi")
+    assert key.startswith("acp-")
+    assert said(talk, {"type": "text", "text": "hi"}).prompt == Prompt(key, "hi")
 
 
 def test_an_agent_of_the_second_version_is_told_the_transport() -> None:

@@ -84,6 +84,17 @@ def test_lines_of_any_size_and_kind_go_through_as_they_came(home: Home) -> None:
         assert editor.process.wait(30) == 0
 
 
+def test_a_hook_of_the_agent_does_not_hand_over_the_words_again(home: Home) -> None:
+    home.plain("talk")
+    home.start()
+    with Editor(home) as editor:
+        session = editor.open(home.folder)
+
+        editor.say(session, "look at what is there")
+
+        assert len(wait_for(lambda: home.ask("status")["decisions"])) == 1
+
+
 def test_a_notification_reaches_the_agent_behind_the_prompt_it_follows(home: Home) -> None:
     with Editor(home) as editor:
         session = editor.open(home.folder)

@@ -121,14 +121,15 @@ class Dialogue:
         if not isinstance(servers, list):
             return b""
         ours = next((each for each in servers if _is_capd(each)), None)
-        key = _key_in(ours) or self._new_key(str(params.get("cwd")))
+        key = self._new_key(str(params.get("cwd")))
         if ours is None:
             ours = {"name": NAME, "command": self._command[0], "args": self._command[1:]}
             ours["env"] = [{"name": name, "value": value} for name, value in self._env.items()]
             if self._names_transport:
                 ours = {"type": "stdio", **ours}
             servers = [*servers, ours]
-        env = [*_env_of(ours), *([] if _key_in(ours) else [{"name": _KEY, "value": key}])]
+        # An editor's own key is in use where the editor itself is connected by it.
+        env = [*_env_without_key(ours), {"name": _KEY, "value": key}]
         servers = [{**ours, "env": env} if each is ours else each for each in servers]
         if message["method"] in {"session/load", "session/resume"}:
             self._keys[str(params.get("sessionId"))] = key
@@ -145,15 +146,10 @@ def _is_capd(server: object) -> bool:
     return server.get("name") == NAME or program in {"capd", "capd-mcp"}
 
 
-def _env_of(server: Json) -> list[Any]:
+def _env_without_key(server: Json) -> list[Any]:
     env = server.get("env")
-    return env if isinstance(env, list) else []
-
-
-def _key_in(server: Json | None) -> str:
-    entries = _env_of(server or {})
-    found = [each for each in entries if isinstance(each, dict) and each.get("name") == _KEY]
-    return str(found[-1].get("value", "")) if found else ""
+    entries = env if isinstance(env, list) else []
+    return [each for each in entries if not isinstance(each, dict) or each.get("name") != _KEY]
 
 
 def _words(blocks: object) -> str:

@@ -17,6 +17,8 @@ from capd_client.acp.turns import Turns
 _READ_BYTES = 256 * 1024
 _LINE_LIMIT_BYTES = 64 * 1024 * 1024
 """A longer line is passed on in pieces, and not read."""
+VARIABLE = "CAPD_ACP"
+"""Tells the agent's own hooks and plugins that its prompts are handed over here."""
 GRACE = 5.0
 """For an agent whose editor has gone: to end by itself, and again to end when it is told."""
 _DRAIN = 1.0
@@ -35,7 +37,11 @@ class Proxy:
         self._turns = turns
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, VARIABLE: "1"},
         )
 
     def run(self) -> int:

@@ -20,7 +20,7 @@ from capd_client.install import InstallError
 from capd_client.taps import TapError
 
 _WHERE = {
-    "agents": ("acp",),
+    "agents": ("acp", "plugin"),
     "reading": (
         "caps",
         "discover",

@@ -1,4 +1,4 @@
-"""`capd acp`: an agent with capd, for editors that speak the Agent Client Protocol."""
+"""What editors are given: an agent with capd for those that speak ACP, plugins for two others."""
 
 import os
 import sys
@@ -41,4 +41,11 @@ def acp(ctx: click.Context, *, agent: tuple[str, ...]) -> None:
     ctx.exit(served.run())
 
 
-COMMANDS = {"acp": acp}
+@click.command()
+@click.argument("editor", type=click.Choice(["emacs", "nvim"]))
+def plugin(*, editor: str) -> None:
+    """Print the folder of the plugin for EDITOR."""
+    click.echo(Path(capd_client.__file__).absolute().parent / editor)
+
+
+COMMANDS = {"acp": acp, "plugin": plugin}

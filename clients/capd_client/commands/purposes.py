@@ -42,6 +42,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "install": "capd in an editor",
         "uninstall": "out of it again",
         "acp": "an agent for an editor",
+        "plugin": "for Neovim and Emacs",
         "completion": "for your shell",
     },
     "Run": {

@@ -15,6 +15,10 @@ local M = { exports = { turn = capd.turn } }
 local taken = setmetatable({}, { __mode = "k" })
 
 local function last_words(chat)
+  if chat.adapter and chat.adapter.type == "acp" then
+    -- The agent has a session of its own: `capd acp` before it hands its prompts over.
+    return nil
+  end
   local message = chat.messages and chat.messages[#chat.messages]
   local is_users = message and message.role == "user" and type(message.content) == "string"
   if not is_users or message == taken[chat] or (message._meta and message._meta.sent) then
