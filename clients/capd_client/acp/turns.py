@@ -22,18 +22,19 @@ _NOT_FOUND = 4004
 class Turns:
     """Takes turns at the daemon whose socket is at `path`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, budget: float = BUDGET) -> None:
         self._path = path
+        self._budget = budget
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def context(self, prompt: Prompt) -> str:
-        """Return what the model is to be told with `prompt`; nothing after `BUDGET` seconds."""
+        """Return what the model is to be told with `prompt`; nothing after the budget."""
         if not self._free.acquire(blocking=False):
             return ""
-        until = time.monotonic() + BUDGET
+        until = time.monotonic() + self._budget
         turn = _Turn(self._path, prompt)
         threading.Thread(target=self._take, args=(turn,), daemon=True).start()
-        if not turn.is_done.wait(BUDGET):
+        if not turn.is_done.wait(self._budget):
             return ""
         if turn.has_added:
             time.sleep(max(0.0, min(_RELIST, until - time.monotonic())))

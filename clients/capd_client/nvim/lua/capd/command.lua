@@ -4,7 +4,6 @@ local capd = require("capd")
 
 local M = {}
 
-local LONG = { status = 5000, tools = 5000, turn = 150000, enable = 660000, disable = 30000 }
 local VERBS = { "disable", "enable", "status", "tools", "turn" }
 
 local function say(text)
@@ -33,7 +32,7 @@ local shown = {
     for _, each in ipairs(result.sessions or {}) do
       local on = {}
       for _, entry in ipairs(each.active or {}) do
-        table.insert(on, entry.cap and entry.name or entry.name or "?")
+        table.insert(on, entry.name or "?")
       end
       local what = #on > 0 and table.concat(on, ", ") or "nothing is on"
       table.insert(lines, ("%s (%s): %s"):format(each.key, each.client or "?", what))
@@ -108,7 +107,5 @@ function M.complete(begun, line)
     return vim.startswith(each, begun)
   end, candidates)
 end
-
-M.patience = LONG
 
 return M
