@@ -29,6 +29,12 @@ def run_async(backend: str, work: Callable[[], Awaitable[None]]) -> None:
         thread.submit(lambda: anyio.run(work, backend=backend)).result(120)
 
 
+def is_written_down(home: Home) -> bool:
+    """Whether a daemon that dies at this moment leaves behind what is on."""
+    records = (home.folder / "state" / "sessions").glob("*.session")
+    return any(b"talk" in record.read_bytes() for record in records)
+
+
 def test_an_agent_switches_on_lists_and_calls(home: Home) -> None:
     home.plain("talk")
     home.start()
@@ -86,6 +92,7 @@ def test_a_session_outlives_the_daemon_with_what_it_has(home: Home) -> None:
     with connecting(home) as capd:
         capd.enable("talk")
         key = capd.key
+        wait_for(lambda: is_written_down(home))
         daemon.kill()
         daemon.wait()
         asked: list[str] = []
@@ -149,6 +156,7 @@ def test_tasks_use_one_session(home: Home, backend: str) -> None:
             async with anyio.create_task_group() as group:
                 for number in range(20):
                     group.start_soon(call, capd, str(number))
+            wait_for(lambda: is_written_down(home))
             daemon.kill()
             daemon.wait()
             home.start()
