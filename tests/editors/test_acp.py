@@ -105,3 +105,40 @@ def test_a_prompt_to_gemini_brings_its_tools_and_the_call_reaches_the_server(
         assert answer["stopReason"] == "end_turn"
         assert said_by(editor).endswith("three commits")
         assert all(subject in json.dumps(bodies[-1]["contents"]) for subject in SUBJECTS)
+
+
+def test_a_prompt_to_claude_brings_its_tools_and_the_call_reaches_the_server(
+    start_lab: Start, tmp_path: Path
+) -> None:
+    package = installed(("@agentclientprotocol/claude-agent-acp", "0.101.0"))
+    (program,) = json.loads((package / "package.json").read_text())["bin"].values()
+    log = {"repo_path": str(tmp_path / "harbour"), "max_count": 3}
+    # Here a model looks every tool of a server up before it calls it; their names it is told.
+    look_up = {"tool": "^ToolSearch$", "args": {"query": "select:mcp__capd__git__git_log"}}
+    lab = start_lab([look_up, {"tool": "git__git_log$", "args": log}, {"text": "three commits"}])
+    lab.env |= {
+        "ANTHROPIC_BASE_URL": lab.model.url,
+        "ANTHROPIC_API_KEY": "fake",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # It would not start as root otherwise, which containers are.
+        "IS_SANDBOX": "1",
+    }
+    lab.start_warm()
+    node = shutil.which("node") or pytest.skip("node is not installed")
+    with (
+        lab.home.shim("holding", lab.project),
+        Editor(lab.home, [node, str(package / program)], lab.env, lab.project) as editor,
+    ):
+        lab.home.ask("enable", name="git", session="holding")
+        editor.ask("initialize", **INITIALIZE)
+        session = editor.open(lab.project)
+
+        answer = editor.say(session, MESSAGE)
+
+        bodies = lab.model.bodies()
+        named = ["mcp__capd__git__git_log" in json.dumps(each["messages"]) for each in bodies]
+        told = ["capd switched on 'git'" in json.dumps(each["messages"]) for each in bodies]
+        print("named:", named, "told:", told)
+        assert answer["stopReason"] == "end_turn"
+        assert said_by(editor).endswith("three commits")
+        assert all(subject in json.dumps(bodies[-1]["messages"]) for subject in SUBJECTS)
