@@ -69,7 +69,11 @@ def test_a_session_that_is_opened_gets_capd_beside_its_own_servers(method: str) 
         "name": "capd",
         "command": SHIM[0],
         "args": SHIM[1:],
-        "env": [{"name": "CAPD_HOME", "value": "/h"}, {"name": "CAPD_SESSION", "value": key}],
+        "env": [
+            {"name": "CAPD_HOME", "value": "/h"},
+            {"name": "CAPD_SESSION", "value": key},
+            {"name": "CAPD_ACP", "value": "1"},
+        ],
     }
     assert (params["cwd"], params["sessionId"]) == ("/src", "s1")
 
@@ -88,7 +92,7 @@ def test_capd_is_never_there_twice(name: str, command: str) -> None:
     params = opening(dialogue(), mcpServers=[there])
 
     (only,) = params["mcpServers"]
-    assert [each["name"] for each in only["env"]] == ["A", "CAPD_SESSION"]
+    assert [each["name"] for each in only["env"]] == ["A", "CAPD_SESSION", "CAPD_ACP"]
 
 
 def test_the_key_of_an_editor_that_is_connected_itself_is_not_the_agents() -> None:

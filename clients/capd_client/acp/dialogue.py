@@ -21,6 +21,8 @@ _OPENING = frozenset({"session/new", "session/load", "session/resume", "session/
 _ENDING = frozenset({"session/close", "session/delete"})
 _PROMPT = "session/prompt"
 _KEY = "CAPD_SESSION"
+_SILENCE = "CAPD_ACP"
+"""Has the shim keep an agent's own prompt hook from handing over the words again."""
 _SHARING = ("opencode",)
 """Agents that connect a folder's servers once, and anew for each session: one key for them all."""
 _MOST_OPENING = 1000
@@ -129,7 +131,8 @@ class Dialogue:
                 ours = {"type": "stdio", **ours}
             servers = [*servers, ours]
         # An editor's own key is in use where the editor itself is connected by it.
-        env = [*_env_without_key(ours), {"name": _KEY, "value": key}]
+        ends = [{"name": _KEY, "value": key}, {"name": _SILENCE, "value": "1"}]
+        env = [*_env_without_key(ours), *ends]
         servers = [{**ours, "env": env} if each is ours else each for each in servers]
         if message["method"] in {"session/load", "session/resume"}:
             self._keys[str(params.get("sessionId"))] = key
