@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from acp.editor import Editor
-from whole_daemon import OWN_TOOLS, Home, wait_for
+from whole_daemon import OWN_TOOLS, Home, pids_with, wait_for
+
+SERVE = (
+    "import sys; from capd_client.acp.dialogue import Dialogue; "
+    "from capd_client.acp.proxy import Proxy; from capd_client.acp.turns import Turns; "
+    "sys.exit(Proxy(sys.argv[1:], Dialogue([], {}), Turns(''), grace=0.1).run())"
+)
+"""`capd acp` that does not wait long for its agent to end."""
 
 
 def test_two_sessions_of_one_agent_are_two_of_capd_and_each_has_its_own_turns(home: Home) -> None:
@@ -122,17 +129,39 @@ def test_an_agent_that_ends_gives_its_code(home: Home) -> None:
 
 def test_an_agent_that_stays_when_its_editor_has_gone_is_ended() -> None:
     stubborn = [sys.executable, "-c", "import time; time.sleep(600)"]
-    serve = (
-        "import sys; from capd_client.acp.dialogue import Dialogue; "
-        "from capd_client.acp.proxy import Proxy; from capd_client.acp.turns import Turns; "
-        "sys.exit(Proxy(sys.argv[1:], Dialogue([], {}), Turns(''), grace=0.1).run())"
-    )
 
     done = subprocess.run(
-        [sys.executable, "-P", "-c", serve, *stubborn], input=b"", timeout=60, check=False
+        [sys.executable, "-P", "-c", SERVE, *stubborn], input=b"", timeout=60, check=False
     )
 
     assert done.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the tree is read from /proc")
+@pytest.mark.parametrize("end", ["its input ends", "it is killed"])
+def test_no_agent_outlives_its_editor_nor_does_what_it_started(home: Home, end: str) -> None:
+    # It ignores all that asks it to go, and so does its child: Gemini CLI does.
+    stubborn = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "child = [sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[1]]; "
+        "subprocess.Popen(child); print('{}', flush=True); time.sleep(600)"
+    )
+    agent = [sys.executable, "-c", stubborn, home.tag]
+    proxy = subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVE, *agent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert proxy.stdin is not None
+    assert proxy.stdout is not None
+    proxy.stdout.readline()
+    wait_for(lambda: len(pids_with(home.tag)) >= 3)
+
+    if end == "it is killed":
+        proxy.kill()
+    proxy.stdin.close()
+
+    wait_for(lambda: not pids_with(home.tag))
+    proxy.wait()
+    proxy.stdout.close()
 
 
 def test_what_ends_the_proxy_ends_its_agent(home: Home) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 
+from capd_client.acp import ending
 from capd_client.acp.dialogue import Dialogue
 from capd_client.acp.turns import Turns
 
@@ -36,6 +37,7 @@ class Proxy:
         self._dialogue = dialogue
         self._turns = turns
         self._lock = threading.Lock()
+        watcher = ending.watch(grace)
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
@@ -43,6 +45,7 @@ class Proxy:
             bufsize=0,
             env={**os.environ, VARIABLE: "1"},
         )
+        ending.tell(watcher, self._process.pid)
 
     def run(self) -> int:
         """Serve until the agent has ended; return its exit code."""
@@ -67,11 +70,10 @@ class Proxy:
             for piece, is_line in _pieces(0):
                 _write(to_agent, self._told(piece) if is_line else piece)
         self._process.stdin.close()
-        for number in (0, signal.SIGTERM, signal.SIGKILL):
-            self._forward(number, None)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(self._grace)
-                return
+        try:
+            self._process.wait(self._grace)
+        except subprocess.TimeoutExpired:
+            ending.end(self._process.pid, self._grace)
 
     def _told(self, line: bytes) -> bytes:
         with self._lock:
