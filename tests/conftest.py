@@ -1,6 +1,7 @@
 """Where the files are that the project's repositories share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,15 @@ import pytest
 LONG_TIERS = ("real", "reliability", "clients", "servers")
 LONG_TIMEOUT = 3600
 """Seconds for a test that downloads, or that does something to a daemon for minutes."""
+
+
+def pytest_configure() -> None:
+    """Let an interrupt end what the tests start, however they were started themselves.
+
+    A shell that runs them in the background has them ignore it, and so would every child.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -90,6 +90,28 @@ def has_keyring() -> bool:
     return _backend() is not None
 
 
+def in_keyring(key: str) -> str | None:
+    """Return the value that the keyring has of `key`; None where there is none, or no keyring.
+
+    Raises:
+        SecretError: the keyring fails.
+    """
+    if not has_keyring():
+        return None
+    with _keyring("unlock it and try again") as backend:
+        return backend.get_password(KEYRING_SERVICE, key)
+
+
+def in_file(file: Path) -> dict[str, str]:
+    """Return what `file` holds.
+
+    Raises:
+        SecretError: the file is not private, or no file.
+    """
+    bindings = _bindings("".join(_lines(file)))
+    return {each.key: each.value for each in bindings if each.key and each.value}
+
+
 def keep_in_file(file: Path, key: str, value: str) -> None:
     """Keep `value` in the last of the lines of `file`, in place of what was there.
 

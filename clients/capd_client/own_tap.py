@@ -17,7 +17,7 @@ from capd_client.taps import TapError, TapList
 NAME = "own"
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LONGEST_NAME = 64
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,9 @@ class OwnServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     triggers: Sequence[str] = ()
     scope: str = ""
+    description: str = ""
+    tools: Sequence[str] = ()
+    timeout: float = 0.0
 
 
 class OwnTap:
@@ -55,7 +58,7 @@ class OwnTap:
 
     def add(self, server: OwnServer) -> Path:
         """Write the definition of `server`, and return its folder."""
-        _check(server)
+        check(server)
         place = self._capabilities / server.name
         if place.exists():
             raise TapError(
@@ -118,6 +121,12 @@ def definition(server: OwnServer) -> dict[str, str]:
         block |= {"command": server.command[0], "args": list(server.command[1:])}
     if server.scope:
         block["scope"] = server.scope
+    if server.description:
+        block["description"] = server.description
+    if server.tools:
+        block["tools"] = list(server.tools)
+    if server.timeout:
+        block["timeout_seconds"] = server.timeout
     for key, table in (("env", server.env), ("headers", server.headers)):
         if table:
             block[key] = dict(table)
@@ -160,12 +169,22 @@ def headers_of(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _check(server: OwnServer) -> None:
+def is_server_name(name: str) -> bool:
+    """Tell whether a server can be called so."""
+    return bool(_SERVER.fullmatch(name)) and "__" not in name and len(name) <= LONGEST_NAME
+
+
+def check(server: OwnServer) -> None:
+    """Raise unless `server` can be added.
+
+    Raises:
+        TapError: it cannot; the text says why, and what to do.
+    """
     name = server.name
-    if not _SERVER.fullmatch(name) or "__" in name or len(name) > _LONGEST_NAME:
+    if not is_server_name(name):
         raise TapError(
             f"{name[:80]!r} is no name for a server\n"
-            f"Letters, digits, dots, dashes and single underscores are, {_LONGEST_NAME} at most."
+            f"Letters, digits, dots, dashes and single underscores are, {LONGEST_NAME} at most."
         )
     if bool(server.url) == bool(server.command):
         raise TapError(

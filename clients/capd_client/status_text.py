@@ -33,6 +33,11 @@ def status_lines(
     return page.lines
 
 
+def client_of(session: Document) -> str:
+    """Return what a person calls a session's client."""
+    return str(session.get("client_title") or session.get("client") or "?")
+
+
 def active_line(session: Document) -> str:
     """Return a session's active set in its one-line form."""
     active = session.get("active") or []
@@ -135,7 +140,7 @@ class _Page:
 
     def session(self, session: Document, now: float) -> Iterator[tuple[str, str]]:
         """Yield what a session is, sees, and has on."""
-        client = f"{session.get('client', '?')} {session.get('pid') or ''}".strip()
+        client = f"{client_of(session)} {session.get('pid') or ''}".strip()
         parts = [client, str(session.get("project") or "no project")]
         if "age_s" in session:
             parts.append(f"{duration(session['age_s'])} old")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capd_client import definition_texts
-from capd_client.status_text import active_line, tap_line
+from capd_client.status_text import active_line, client_of, tap_line
 from capd_client.terminal import WIDTH_OF_FILES, duration, printable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def print_sessions(result: Mapping[str, Any]) -> None:
     rows = [
         (
             each.get("key"),
-            each.get("client"),
+            client_of(each),
             each.get("pid"),
             each.get("project"),
             _linked(each),
@@ -137,6 +137,11 @@ def print_flags(found: Mapping[str, Any]) -> None:
 def print_taps(taps: Sequence[Mapping[str, Any]]) -> None:
     """Print the list of taps as configured."""
     _print_rows(_console(), ("tap", "path"), [(each["name"], each["path"]) for each in taps])
+
+
+def print_clients(rows: Iterable[Sequence[Any]]) -> None:
+    """Print the clients that capd can be put into."""
+    _print_rows(_console(), ("client", "", "state", "file"), rows)
 
 
 def print_turn(result: Mapping[str, Any]) -> None:

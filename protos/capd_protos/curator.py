@@ -176,6 +176,10 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
     calls: int = 0
     """Tool calls that succeeded."""
+    client_title: str = ""
+    """What a person calls the client; empty where it is not in the table of clients."""
+    client_line: str = ""
+    """Its line in that table."""
 
 
 class HookCount(msgspec.Struct, frozen=True):

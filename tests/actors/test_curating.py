@@ -28,7 +28,9 @@ from .world import OWN, Client, World, running_world
 LEDGER = ActorName("ledger")
 REQUESTS: MsgpackCodec[ledger.Request] = MsgpackCodec(ledger.Request)
 RENDER = "files render the quarterly invoice as a pdf document"
-NEVER = SessionRules(table={"editor": ClientTraits(names=("editor",), relists="never")})
+NEVER = SessionRules(
+    table={"editor": ClientTraits(names=("editor",), relists="never", is_relists_set=True)}
+)
 
 
 def offered(*names: str) -> Script:
@@ -176,7 +178,7 @@ async def test_what_a_capability_brings_and_what_fits_beside_it_is_one_change(
         taken = await turn(client, "alpha one: for the quarterly invoice as a pdf document")
 
         assert taken["name"] == "alpha"
-        assert taken["changed"]["added"] == ["alpha__sign", "alpha-files__render"]
+        assert taken["changed"]["added"] == ["alpha__sign", "alpha_files__render"]
         assert (client.list_changes, taken["tools"]) == (1, [])
 
 

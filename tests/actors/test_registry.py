@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from msgspec import Struct
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.core.routing.gates import fingerprint
+from capd.runtime.peer import AskLostError
 from capd_protos import embedder, registry
 from capd_protos.curator import SessionStarted
-from capd_protos.types import CapabilityId, CapabilityName, Decision, SessionKey, TapName
+from capd_protos.types import ActorName, CapabilityId, CapabilityName, Decision, SessionKey, TapName
 
 from .world import REGISTRY, REGISTRY_REPLIES, World, running_world, world
 
@@ -142,6 +145,31 @@ async def test_an_embedder_that_dies_while_it_loads_is_asked_again_at_once(
         await made.until_routing()
 
         assert trio.current_time() - asked_at < 10
+
+
+async def test_an_embedder_that_ended_with_a_request_is_not_taken_for_one_that_hangs(
+    autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as made:
+        await made.start()
+        ask = made.bus.ask
+        lost: list[Struct] = []
+
+        async def ask_with_one_loss(
+            actor: ActorName, request: Struct, replies: Any, timeout: float
+        ) -> Any:
+            if isinstance(request, embedder.WarmUp) and not lost:
+                lost.append(request)
+                raise AskLostError("embedder ended")
+            return await ask(actor, request, replies, timeout)
+
+        monkeypatch.setattr(made.bus, "ask", ask_with_one_loss)
+
+        await outcome(made)
+        await made.until_routing()
+
+        assert lost == [embedder.WarmUp()]
+        assert embedder.EmbedderStuck() not in made.bus.events
 
 
 async def test_an_embedder_that_does_not_answer_costs_a_quarter_of_a_second(

@@ -27,7 +27,8 @@ from capd_protos.types import (
 from .fakes import Script, tool
 from .world import LINGER, OWN, Client, World, running_world
 
-NEVER = {"editor": ClientTraits(names=("editor",), relists="never")}
+HEARSAY = {"editor": ClientTraits(names=("editor",), relists="never")}
+NEVER = {"editor": ClientTraits(names=("editor",), relists="never", is_relists_set=True)}
 
 
 async def known(world: World, *names: str) -> None:
@@ -310,6 +311,28 @@ async def test_a_client_that_never_lists_again_is_told_to_call_through_and_gets_
         assert through == ('{"a": 1}', False)
         (entry,) = await world.sessions()
         assert (entry.mode, entry.unlisted) == ("stable", 4)
+
+
+async def test_what_only_the_table_says_of_a_client_is_asked_of_it_once_and_its_answer_counts(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(table=HEARSAY)) as world:
+        silent = await world.session("silent", client={"name": "editor", "version": "1"})
+        lists = await world.session("lists", client={"name": "editor", "version": "2"})
+        for client in (silent, lists):
+            await client.tools()
+            await client.capability("list")
+        await lists.tools()
+        for client in (silent, lists):
+            for text in ("hello there, you", "hello there again", "and once more"):
+                await client.result("capd/turn", text=text)
+
+        await world.session("third", client={"name": "editor", "version": "1"})
+        await world.session("fourth", client={"name": "editor", "version": "2"})
+
+        modes = {str(entry.key): entry.mode for entry in await world.sessions()}
+        assert (modes["third"], modes["fourth"]) == ("stable", "dynamic")
+        assert (silent.list_changes, lists.list_changes) == (1, 1)
 
 
 async def test_a_client_that_was_seen_not_to_list_again_has_a_fixed_list_the_next_time(

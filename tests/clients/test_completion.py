@@ -97,7 +97,7 @@ def bash(env: dict[str, str], *words: str) -> list[str]:
         (("tap", "remove", ""), ["mine"]),
         (("login", ""), ["hub"]),
         (("secret", "set", "G"), ["GITHUB_TOKEN"]),
-        (("install", "cl"), ["claude"]),
+        (("install", "z"), ["zed"]),
     ],
 )
 def test_bash_completes_what_the_daemon_has(

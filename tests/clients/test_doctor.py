@@ -16,6 +16,7 @@ from capd_client.doctor import programs, storage
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
 from capd_client.doctor.examination import examined
+from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
@@ -380,7 +381,13 @@ def test_a_list_of_taps_that_is_no_toml_is_an_error(patient: Patient) -> None:
 # Clients
 
 
-CONFIGS = [("claude", ".claude.json"), ("opencode", ".config/opencode/opencode.json")]
+CONFIGS = [
+    ("claude", ".claude.json"),
+    ("opencode", ".config/opencode/opencode.json"),
+    ("codex", ".codex/config.toml"),
+    ("goose", ".config/goose/config.yaml"),
+    ("continue", ".continue/config.yaml"),
+]
 
 
 @pytest.mark.parametrize(("client", "config"), CONFIGS)
@@ -394,7 +401,7 @@ def test_a_client_that_has_capd_is_well(patient: Patient, client: str, config: s
 
 @pytest.mark.parametrize(("client", "config"), CONFIGS)
 def test_a_client_that_never_had_capd_is_a_note(patient: Patient, client: str, config: str) -> None:
-    patient.file(config, "{}")
+    patient.file(config, "" if config.endswith("toml") else "{}")
 
     found = list(check_editors(patient.seen()))
 
@@ -457,13 +464,14 @@ def test_a_configuration_that_cannot_be_read_is_told(patient: Patient) -> None:
 
 
 def test_a_users_own_way_to_start_capd_is_a_note(patient: Patient) -> None:
-    server = {"command": "/my/own/script", "args": []}
+    script = patient.program("my-script", "exit 0")
+    server = {"command": str(script), "args": []}
     patient.file(".claude.json", json.dumps({"mcpServers": {"capd": server}}))
 
-    [found] = check_editors(patient.seen())
+    [found] = check_other_editors(patient.seen())
 
-    assert found.level == "note"
-    assert "/my/own/script" in found.what
+    assert (found.level, found.what) == ("note", f"Claude Code starts capd its own way: {script}")
+    assert list(check_editors(patient.seen())) == []
 
 
 # Storage

@@ -144,7 +144,7 @@ def test_prompts_that_reach_no_session_are_told(patient: Patient) -> None:
     [found] = check_hooks(patient.served(hooks=[count]))
 
     assert (found.level, found.why) == ("warning", "more than one session may be meant")
-    assert found.what == "3 prompts of claude reached no session (0 did)"
+    assert found.what == "3 prompts of Claude Code reached no session (0 did)"
 
 
 def test_few_prompts_that_reach_no_session_are_a_note(patient: Patient) -> None:

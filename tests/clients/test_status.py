@@ -138,6 +138,14 @@ def test_a_daemon_with_nothing_in_it_says_none() -> None:
     ]
 
 
+def test_a_client_is_called_what_a_person_calls_it() -> None:
+    titled = {**SESSION, "client": "node", "client_title": "Gemini CLI", "client_line": "gemini"}
+
+    lines = status_lines({**STATUS, "sessions": [titled]}, now=NOW, columns=80)
+
+    assert "  zed-1  Gemini CLI 812, /src/app, 1 min 1 s old" in lines
+
+
 def test_a_session_that_has_lost_its_client_says_so() -> None:
     lost = {**STATUS, "sessions": [{**SESSION, "connected": False}]}
 

@@ -53,8 +53,10 @@ def _check_words(command: click.Command, context: click.Context, arguments: list
         raise NoSuchCommandError(f"{left[0]} is too much")
     for parameter in command.params:
         value = values.get(parameter.name or "")
-        if isinstance(parameter.type, click.Choice) and isinstance(value, str):
-            _check_choice(parameter, parameter.type, value)
+        if isinstance(parameter.type, click.Choice):
+            given = value if isinstance(value, tuple) else (value,)
+            for each in (word for word in given if isinstance(word, str)):
+                _check_choice(parameter, parameter.type, each)
 
 
 def _check_choice(parameter: click.Parameter, type_: click.Choice[str], value: str) -> None:

@@ -26,6 +26,7 @@ RUN_ELSEWHERE = {
     "eval": "tests/evaluation",
     "events": "tests/clients/test_commands.py",
     "hook": "tests/clients/test_hook.py",
+    "import": "tests/clients/test_import.py",
     "index": "tests/clients/test_indexing.py",
     "mcp": "tests/clients/test_shim.py",
     "metrics": "tests/clients/test_records.py",
@@ -93,7 +94,7 @@ def test_the_tests_that_run_the_others_are_there(command: str, where: str) -> No
         ("capd tap fly", "capd tap has no fly"),
         ("capd status --moon", "No such option"),
         ("capd stop now", "now is too much"),
-        ("capd install emacs", "client is one of claude, opencode: emacs"),
+        ("capd install moon", "names is one of claude, claude-desktop, "),
         ("capd eval route --moon", "capd eval does not take that"),
     ],
 )

@@ -333,6 +333,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 tokens_saved=-20,
                 tokens_state="counted",
                 calls=4,
+                client_title="Zed",
+                client_line="zed",
             )
         ],
         [curator.HookCount("claude-code", 3, 1, "ambiguous")],

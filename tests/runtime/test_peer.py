@@ -12,7 +12,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.runtime.bus import Bus
 from capd.runtime.mailbox import Mailbox
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import (
+    AskFailedError,
+    AskLostError,
+    AskTimeoutError,
+    PeerUnreachableError,
+)
 from capd.runtime.zmq_socket import Context, TrioSocket
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope
@@ -225,3 +230,63 @@ async def test_garbage_and_late_answers_harm_nobody(
         reply = await bus.ask(ECHO, Say("x"), REPLIES, 10)
 
     assert (reply, bus.counts) == (Said("good"), {"garbage_reply": 3, "late_reply": 1})
+
+
+@asynccontextmanager
+async def open_apart(tmp_path: Path) -> AsyncIterator[tuple[Bus, Callable[[], TrioSocket]]]:
+    """Yield a bus that asks over a Unix socket, and what opens the other end there."""
+    address = Address(f"ipc://{tmp_path}/echo")
+    there: Context = zmq.Context()
+    opened: list[TrioSocket] = []
+
+    def other_end() -> TrioSocket:
+        router = TrioSocket(there, zmq.SocketType.ROUTER)
+        opened.append(router)
+        router.bind(address)
+        return router
+
+    try:
+        async with Bus({ECHO: address}, ActorName("asker")) as bus:
+            yield bus, other_end
+    finally:
+        for router in opened:
+            router.close()
+        there.destroy(linger=0)
+
+
+async def test_what_was_asked_of_a_process_that_ended_is_lost_and_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    async with open_apart(tmp_path) as (bus, other_end), trio.open_nursery() as nursery:
+        router = other_end()
+
+        async def end() -> None:
+            await router.recv()
+            router.close()
+
+        nursery.start_soon(end)
+
+        with pytest.raises(AskLostError, match="echo ended, or closed its connection"):
+            await bus.ask(ECHO, Say("first"), REPLIES, 600)
+
+
+async def test_a_successor_answers_what_it_is_asked(tmp_path: Path) -> None:
+    async with open_apart(tmp_path) as (bus, other_end), trio.open_nursery() as nursery:
+        first = other_end()
+
+        async def succeed() -> None:
+            await first.recv()
+            first.close()
+            second = other_end()
+            while True:
+                peer, head, _ = await second.recv()
+                await second.send([peer, head, REPLIES.encode(Said("successor"))])
+
+        nursery.start_soon(succeed)
+        with pytest.raises(AskLostError):
+            await bus.ask(ECHO, Say("lost"), REPLIES, 600)
+
+        said = await bus.ask(ECHO, Say("again"), REPLIES, 600)
+
+        nursery.cancel_scope.cancel()
+    assert said == Said("successor")

@@ -60,7 +60,7 @@ class Both:
                 except EndedError as error:
                     pytest.skip(f"{server.package} from {server.registry} does not start: {error}")
                 assert spoken == server.speaks
-                yield Side(client, "", {**places, "PREFIX": ""})
+                yield Side(client, "", places)
         except FileNotFoundError as error:
             pytest.skip(f"{server.package} cannot be started: {error}")
 
@@ -80,7 +80,7 @@ class Both:
             ).read()
             assert f"'{server.name}' is on" in enabled["content"][0]["text"], enabled
             prefix = f"{server.name}__"
-            yield Side(client, prefix, {**self._places(project), "PREFIX": prefix})
+            yield Side(client, prefix, self._places(project))
 
     def processes(self) -> list[str]:
         """Return the command line of every process that has this TMPDIR."""

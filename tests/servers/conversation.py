@@ -2,8 +2,8 @@
 
 A transcript is a list of (what was asked, what was answered), the answers as the bytes of their
 `result` or `error` member. What the protocol makes capd change is undone here, and nothing else:
-the prefix of names. What differs from run to run is taken out by the masks of the table, each
-with its reason.
+the prefix of names, and their case and dashes. What differs from run to run is taken out by the
+masks of the table, each with its reason.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ SETTLING = 10.0
 HEARING = 10.0
 LISTS = {"prompts": "prompts", "resources": "resources", "resources/templates": "resourceTemplates"}
 _NO_METHOD = -32601
+_NAMED = re.compile(r"\{\{NAME ([^{}]+)\}\}")
 
 Transcript = list[tuple[str, str]]
 Rename = Callable[[str], str]
@@ -69,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Any other request; `{{PREFIX}}` stands for what capd puts before a name."""
+    """Any other request; `{{NAME x}}` is what the tool or prompt x is called."""
 
     method: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -121,11 +122,17 @@ class Side:
 
     def wire_name(self, name: str) -> str:
         """Return the name under which a tool or prompt is asked for."""
-        return (self.prefix + name).lower() if self.prefix else name
+        return on_the_wire(self.prefix + name) if self.prefix else name
 
     def fill(self, value: Any) -> Any:
         text = msgspec.json.encode(value).decode()
-        return msgspec.json.decode(filled(text, self.places))
+        named = _NAMED.sub(lambda match: self.wire_name(match[1]), text)
+        return msgspec.json.decode(filled(named, self.places))
+
+
+def on_the_wire(name: str) -> str:
+    """Return a name as capd gives it to its clients, but for the server's before it."""
+    return name.lower().replace("-", "_")
 
 
 def filled(text: str, places: dict[str, str]) -> str:
@@ -220,7 +227,7 @@ def _listed(side: Side, kind: str) -> Transcript:
             continue
         # Of resources capd changes nothing, so that their URIs stay valid.
         is_named = kind in {"tools", "prompts"}
-        plain = name.removeprefix(side.prefix).lower() if is_named else name
+        plain = on_the_wire(name).removeprefix(on_the_wire(side.prefix)) if is_named else name
         rest = {key: bytes(value).decode() for key, value in members.items()}
         found.append((f"{kind} {plain}", str(rest)))
     return found

@@ -20,6 +20,7 @@ from .conversation import (
     Step,
     Transcript,
     listed,
+    on_the_wire,
     stepped,
 )
 from .table import npx
@@ -89,7 +90,7 @@ PROGRESSING: tuple[Step, ...] = (
     Ask(
         "tools/call",
         {
-            "name": "{{PREFIX}}trigger-long-running-operation",
+            "name": "{{NAME trigger-long-running-operation}}",
             "arguments": {"duration": 0.4, "steps": 4},
             "_meta": {"progressToken": "p", "vendor/key": [1.0, None]},
         },
@@ -111,14 +112,14 @@ COMPLETIONS: tuple[Step, ...] = (
     Ask(
         "completion/complete",
         {
-            "ref": {"type": "ref/prompt", "name": "{{PREFIX}}completable-prompt"},
+            "ref": {"type": "ref/prompt", "name": "{{NAME completable-prompt}}"},
             "argument": {"name": "department", "value": "S"},
         },
     ),
     Ask(
         "completion/complete",
         {
-            "ref": {"type": "ref/prompt", "name": "{{PREFIX}}completable-prompt"},
+            "ref": {"type": "ref/prompt", "name": "{{NAME completable-prompt}}"},
             "argument": {"name": "name", "value": "D"},
             "context": {"arguments": {"department": "Sales"}},
         },
@@ -176,8 +177,8 @@ def test_every_tool_and_prompt_that_it_lists_is_in_the_table(both: Both) -> None
     calls = (*OF_THEMSELVES, *THAT_ASK_THE_CLIENT)
     called = {step.tool for step in calls if isinstance(step, Call)}
     asked = {step.name for step in PROMPTS if isinstance(step, Prompt)}
-    assert set(names(found, "tools")) == called | set(NOT_COMPARED)
-    assert set(names(found, "prompts")) == asked
+    assert set(names(found, "tools")) == set(map(on_the_wire, called | set(NOT_COMPARED)))
+    assert set(names(found, "prompts")) == set(map(on_the_wire, asked))
     assert len(names(found, "resources")) == 7
     assert len(names(found, "resources/templates")) == 2
 

@@ -13,7 +13,12 @@ from jsonschema import Draft202012Validator
 from capd.actors import reports
 from capd_client.control import Control
 from capd_client.doctor.findings import Finding, document
+from capd_client.importing.definition import Origin
+from capd_client.importing.plan import LeftOut, Plan, Planned
+from capd_client.importing.report import document as imported
+from capd_client.importing.source_files import Unreadable
 from capd_client.mcp_host import McpHost
+from capd_client.own_tap import OwnServer
 from capd_protos import finder, registry
 from capd_protos.types import (
     CapabilityId,
@@ -101,6 +106,17 @@ def test_a_report_of_doctor_is_of_its_shape() -> None:
     report = document([Finding("model", "error", "it is broken", "why", "how")])
 
     assert problems("doctor", report) == []
+
+
+def test_an_import_is_of_its_shape() -> None:
+    origin = Origin("zed", "Zed", Path("/f"), "jsonc", ("context_servers", "a"), "a")
+    planned = Planned("a", [origin], ["a note"], OwnServer("a", ["x"]), {"K": "v"}, ["M"])
+    unreadable = Unreadable("zed", "Zed", Path("/g"), "it is not JSON")
+    plan = Plan(1, [planned], [LeftOut(origin, "it is off")], [unreadable])
+
+    printed = {**imported(plan, is_done=True), "replaced": ["/f"]}
+
+    assert problems("import", printed) == []
 
 
 def test_every_shape_that_is_written_down_is_looked_at() -> None:

@@ -91,7 +91,7 @@ class Talk:
         self._server = server
 
     def name(self, own: str) -> str:
-        return f"{self._server}__{own}"
+        return f"{self._server}__{own}".replace("-", "_")
 
     async def call(self, tool: str, said: str = "", **more: Any) -> str:
         result = await self.client.call_tool(self.name(tool), {"text": said}, **more)

@@ -1,44 +1,135 @@
-"""`capd install CLIENT` and `capd uninstall CLIENT`."""
+"""`capd install [CLIENT]...` and `capd uninstall [CLIENT]...`."""
 
+import difflib
+import json
 import os
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from capd_client import tables
+from capd_client.commands.shared import fail
+from capd_client.install import InstallError
+from capd_client.install.known_clients import KnownClient, known_client, known_clients
 from capd_protos.places import places
 
 if TYPE_CHECKING:
-    from capd_client.install.claude import Claude
+    from capd_client.install.client import Client
     from capd_client.install.ledger import Ledger
-    from capd_client.install.opencode import Opencode
 
-    Client: TypeAlias = Claude | Opencode
 
-_CLIENTS = ("claude", "opencode")
+class ClientName(click.Choice[str]):
+    """One of the clients, by any of its names."""
+
+    def __init__(self) -> None:
+        super().__init__(list(known_clients()))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the word for it: all names would fill a screen."""
+        del param, ctx
+        return "CLIENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name that the table has."""
+        del param, ctx
+        client = known_client(str(value))
+        if client is None:
+            near = difflib.get_close_matches(str(value).casefold(), self.choices, n=1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            self.fail(f"{value!r} is no client that capd knows. {hint}`capd install` lists them.")
+        return client.id
+
+
+_CLIENTS = click.argument("names", metavar="[CLIENT]...", nargs=-1, type=ClientName())
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change, as a diff.")
 
 
 @click.command()
-@click.argument("client", type=click.Choice(_CLIENTS))
-@click.option("--dry-run", is_flag=True, help="Print what would change, as a diff.")
-def install(*, client: str, dry_run: bool) -> None:
-    """Put capd into the configuration of CLIENT."""
+@_CLIENTS
+@click.option("--all", "is_all", is_flag=True, help="Every client that is found here.")
+@_DRY_RUN
+def install(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
+    """Put capd into the configuration of each CLIENT; without one, list the clients."""
+    if not names and not is_all:
+        _list_clients()
+        return
+    found = [each for each in known_clients().values() if each.is_detected(os.environ)]
+    chosen = found if is_all else [known_clients()[name] for name in dict.fromkeys(names)]
+    if not chosen:
+        fail("no client was found here\n`capd install` lists those that capd knows.")
+    if is_all:
+        for known in found:
+            if not known.is_edited:
+                click.echo(f"{known.title}: by hand, as `capd install {known.id}` says")
+        chosen = [known for known in found if known.is_edited]
+    _each(chosen, lambda known: _install(known, is_found=known in found, dry_run=dry_run))
+
+
+@click.command()
+@_CLIENTS
+@click.option("--all", "is_all", is_flag=True, help="Every client that has capd.")
+@_DRY_RUN
+def uninstall(*, names: tuple[str, ...], is_all: bool, dry_run: bool) -> None:
+    """Take capd out of the configuration of each CLIENT."""
+    if not names and not is_all:
+        raise click.UsageError("name a CLIENT, or give --all")
+    chosen = [known_clients()[name] for name in dict.fromkeys(names)]
+    if is_all:
+        chosen = [known for known in known_clients().values() if _has_any(known)]
+    if not chosen:
+        click.echo("No client has capd: no change")
+    _each(chosen, lambda known: _uninstall(known, dry_run=dry_run))
+
+
+def _has_any(known: KnownClient) -> bool:
+    """Tell whether there is anything of capd's to take out of a client, or to say of it."""
+    from capd_client.install.installed_clients import state_of  # noqa: PLC0415
+
+    try:
+        is_noted = bool(_ledger(known.id).entries())
+    except InstallError:
+        # Said when its turn comes, so that it stops no other.
+        return True
+    return is_noted or state_of(known, os.environ).has_capd
+
+
+def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> None:
+    """Act on each; what fails stops none of the others, and the command fails in the end."""
+    if len(chosen) == 1:
+        act(chosen[0])
+        return
+    failed = []
+    for known in chosen:
+        try:
+            act(known)
+        except (InstallError, OSError) as error:
+            failed.append(known.title)
+            text = str(error)
+            if isinstance(error, OSError):
+                text = f"{error.filename}: {error.strerror}" if error.filename else text
+            click.echo(f"capd: {tables.printable(text, keep_lines=True)}", err=True)
+    if failed:
+        fail(f"not done for {', '.join(failed)}\nThe reasons are above; the others are done.")
+
+
+def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
     # Imported here, as no other command has use for them.
     from capd_client.install.edits import plan_install  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path, write_launcher  # noqa: PLC0415
     from capd_client.install.vendor import make_with_vendor  # noqa: PLC0415
 
-    made, ledger = _client(client), _ledger(client)
+    if not known.is_edited:
+        if not dry_run and write_launcher(os.environ):
+            tables.say(f"{launcher_path(os.environ)}: written")
+        _say_by_hand(known, launcher_path(os.environ))
+        return
+    made, ledger = client_of(known, os.environ), _ledger(known.id)
     if dry_run:
-        for change in plan_install(ledger, made.edits()):
-            if change.is_none:
-                continue
-            command = made.vendor_command(change)
-            if command:
-                click.echo(f"# by: {shlex.join(['claude', *command[1:]])}")
-            click.echo(change.diff(), nl=False)
+        _print_plan(made, ledger)
         return
     with ledger.locked():
         changes = plan_install(ledger, made.edits())
@@ -50,21 +141,29 @@ def install(*, client: str, dry_run: bool) -> None:
     if all(change.is_none for change in changes):
         click.echo(f"{made.title} has capd already: no change")
     else:
-        click.echo(f"{made.title} has capd from its next start on")
+        where = "" if is_found else ", once it is here: it was not found"
+        click.echo(f"{made.title} has capd from its next start on{where}")
+        if known.after:
+            click.echo(known.after)
+    if state_of(known, os.environ).is_off:
+        (key, value), *_ = known.off.items()
+        click.echo(f"It is switched off there: {made.config} has {key} = {json.dumps(value)}")
 
 
-@click.command()
-@click.argument("client", type=click.Choice(_CLIENTS))
-@click.option("--dry-run", is_flag=True, help="Print what would change, as a diff.")
-def uninstall(*, client: str, dry_run: bool) -> None:
-    """Take capd out of the configuration of CLIENT."""
+def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
     from capd_client.install.edits import plan_uninstall, unmake  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of  # noqa: PLC0415
 
-    made, ledger = _client(client), _ledger(client)
+    if not known.is_edited:
+        click.echo(f"{known.title}: nothing was changed; take out what you put in by hand")
+        return
+    made, ledger = client_of(known, os.environ), _ledger(known.id)
     if dry_run:
         for change in plan_uninstall(ledger, made.edits()):
             click.echo(change.diff(), nl=False)
         return
+    _put_back_imported(known)
+    whole = {path.resolve() for path in made.whole_files}
     with ledger.locked():
         changes = plan_uninstall(ledger, made.edits())
         for change in changes:
@@ -73,32 +172,63 @@ def uninstall(*, client: str, dry_run: bool) -> None:
                 is_exact = change.after == change.original
                 what = "as it was before" if is_exact else "capd is taken out, the rest is as it is"
                 _say_backup(change.path, what, backup)
-            elif change.before is not None and change.path == _plugin(made):
+            elif change.before is not None and change.path in whole:
                 tables.say(f"{change.path}: was edited and stays; remove it by hand")
     if all(change.is_none for change in changes):
         click.echo(f"{made.title} does not have capd: no change")
 
 
-def _client(name: str) -> "Client":
-    from capd_client.install.claude import Claude  # noqa: PLC0415
-    from capd_client.install.launcher import launcher_path  # noqa: PLC0415
-    from capd_client.install.opencode import Opencode  # noqa: PLC0415
+def _put_back_imported(known: KnownClient) -> None:
+    """Put back the servers that `capd import --replace` took out: nothing else would have them."""
+    from capd_client.importing.replacing import Replacements  # noqa: PLC0415
 
-    launcher = launcher_path(os.environ)
-    if name == Claude.name:
-        return Claude(os.environ, launcher)
-    return Opencode(os.environ, launcher)
+    for path in Replacements(Path(places(os.environ, os.getuid()).state)).put_back(known.id):
+        tables.say(f"{path}: has the servers again that were imported")
+
+
+def _list_clients() -> None:
+    from capd_client.install.installed_clients import state_of  # noqa: PLC0415
+
+    rows = []
+    for known in known_clients().values():
+        file = known.user_file(os.environ)
+        state = state_of(known, os.environ)
+        is_here = known.is_detected(os.environ)
+        words = state.words if is_here or state.has_capd else "not found here"
+        row = (known.id, known.title, words, "" if file is None else _short(file.path))
+        rows.append((not is_here, row))
+    tables.print_clients([row for _, row in sorted(rows, key=lambda each: each[0])])
+
+
+def _short(path: Path) -> str:
+    """Return a path as a person writes it."""
+    home = Path(os.environ.get("HOME") or Path.home())
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _print_plan(made: "Client", ledger: "Ledger") -> None:
+    from capd_client.install.edits import plan_install  # noqa: PLC0415
+
+    for change in plan_install(ledger, made.edits()):
+        if change.is_none:
+            continue
+        command = made.vendor_command(change)
+        if command:
+            click.echo(f"# by: {shlex.join([Path(command[0]).name, *command[1:]])}")
+        click.echo(change.diff(), nl=False)
+
+
+def _say_by_hand(known: KnownClient, launcher: Path) -> None:
+    # JSON, Lua and Lisp have the same two escapes.
+    written = json.dumps(str(launcher), ensure_ascii=False)[1:-1]
+    click.echo(f"{known.title}: nothing was changed, as no program can edit what it reads")
+    click.echo(known.by_hand.strip("\n").replace("{launcher}", written))
 
 
 def _ledger(name: str) -> "Ledger":
     from capd_client.install.ledger import Ledger  # noqa: PLC0415
 
     return Ledger(Path(places(os.environ, os.getuid()).state), name)
-
-
-def _plugin(made: "Client") -> Path | None:
-    plugin: Path | None = getattr(made, "plugin", None)
-    return None if plugin is None else plugin.resolve()
 
 
 def _say_backup(path: Path, what: str, backup: Path | None) -> None:

@@ -5,7 +5,6 @@ import click
 from capd_client.commands.shared import fail
 
 _INSTEAD = {
-    "import": "copy each server's command: capd add NAME -- COMMAND [ARGUMENT]...",
     "learn": "write the phrase into the capability's `triggers` (docs/taps.md)",
     "memory": "put what shall be known into a skill of a tap of your own (docs/skills.md)",
 }

@@ -29,6 +29,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Add": {
         "add": "a server of your own",
         "remove": "take it away again",
+        "import": "servers of your editors",
         "tap": "folders of capabilities",
         "secret": "tokens for servers",
         "login": "at a server by URL",

@@ -3,36 +3,30 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.surroundings import Surroundings
-from capd_client.install import InstallError
-from capd_client.install.claude import Claude
+from capd_client.install import InstallError, UnreadableError
+from capd_client.install.client import Client
 from capd_client.install.edits import plan_install
 from capd_client.install.files import read
-from capd_client.install.jsonc import JsoncError, find, parse
+from capd_client.install.installed_clients import edited_clients
 from capd_client.install.launcher import NAME, is_launcher_current, launcher_path
 from capd_client.install.ledger import Ledger
-from capd_client.install.opencode import Opencode
-
-_SERVERS = {Claude.name: ("mcpServers", "capd"), Opencode.name: ("mcp", "capd")}
 
 
 def check_editors(seen: Surroundings) -> Iterator[Finding]:
     """Look into the configuration of each client that capd can be installed in."""
-    launcher = launcher_path(seen.env)
-    for client in (Claude(seen.env, launcher), Opencode(seen.env, launcher)):
-        yield from _looked_at(seen, client, launcher)
+    for client in edited_clients(seen.env):
+        yield from _looked_at(seen, client, launcher_path(seen.env))
 
 
-def _looked_at(seen: Surroundings, client: Claude | Opencode, launcher: Path) -> Iterator[Finding]:
+def _looked_at(seen: Surroundings, client: Client, launcher: Path) -> Iterator[Finding]:
     check, again = client.name, f"capd install {client.name}"
     try:
         data = read(client.config)
-        text = "" if data is None else data.decode()
-        node = find(parse(text), _SERVERS[client.name]) if text.strip("\ufeff \t\r\n") else None
-    except (OSError, UnicodeDecodeError, JsoncError) as error:
+        command = client.server.own_program("" if data is None else data.decode())
+    except (OSError, UnicodeDecodeError, UnreadableError) as error:
         yield Finding(
             check,
             "warning",
@@ -41,14 +35,14 @@ def _looked_at(seen: Surroundings, client: Claude | Opencode, launcher: Path) ->
             f"correct it; {client.title} may have started without it",
         )
         return
-    if node is None:
+    if command is None:
         if data is not None:
             yield Finding(check, "note", f"{client.title} does not have capd (`{again}`)")
         return
-    command = _command(node.value)
     if Path(command).name != NAME:
-        yield Finding(check, "note", f"{client.title} starts capd its own way: {command or '?'}")
-    elif not os.access(command, os.X_OK):
+        # Put in by hand, which is looked at by itself.
+        return
+    if not os.access(command, os.X_OK):
         yield Finding(
             check,
             "error",
@@ -76,7 +70,7 @@ def _looked_at(seen: Surroundings, client: Claude | Opencode, launcher: Path) ->
         yield from _whole(seen, client)
 
 
-def _whole(seen: Surroundings, client: Claude | Opencode) -> Iterator[Finding]:
+def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
     """See whether installing once more would change anything: a hook that is gone, for one."""
     try:
         changes = plan_install(Ledger(Path(seen.places.state), client.name), client.edits())
@@ -95,11 +89,3 @@ def _whole(seen: Surroundings, client: Claude | Opencode) -> Iterator[Finding]:
         )
     else:
         yield Finding(client.name, "ok", f"{client.title} has capd")
-
-
-def _command(server: Any) -> str:
-    """Return the program of a server's entry, in either client's way of writing it."""
-    command = server.get("command") if isinstance(server, dict) else None
-    if isinstance(command, list):
-        command = command[0] if command else None
-    return command if isinstance(command, str) else ""

@@ -1,18 +1,17 @@
 """Prompt hooks that reach no session: then only the model switches anything on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.surroundings import Surroundings
-from capd_client.install.claude import Claude
+from capd_client.install import InstallError
+from capd_client.install.client import Client
 from capd_client.install.edits import plan_install
-from capd_client.install.launcher import launcher_path
+from capd_client.install.installed_clients import edited_clients
+from capd_client.install.known_clients import known_client
 from capd_client.install.ledger import Ledger
-from capd_client.install.opencode import Opencode
-
-_CLIENTS = {"claude": "claude-code", "opencode": "opencode"}
-"""How each client calls itself when it connects."""
 
 
 def check_hooks(seen: Surroundings) -> Iterator[Finding]:
@@ -20,15 +19,10 @@ def check_hooks(seen: Surroundings) -> Iterator[Finding]:
     for count in seen.status.get("hooks") or []:
         if count.get("unlinked"):
             yield from _unlinked(count)
-    launcher = launcher_path(seen.env)
-    for client in (Claude(seen.env, launcher), Opencode(seen.env, launcher)):
-        if not _is_installed(seen, client):
+    for client in edited_clients(seen.env):
+        if not client.hooks() or not _is_installed(seen, client):
             continue
-        sessions = [
-            each
-            for each in seen.status.get("sessions") or []
-            if str(each.get("client", "")).startswith((client.name, _CLIENTS[client.name]))
-        ]
+        sessions = [each for each in seen.status.get("sessions") or [] if _is_of(each, client)]
         # A tool that was called answers a prompt, and with each prompt the hook runs.
         silent = [
             str(each.get("key"))
@@ -56,7 +50,7 @@ def _unlinked(count: dict[str, object]) -> Iterator[Finding]:
     yield Finding(
         "hooks",
         "note" if linked else "warning",
-        f"{unlinked} prompts of {count.get('client') or 'a client'} reached no session"
+        f"{unlinked} prompts of {_titled(str(count.get('client') or ''))} reached no session"
         f" ({linked} did)",
         why if not linked else "",
         "start the client in the project's folder, with capd as its MCP server"
@@ -64,6 +58,22 @@ def _unlinked(count: dict[str, object]) -> Iterator[Finding]:
     )
 
 
-def _is_installed(seen: Surroundings, client: Claude | Opencode) -> bool:
+def _titled(name: str) -> str:
+    known = known_client(name)
+    return name or "a client" if known is None else known.title
+
+
+def _is_of(session: Mapping[str, Any], client: Client) -> bool:
+    """Tell whether a session is one of the client's, by its line in the daemon's table."""
+    if session.get("client_line"):
+        return bool(session["client_line"] == client.known.behaviour)
+    return str(session.get("client", "")).startswith((client.name, client.known.behaviour))
+
+
+def _is_installed(seen: Surroundings, client: Client) -> bool:
     ledger = Ledger(Path(seen.places.state), client.name)
-    return all(change.is_none for change in plan_install(ledger, client.edits()))
+    try:
+        return all(change.is_none for change in plan_install(ledger, client.edits()))
+    except InstallError:
+        # The check of the client itself says why.
+        return False

@@ -15,14 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from capd_client.install import UnreadableError
+from capd_client.install.client import Client
 from capd_client.install.edits import Change, FileEdit
 from capd_client.install.files import read
-from capd_client.install.jsonc import JsoncError, Node, find, parse
+from capd_client.install.jsonc import Node, find, parse
 from capd_client.install.jsonc_edits import append, put, take
+from capd_client.install.known_clients import KnownClient
 from capd_client.install.launcher import NAME as LAUNCHER_NAME
 from capd_client.install.pruning import prune
 
-_SERVER = ("mcpServers", "capd")
 _EVENT = ("hooks", "UserPromptSubmit")
 _VENDOR_TIMEOUT = 60.0
 
@@ -35,45 +37,31 @@ HOOK: dict[str, Any] = {
 }
 
 
-class Claude:
+class Claude(Client):
     """The files of Claude Code."""
 
-    name = "claude"
-    title = "Claude Code"
-
-    def __init__(self, env: Mapping[str, str], launcher: Path) -> None:
-        self._env = env
+    def __init__(self, known: KnownClient, env: Mapping[str, str], launcher: Path) -> None:
+        super().__init__(known, env, launcher)
         home = Path(env.get("HOME") or Path.home())
-        folder = Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else None
-        self.config = (folder or home) / ".claude.json"
-        self.settings = (folder or home / ".claude") / "settings.json"
+        folder = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        self.settings = folder / "settings.json"
         # For ever the same words: a client may have made its user trust them.
         command = f"{shlex.quote(str(launcher))} hook claude UserPromptSubmit"
-        self.hooks = (HOOK, {"type": "command", "command": command, "timeout": 5})
-        # Without alwaysLoad the tools are found by its tool search only, one request late.
-        self.server: dict[str, Any] = {
-            "type": "stdio",
-            "command": str(launcher),
-            "args": [],
-            "alwaysLoad": True,
-        }
+        self._hooks = (HOOK, {"type": "command", "command": command, "timeout": 5})
 
-    def edits(self) -> list[FileEdit]:
-        """Return what capd puts where."""
-        return [
-            FileEdit(self.config, self._add_server, _remove_server),
-            FileEdit(self.settings, self._add_hooks, _remove_hooks),
-        ]
+    def hooks(self) -> list[FileEdit]:
+        """Return the hooks in its settings."""
+        return [FileEdit(self.settings, self._add_hooks, _remove_hooks)]
 
     def vendor_command(self, change: Change) -> list[str]:
         """Return Claude Code's own command for `change`; empty where it has none."""
         program = shutil.which("claude", path=self._env.get("PATH", os.defpath))
         if program is None or change.path != self.config.resolve():
             return []
-        if change.before is not None and _found(change.before.decode(), _SERVER) is not None:
+        if change.before and self.server.own_program(change.before.decode()) is not None:
             # It refuses to change a server that is there.
             return []
-        entry = json.dumps(self.server, separators=(",", ":"))
+        entry = json.dumps(self.server.entry, separators=(",", ":"))
         return [program, "mcp", "add-json", "capd", entry, "--scope", "user"]
 
     def run_vendor(self, command: list[str]) -> bytes | None:
@@ -89,20 +77,12 @@ class Claude:
             )
             data = read(self.config)
             text = "" if data is None else data.decode()
-            return data if text and self._add_server(text) == text else None
-        except (OSError, subprocess.SubprocessError, JsoncError, UnicodeDecodeError):
+            return data if text and self.server.add(text) == text else None
+        except (OSError, subprocess.SubprocessError, UnreadableError, UnicodeDecodeError):
             return None
 
-    def _add_server(self, text: str) -> str:
-        if not _is_ours(_found(text, _SERVER)):
-            return put(text, _SERVER, self.server)
-        # Key by key: what a user added to the entry stays.
-        for key, value in self.server.items():
-            text = put(text, (*_SERVER, key), value)
-        return text
-
     def _add_hooks(self, text: str) -> str:
-        for hook in self.hooks:
+        for hook in self._hooks:
             there = _hooks(text)
             place = [found[:2] for found in there if found[2]["type"] == hook["type"]]
             if place:
@@ -116,22 +96,6 @@ class Claude:
 
 def _found(text: str, path: tuple[str | int, ...]) -> Node | None:
     return find(parse(text), path) if text.strip("\ufeff \t\r\n") else None
-
-
-def _is_ours(server: Node | None) -> bool:
-    if server is None or not isinstance(server.value, dict):
-        return False
-    command = server.value.get("command")
-    return isinstance(command, str) and Path(command).name == LAUNCHER_NAME
-
-
-def _remove_server(text: str, original: str | None) -> str:
-    if not _is_ours(_found(text, _SERVER)):
-        return text
-    before = _found(original, _SERVER) if original else None
-    if before is not None and not _is_ours(before):
-        return put(text, _SERVER, before.value)
-    return prune(take(text, _SERVER), _SERVER[:-1], original)
 
 
 def _hooks(text: str) -> list[tuple[int, int, Any]]:

@@ -8,12 +8,11 @@ changed the file since; else it takes out only what capd put in.
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
-from capd_client.install import InstallError
+from capd_client.install import InstallError, UnreadableError
 from capd_client.install.files import read, replace
-from capd_client.install.jsonc import JsoncError
 from capd_client.install.ledger import Ledger, digest
 
 
@@ -66,8 +65,8 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
     """
     entries = ledger.entries()
     changes = []
-    for edit in edits:
-        path = edit.path.resolve()
+    for edit in _joined(edits):
+        path = edit.path
         before = read(path)
         text = _text(path, before)
         after = _edited(path, partial(edit.add, text))
@@ -105,8 +104,8 @@ def plan_uninstall(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
     """
     entries = ledger.entries()
     changes = []
-    for edit in edits:
-        path = edit.path.resolve()
+    for edit in _joined(edits):
+        path = edit.path
         before = read(path)
         entry = entries.get(path)
         original = None if entry is None else ledger.original(entry)
@@ -135,6 +134,24 @@ def unmake(ledger: Ledger, change: Change) -> Path | None:
     return ledger.forget(change.path, keep_backup=change.after != change.original)
 
 
+def _joined(edits: Iterable[FileEdit]) -> list[FileEdit]:
+    """Return one edit for each file, links followed: a server and a hook may be in the same."""
+    by_path: dict[Path, list[FileEdit]] = {}
+    for edit in edits:
+        by_path.setdefault(edit.path.resolve(), []).append(edit)
+    return [_all_of(path, each) for path, each in by_path.items()]
+
+
+def _all_of(path: Path, edits: list[FileEdit]) -> FileEdit:
+    def add(text: str) -> str:
+        return reduce(lambda done, edit: edit.add(done), edits, text)
+
+    def remove(text: str, original: str | None) -> str:
+        return reduce(lambda left, edit: edit.remove(left, original), reversed(edits), text)
+
+    return FileEdit(path, add, remove)
+
+
 def _check(change: Change) -> None:
     if read(change.path) != change.before:
         raise InstallError(
@@ -154,7 +171,7 @@ def _text(path: Path, data: bytes | None) -> str:
 def _edited(path: Path, edit: Callable[[], str]) -> str:
     try:
         return edit()
-    except JsoncError as error:
+    except UnreadableError as error:
         raise _refusal(path, error.line, str(error)) from None
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from capd_client.install import UnreadableError
+
 Path = tuple[str | int, ...]
 
 _SPACE = " \t\r\n\ufeff"
@@ -18,7 +20,7 @@ _LITERAL = re.compile(r"-?\d[\d.eE+-]*|true|false|null")
 _DEEPEST = 200
 
 
-class JsoncError(Exception):
+class JsoncError(UnreadableError):
     """The text is not what it must be at `line`."""
 
     def __init__(self, text: str, at: int, reason: str) -> None:

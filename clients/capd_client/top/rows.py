@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from capd_client.status_text import active_line, clock, decision_words
+from capd_client.status_text import active_line, client_of, clock, decision_words
 from capd_client.terminal import duration, printable, size
 
 SESSION_COLUMNS = ("session", "client", "calls", "tools", "active", "last used", "project")
@@ -62,7 +62,7 @@ def session_rows(status: Mapping[str, Any], now: float) -> list[Row]:
         ]
         cells = (
             each.get("key", "?"),
-            each.get("client", "?"),
+            client_of(each),
             each.get("calls", 0),
             f"{each.get('surface', 0)}/{each.get('available', 0)}",
             active_line(each).removeprefix("MCP active: "),

@@ -24,7 +24,12 @@ from capd.core.routing.scorers import Scorer, scorer, texts_of
 from capd.core.taps.catalog import Catalog
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import (
+    AskFailedError,
+    AskLostError,
+    AskTimeoutError,
+    PeerUnreachableError,
+)
 from capd_protos import embedder
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
@@ -160,7 +165,7 @@ class CatalogVectors:
                     await self._warm_up()
                     made = await self._embed_catalog(catalog)
             except _UNANSWERED as error:
-                if isinstance(error, AskTimeoutError):
+                if isinstance(error, AskTimeoutError) and not isinstance(error, AskLostError):
                     self._bus.publish(embedder.EmbedderStuck())
                 self.state, self.reason = "cold", _said_of(error)
                 log.warning("embedder_not_ready", reason=self.reason)
@@ -240,6 +245,8 @@ class CatalogVectors:
 
 def _said_of(error: CapdError) -> str:
     """Say of the model's process why it gave no vectors."""
+    if isinstance(error, AskLostError):
+        return "its process ended; another one starts"
     if isinstance(error, AskTimeoutError):
         return "its process did not answer in time; one that hangs is ended and replaced"
     return str(error)

@@ -313,6 +313,7 @@ class Curator:
         if shown is None or self._state.is_leaving(shown.grant):
             own = self.view.own.get(WireName(call.name))
             if own is not None:
+                self._ask_for_list()
                 return await self._own_calls.called(own, request, call.arguments)
             if call.name == hook_context.TURN and not self.view.is_bare:
                 return await self._call_turn(call.arguments)
@@ -396,6 +397,7 @@ class Curator:
 
     async def take_turn(self, text: str) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
+        self._ask_for_list()
         return await self._turns.taken(text)
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
@@ -430,6 +432,12 @@ class Curator:
         self._bus.publish(
             messages.SurfaceChanged(self.place.key, list(step.added), list(step.removed))
         )
+
+    def _ask_for_list(self) -> None:
+        """See whether a client lists again of which only the table says that it does not."""
+        if self.upstream is not None and self.view.is_to_be_asked:
+            self.upstream.list_changed("tools")
+            self.view.changed()
 
     async def _call_turn(self, arguments: msgspec.Raw) -> bytes:
         """Answer a prompt hook on the session's own connection."""

@@ -196,6 +196,8 @@ def _session(entry: curator.SessionEntry) -> Document:
     return {
         "key": entry.key,
         "client": entry.client,
+        "client_title": entry.client_title,
+        "client_line": entry.client_line,
         "pid": entry.pid,
         "project": entry.project,
         "mode": entry.mode,

@@ -29,6 +29,8 @@ def session_entry(
         unlisted=len(state.surface.shown) - len(state.surface.listed),
         parent=place.parent,
         calls=state.active.uses,
+        client_title=view.traits.title,
+        client_line=view.line,
     )
 
 

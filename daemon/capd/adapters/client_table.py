@@ -16,6 +16,7 @@ NAME = "clients.toml"
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: str = ""
     names: tuple[str, ...] = ()
     relists: Relists = "mid_turn"
     shrinks: bool = True
@@ -25,7 +26,8 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 128
     prefix: str | None = None
     context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
-    prompt_source: str = ""
+    prompt_source: Literal["hook", "plugin", "acp", "none", ""] = ""
+    identity: tuple[str, ...] = ()
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
 
 
@@ -34,7 +36,8 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
     lines: dict[str, Any] = tomllib.loads(files("capd").joinpath(NAME).read_text(encoding="utf-8"))
     problems: list[str] = []
     set_by_user: set[str] = set()
-    for name, line in _read(own_file, problems).items():
+    own = _read(own_file, problems)
+    for name, line in own.items():
         merged = {**lines.get(name, {}), **line} if isinstance(line, dict) else line
         try:
             msgspec.convert(merged, _Line)
@@ -44,12 +47,14 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
             lines[name] = merged
             if "relists" in line:
                 set_by_user.add(name)
+    # The user's own lines go first: they count where both know a client by the same name.
+    ordered = {name: lines[name] for name in (*own, *lines) if name in lines}
     return {
         name: ClientTraits(
             **msgspec.structs.asdict(msgspec.convert(line, _Line)),
             is_relists_set=name in set_by_user,
         )
-        for name, line in lines.items()
+        for name, line in ordered.items()
     }, problems
 
 

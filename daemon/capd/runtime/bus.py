@@ -110,6 +110,7 @@ class Bus:
 
         Raises:
             AskTimeoutError: sent, and not answered within `timeout` seconds.
+            AskLostError: sent, and whom it was sent to ended.
             PeerUnreachableError: not sent within `timeout` seconds.
             AskFailedError: answered with a `Failure`, or with something unreadable.
         """

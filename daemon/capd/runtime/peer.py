@@ -10,6 +10,7 @@ import trio
 import zmq
 
 from capd.core.errors import CapdError
+from capd.runtime.connection_watch import ConnectionWatch
 from capd.runtime.postbox import BODIES, ENVELOPES
 from capd.runtime.zmq_socket import Context, SocketFullError, TrioSocket
 from capd_protos.codec import MalformedError, MsgpackCodec
@@ -25,6 +26,10 @@ _FAILURES: MsgpackCodec[Failure] = MsgpackCodec(Failure)
 
 class AskTimeoutError(CapdError):
     """The request was sent, and no answer came in time: it may or may not have been carried out."""
+
+
+class AskLostError(AskTimeoutError):
+    """The request was sent, and its connection ended: no answer comes, and it may have acted."""
 
 
 class PeerUnreachableError(CapdError):
@@ -45,7 +50,10 @@ class _Question:
     """One caller that waits."""
 
     answered: trio.Event = field(default_factory=trio.Event)
+    """Set as well where no answer comes any more."""
     body: bytes | None = None
+    is_sent: bool = False
+    is_lost: bool = False
 
 
 class Peer:
@@ -69,27 +77,43 @@ class Peer:
         self._log = log.bind(peer=actor)
         self._questions: dict[MessageId, _Question] = {}
         self._socket = TrioSocket(context, zmq.SocketType.DEALER)
+        self._watch: ConnectionWatch | None = None
+        if address.startswith("ipc:"):
+            self._watch = ConnectionWatch(context, self._socket, self._connection_lost)
         self._socket.connect(address)
 
     async def listen(self) -> None:
         """Hand answers to those who asked, until cancelled."""
-        while True:
-            frames = await self._socket.recv()
-            try:
-                head, body = frames
-                message_id = ENVELOPES.decode(head).id
-            except ValueError:
-                # Too few or too many frames, or a MalformedError.
-                self._counts["garbage_reply"] += 1
-                self._log.warning("garbage_reply", frames=len(frames))
-                continue
-            question = self._questions.get(message_id)
-            if question is None:
-                self._counts["late_reply"] += 1
-                self._log.info("late_reply", id=message_id)
-                continue
-            question.body = body
-            question.answered.set()
+        async with trio.open_nursery() as nursery:
+            if self._watch is not None:
+                nursery.start_soon(self._watch.follow)
+            while True:
+                self._take(await self._socket.recv())
+
+    def _connection_lost(self) -> None:
+        """End the wait of those whose request went into the connection that there was."""
+        # An answer that came together with the end is lost with it: libzmq drops most of them.
+        for question in self._questions.values():
+            if question.is_sent and not question.answered.is_set():
+                question.is_lost = True
+                question.answered.set()
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            head, body = frames
+            message_id = ENVELOPES.decode(head).id
+        except ValueError:
+            # Too few or too many frames, or a MalformedError.
+            self._counts["garbage_reply"] += 1
+            self._log.warning("garbage_reply", frames=len(frames))
+            return
+        question = self._questions.get(message_id)
+        if question is None:
+            self._counts["late_reply"] += 1
+            self._log.info("late_reply", id=message_id)
+            return
+        question.body = body
+        question.answered.set()
 
     async def ask(
         self,
@@ -101,22 +125,25 @@ class Peer:
         """Send `request` and return the answer to it.
 
         Raises:
-            AskTimeoutError, PeerUnreachableError, AskFailedError: see there.
+            AskTimeoutError, AskLostError, PeerUnreachableError, AskFailedError: see there.
         """
         body = BODIES.encode(request)
         question = _Question()
         self._questions[message_id] = question
-        is_sent = False
         try:
             with trio.move_on_after(timeout) as patience:
-                await self._send(message_id, body, patience)
-                is_sent = True
+                await self._send(message_id, body, patience, question)
                 await question.answered.wait()
         finally:
             del self._questions[message_id]
         if question.body is not None:
             return self._reply(question.body, reply_codec)
-        if is_sent:
+        if question.is_lost:
+            raise AskLostError(
+                f"{self._actor} ended, or closed its connection, before it answered; "
+                "it may have acted all the same"
+            )
+        if question.is_sent:
             raise AskTimeoutError(
                 f"{self._actor} did not answer in {timeout:g} s; it may have acted all the same"
             )
@@ -127,9 +154,17 @@ class Peer:
     def close(self) -> None:
         """Close the socket; nobody asks any more."""
         self._socket.close()
+        if self._watch is not None:
+            self._watch.close()
 
-    async def _send(self, message_id: MessageId, body: bytes, patience: trio.CancelScope) -> None:
+    async def _send(
+        self, message_id: MessageId, body: bytes, patience: trio.CancelScope, question: _Question
+    ) -> None:
         while True:
+            if self._watch is not None:
+                # A connection that has ended may take it still, and nobody would answer.
+                self._watch.heed()
+                await self._watch.came_up()
             # Written at each attempt: the deadline counts from the sending.
             envelope = Envelope(
                 id=message_id,
@@ -142,6 +177,7 @@ class Peer:
             except SocketFullError:
                 await self._socket.wait_writable()
             else:
+                question.is_sent = True
                 return
 
     def _reply(self, body: bytes, reply_codec: MsgpackCodec[R]) -> R:

@@ -92,6 +92,10 @@ class TrioSocket:
         """Take the messages whose first frame starts with `prefix` (SUB only)."""
         self._socket.set(zmq.SUBSCRIBE, prefix)
 
+    def tell(self, events: int, address: Address) -> None:
+        """Have a PAIR socket at `address` told of `events`, which are libzmq's."""
+        self._socket.monitor(address, events)
+
     def close(self) -> None:
         """Drop what is unsent; tasks that wait get `trio.ClosedResourceError`."""
         # Cancelling takes the leader out of trio's epoll before its fd goes away.
@@ -114,6 +118,17 @@ class TrioSocket:
             # The message is in no queue any more: a plain checkpoint could drop it.
             await trio.lowlevel.cancel_shielded_checkpoint()
             return frames
+
+    def recv_nowait(self) -> list[bytes] | None:
+        """Return the next message; None where there is none."""
+        self._check_open()
+        try:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        finally:
+            if self._turns:
+                self.refresh()
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Send one message, waiting for room; a cancelled send has sent nothing.

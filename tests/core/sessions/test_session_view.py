@@ -125,7 +125,8 @@ def test_where_no_prefix_is_added_the_own_tools_have_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "limit"), [("claude", 64), ("gemini", 54), ("copilot", 59), ("somebody", 64)]
+    ("client", "limit"),
+    [("claude", 53), ("gemini", 54), ("copilot", 59), ("continue", 64), ("somebody", 53)],
 )
 def test_names_leave_room_for_the_clients_prefix(client: str, limit: int) -> None:
     assert settled(client).traits.wire_limit == limit
@@ -185,6 +186,92 @@ def test_one_that_listed_after_a_change_is_never_taken_for_another() -> None:
         made.turned()
 
     assert made.lists_at_once(at_border=False)
+
+
+def test_a_client_that_lists_with_every_turn_is_taken_to_list_again_though_nobody_told_it() -> None:
+    habits = Habits()
+    made = view("continue", habits=habits)
+    made.settle(Surface(()))
+    made.listed()
+
+    for _ in range(RelistWatch.UNASKED):
+        made.turned()
+        made.listed()
+        made.listed()
+
+    assert habits.seen("continue") is True
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_lists_that_a_new_connection_asks_for_say_nothing_of_a_client(turns: int) -> None:
+    habits = Habits()
+    made = view("continue", habits=habits)
+    made.settle(Surface(()))
+
+    for _ in range(turns):
+        made.turned()
+    for _ in range(5):
+        made.listed()
+
+    assert habits.seen("continue") is None
+
+
+@pytest.mark.parametrize(
+    ("client", "seen", "is_asked"),
+    [
+        ("cursor", None, True),
+        ("cursor", True, False),
+        ("cursor", False, False),
+        ("zed", None, False),
+        ("somebody", None, False),
+    ],
+)
+def test_only_who_is_said_never_to_list_again_and_was_not_seen_is_asked(
+    client: str, *, seen: bool | None, is_asked: bool
+) -> None:
+    habits = Habits()
+    habits.note(client, "", seen)
+    made = view(client, habits=habits)
+    made.settle(Surface(()))
+
+    assert made.is_to_be_asked is is_asked
+
+
+@pytest.mark.parametrize("own_word", ['relists = "never"', 'mode = "stable"'])
+def test_who_is_as_the_user_says_is_not_asked(tmp_path: Path, own_word: str) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text(f"[cursor]\n{own_word}\n")
+    table, _ = client_table(file)
+    made = SessionView(SessionRules(table=table), client="cursor", project="/")
+    made.settle(Surface(()))
+
+    assert not made.is_to_be_asked
+
+
+def test_who_was_asked_is_not_asked_again() -> None:
+    made = view("cursor")
+    made.settle(Surface(()))
+
+    made.changed()
+
+    assert not made.is_to_be_asked
+
+
+@pytest.mark.parametrize(
+    ("client", "own_name", "line", "title"),
+    [
+        ("node", "gemini-cli-mcp-client", "gemini", "Gemini CLI"),
+        ("Code", "Visual Studio Code - Insiders", "vscode", "VS Code"),
+        ("zed", "", "zed", "Zed"),
+        ("moon", "moon-client", "", ""),
+    ],
+)
+def test_a_client_has_the_title_of_its_line(
+    client: str, own_name: str, line: str, title: str
+) -> None:
+    made = settled(client, own_name)
+
+    assert (made.line, made.traits.title) == (line, title)
 
 
 def test_an_unknown_client_is_one_that_lists_again() -> None:

@@ -9,7 +9,7 @@ from capd.core.tools.names import LIMIT, bare_name, near_names, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 IDENTITY = ServerIdentity("0123456789abcdef")
-VALID = re.compile(r"[a-z0-9_-]{1,64}")
+VALID = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 
 
 def name_of(server: str, tool: str, *taken: str, identity: str = IDENTITY) -> WireName:
@@ -22,12 +22,13 @@ def name_of(server: str, tool: str, *taken: str, identity: str = IDENTITY) -> Wi
     ("server", "tool", "name"),
     [
         ("git", "git_log", "git__git_log"),
-        ("Git", "Log-All", "git__log-all"),
+        ("Git", "Log-All", "git__log_all"),
+        ("1st-aid", "help", "_1st_aid__help"),
         ("s", "a__b", "s__a__b"),
         ("s", "t" * 61, "s__" + "t" * 61),
     ],
 )
-def test_a_valid_name_keeps_all_but_its_case(server: str, tool: str, name: str) -> None:
+def test_a_valid_name_keeps_all_but_case_and_dashes(server: str, tool: str, name: str) -> None:
     got = name_of(server, tool)
 
     assert got == name
@@ -74,6 +75,15 @@ def test_names_that_differ_only_in_case_stay_apart() -> None:
 
     assert first == "s__getenv"
     assert re.fullmatch("s__getenv_[0-9a-f]{6}", second)
+
+
+def test_names_that_differ_only_in_a_dash_stay_apart() -> None:
+    first = name_of("brave-search", "web-search")
+
+    second = name_of("brave-search", "web_search", first)
+
+    assert first == "brave_search__web_search"
+    assert re.fullmatch("brave_search__web_search_[0-9a-f]{6}", second)
 
 
 def test_a_taken_name_gets_a_hash_and_a_taken_hash_a_longer_one() -> None:

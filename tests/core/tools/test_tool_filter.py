@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capd.core.tools.tool_filter import kept_tools, patterns_for
+from capd.core.tools.tool_filter import is_named, kept_tools, patterns_for
 from capd_protos.types import ServerName, ToolName
 
 GIT = ServerName("git")
@@ -78,3 +78,14 @@ def test_any_list_keeps_tools_of_the_server_in_its_order(patterns: list[str]) ->
     got = kept_tools(GIT, TOOLS, patterns)
 
     assert got == [tool for tool in TOOLS if tool in got]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["brave-search:web-*", "brave_search__web_search", "brave-search__web-search", "brave-*__*"],
+)
+def test_a_users_pattern_means_a_tool_by_either_name(pattern: str) -> None:
+    names = ("brave-search", "web-search", "brave_search__web_search")
+
+    assert is_named(pattern, *names)
+    assert not is_named(pattern, "other", "web-search", "other__web_search")

@@ -20,6 +20,8 @@ CHANGING_TOKENS = 3_000
 the client sends each change, and all that its prompt has behind the list, to its model anew."""
 APPENDED_TOKENS = 16_000
 """The same where the client adds tools at the end of its prompt: only they are paid for."""
+_LONGEST_PREFIX = "mcp__capd__"
+"""Of those that are known: what is left room for where nobody knows."""
 _SHORTEST_NAME = 24
 """Below it nothing but a hash would be left of a name."""
 
@@ -48,15 +50,21 @@ class ClientTraits:
     """Tokens that its models take."""
     prompt_source: str = ""
     """How capd gets to see the user's words."""
+    identity: tuple[str, ...] = ()
+    """The variables by which its servers and hooks learn which conversation it is."""
     mode: str = "auto"
     """What the user has set for it."""
     is_relists_set: bool = False
     """Whether `relists` is the user's own word, which outweighs what was seen."""
+    title: str = ""
+    """What a person calls it."""
 
     @property
     def wire_limit(self) -> int:
         """Return how long a name on the wire may be."""
-        return max(_SHORTEST_NAME, min(LIMIT, self.name_limit - len(self.prefix or "")))
+        # Providers take 64 characters, however many a client does, and count its prefix as well.
+        prefix = _LONGEST_PREFIX if self.prefix is None else self.prefix
+        return max(_SHORTEST_NAME, min(LIMIT, self.name_limit) - len(prefix))
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
@@ -75,6 +83,9 @@ class Plan:
 
     mode: Mode
     reason: str
+    is_hearsay: bool = False
+    """Whether it rests on what the table says of the client alone, which a later version of the
+    client may not be bound by."""
 
 
 def plan(
@@ -117,7 +128,8 @@ def _automatic(
     if was_seen is False:
         return Plan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:
-        return Plan("stable", "the client is known not to list again")
+        reason = "the client is known not to list again"
+        return Plan("stable", reason, is_hearsay=not traits.is_relists_set)
     limit = APPENDED_TOKENS if traits.appends else CHANGING_TOKENS
     if known_bytes / BYTES_PER_TOKEN > limit:
         return Plan("stable", f"over {limit} tokens of tools: a changing list would cost more")
@@ -125,16 +137,28 @@ def _automatic(
 
 
 class RelistWatch:
-    """Whether a client follows its list, by what it does after it was told of a change."""
+    """Whether a client follows its list, by what it does after it was told of a change.
+
+    One that lists anew with every turn follows it as well, told or not.
+    """
 
     TURNS = 2
     """Turns that may pass with a change that was not asked for: one may race with its hook."""
+    UNASKED = 2
+    """Lists, each after a turn of its own, that nobody asked for: one may be a new connection's."""
 
     def __init__(self) -> None:
         self.was_seen: bool | None = None
         """True once it has listed again, False once it has let the turns pass."""
         self._is_behind = False
         self._turns = 0
+        self._has_turned = False
+        self._unasked = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it was told of a change and has not listed since."""
+        return self._is_behind
 
     def changed(self) -> None:
         """Note that the client was told of a change."""
@@ -143,11 +167,14 @@ class RelistWatch:
 
     def listed(self) -> None:
         """Note that the client listed."""
-        if self._is_behind:
+        self._unasked += self._has_turned and not self._is_behind
+        self._has_turned = False
+        if self._is_behind or self._unasked >= self.UNASKED:
             self._is_behind, self.was_seen = False, True
 
     def turned(self) -> None:
         """Note that a user's message came."""
         self._turns += 1
+        self._has_turned = True
         if self._is_behind and self._turns >= self.TURNS and self.was_seen is None:
             self.was_seen = False

@@ -58,6 +58,8 @@ class SessionView:
         self._project = project
         self._habits = habits or Habits()
         self._watch = RelistWatch()
+        self.line = ""
+        """Its client's line in the table; empty where it has none."""
         self._key = client
         self._names: tuple[str, ...] = ()
         self._client_version = self._version = version
@@ -87,8 +89,8 @@ class SessionView:
         self._names = tuple(name for name in names if name)
         self._is_routed = self.rules.routing.of(names, self._project)
         self.policy = self.rules.policy(self._names, self._project)
-        key, self.traits = traits_of(self.rules.table, names)
-        self._key = key or own_name or self._client
+        self.line, self.traits = traits_of(self.rules.table, names)
+        self._key = self.line or own_name or self._client
         self._version = own_version or self._client_version
         if self.is_bare:
             self.plan = Plan("pass-through", "set for this listener")
@@ -195,6 +197,15 @@ class SessionView:
         return self.traits.relists == "mid_turn" or (
             at_border and self.traits.relists == "before_turn"
         )
+
+    @property
+    def is_to_be_asked(self) -> bool:
+        """Whether to tell the client of a change that is none, and see whether it lists again.
+
+        Only the table says that it does not; if it does, its next session has a list that changes.
+        """
+        is_known = self._habits.seen(self._key, self._version) is not None
+        return self.plan.is_hearsay and not is_known and not self._watch.is_behind
 
     @property
     def is_curated(self) -> bool:

@@ -1,8 +1,10 @@
 """Names: the ones tools have on the wire, and the ones a person may have meant.
 
-A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_-]`: what every
-client takes. It depends on the definition alone, so it is the same in every session; a name that
-had to be changed in more than its case, or that another tool has already, ends in a short hash.
+A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]` of which the
+first is no digit: what every client takes and every model's provider, so that no client writes it
+anew and makes one of two (45-clients). It depends on the definition alone, so it is the same in
+every session; a name that had to be changed in more than its case and its dashes, or that another
+tool has already, ends in a short hash.
 """
 
 import difflib
@@ -14,7 +16,7 @@ from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 LIMIT = 64
 _HASH_DIGITS = 6
-_FORBIDDEN = re.compile(r"[^a-z0-9_-]")
+_FORBIDDEN = re.compile(r"[^a-z0-9_]")
 
 
 def wire_name(
@@ -28,7 +30,11 @@ def wire_name(
 
     `limit` is for a client that takes fewer characters than others.
     """
-    wanted = f"{server}__{tool}".lower()
+    # Codex makes underscores of dashes itself, and one name of two that differ in them.
+    wanted = f"{server}__{tool}".lower().replace("-", "_")
+    if wanted[0].isdigit():
+        # Gemini's models take none that begins so.
+        wanted = f"_{wanted}"
     allowed = WireName(_FORBIDDEN.sub("_", wanted))
     if allowed == wanted and len(allowed) <= limit and allowed not in taken:
         return allowed

@@ -41,5 +41,6 @@ def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
     """Tell whether a user's pattern means a tool: `server:tool`, or a wire name, with globs."""
     scope, colon, rest = pattern.partition(":")
     if not colon:
-        return fnmatchcase(wire_name, pattern)
+        # A wire name has underscores where its server and tool have dashes.
+        return fnmatchcase(wire_name, pattern) or fnmatchcase(f"{server}__{tool}", pattern)
     return fnmatchcase(server, scope) and fnmatchcase(tool, rest)

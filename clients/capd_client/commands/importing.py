@@ -1,0 +1,147 @@
+"""`capd import`: the servers of the clients on this machine, as capabilities of one's own."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from capd_client import tables
+from capd_client.commands import replacing
+from capd_client.commands.installing import ClientName
+from capd_client.commands.shared import ask, fail, print_json, this_places
+from capd_client.control import ControlError, DaemonDownError
+from capd_client.install.known_clients import KnownClient, known_clients
+
+if TYPE_CHECKING:
+    from capd_client.importing.plan import Plan
+    from capd_client.importing.source_files import Entry
+    from capd_client.importing.stores import KnownValues
+    from capd_client.own_tap import OwnTap
+
+_STARTER = "starter"
+
+
+@click.command("import")
+@click.argument("clients", metavar="[CLIENT]...", nargs=-1, type=ClientName())
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--replace", is_flag=True, help="Have clients start capd in their place.")
+@click.option("--undo", is_flag=True, help="Put back what --replace took out, and end.")
+@click.option("--forget", is_flag=True, help="Remove the copies of what it took out, and end.")
+@click.option("--secrets-file", is_flag=True, help="Keep secrets in secrets.env (mode 0600).")
+@click.option("--json", "as_json", is_flag=True, help="Print what is done as JSON.")
+def import_(
+    *,
+    clients: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    replace: bool,
+    undo: bool,
+    forget: bool,
+    secrets_file: bool,
+    as_json: bool,
+) -> None:
+    """Take over the MCP servers that CLIENTs are configured with; of all, unless some are named.
+
+    Read are their files of yours and those of the current folder. With --replace each client of
+    yours gets capd and loses what capd has from it; `capd uninstall CLIENT` puts that back.
+    """
+    from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
+    from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
+    from capd_client.importing.stores import SecretStore  # noqa: PLC0415
+    from capd_client.kept_secrets import SecretError  # noqa: PLC0415
+
+    if undo or forget:
+        replacing.undo(clients) if undo else replacing.forget(yes=yes)
+        return
+    config = this_places().config
+    is_done, replaced = False, []
+    try:
+        plan, entries, tap, known = _planned(_chosen(clients), config)
+        store = SecretStore(config, in_file=secrets_file)
+        if not as_json:
+            for line in report.lines(plan, str(store)):
+                tables.say(line)
+        if plan.added and not dry_run and _is_agreed(plan, yes=yes, as_json=as_json):
+            carry_out(plan, tap, store, known)
+            is_done = True
+            _tell_daemon(plan, as_json=as_json)
+    except SecretError as error:
+        fail(f"nothing was imported: {error}")
+    if replace and (is_done or not plan.added or dry_run):
+        replaced = replacing.replace(plan, entries, yes=yes, dry_run=dry_run, is_quiet=as_json)
+    if as_json:
+        print_json({**report.document(plan, is_done=is_done), "replaced": replaced})
+
+
+def _chosen(names: tuple[str, ...]) -> list[KnownClient]:
+    chosen = [known_clients()[name] for name in dict.fromkeys(names)]
+    for client in chosen:
+        if not client.is_edited:
+            fail(
+                f"{client.title} keeps its servers where no program can read them safely\n"
+                "Add each yourself: capd add NAME -- COMMAND [ARGUMENT]..."
+            )
+    return chosen or list(known_clients().values())
+
+
+def _planned(
+    clients: list[KnownClient], config: str
+) -> "tuple[Plan, list[Entry], OwnTap, KnownValues]":
+    from capd_client.importing.own_servers import own_definitions  # noqa: PLC0415
+    from capd_client.importing.plan import plan_import  # noqa: PLC0415
+    from capd_client.importing.source_files import read_sources  # noqa: PLC0415
+    from capd_client.importing.stores import KnownValues  # noqa: PLC0415
+    from capd_client.importing.variables import Surroundings  # noqa: PLC0415
+    from capd_client.own_tap import OwnTap  # noqa: PLC0415
+
+    project, home = Path.cwd(), Path(os.environ.get("HOME") or Path.home())
+    known = KnownValues(os.environ, config)
+    tap = OwnTap(config)
+    sources = read_sources(clients, os.environ, project)
+    around = Surroundings(os.environ, home, project)
+    plan = plan_import(sources, around, own_definitions(tap), known, _triggers())
+    return plan, sources.entries, tap, known
+
+
+def _triggers() -> dict[str, list[str]]:
+    """Return the triggers of what comes behind one's own tap; none where no daemon says them."""
+    try:
+        entries = ask("caps").get("capabilities") or []
+    except (DaemonDownError, ControlError):
+        return {}
+    # Of all taps the built-in one alone does.
+    return {
+        str(each.get("name")): [str(text) for text in each.get("triggers") or ()]
+        for each in entries
+        if each.get("tap") == _STARTER and each.get("routable")
+    }
+
+
+def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
+    if yes:
+        return True
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        fail("nothing was imported: there is nobody to ask\nLook with --dry-run, then give --yes.")
+    click.echo()
+    number = len(plan.added)
+    return click.confirm(f"Import {number} server{'s' if number > 1 else ''}?")
+
+
+def _tell_daemon(plan: "Plan", *, as_json: bool) -> None:
+    try:
+        ask("reload")
+        said = "Switch one on with: capd enable NAME, or by saying what it is for."
+    except DaemonDownError:
+        said = "They will be loaded when the daemon starts."
+    except ControlError as error:
+        said = f"The daemon does not load them: {error.message}"
+    if not as_json:
+        click.echo()
+        tables.say(f"Imported: {', '.join(each.name for each in plan.added)}")
+        tables.say(said)
+
+
+COMMANDS = {"import": import_}

@@ -1,0 +1,1 @@
+"""`capd import`: the servers that clients are configured with become capabilities of one's own."""

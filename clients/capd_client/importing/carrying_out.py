@@ -1,0 +1,34 @@
+"""Makes a plan true, all of it or nothing: first the secrets, then who asks for them."""
+
+import contextlib
+from collections.abc import Callable
+
+from capd_client.importing.plan import Plan
+from capd_client.importing.stores import KnownValues, SecretStore
+from capd_client.kept_secrets import SecretError
+from capd_client.own_tap import OwnTap
+from capd_client.taps import TapError
+
+
+def carry_out(plan: Plan, tap: OwnTap, store: SecretStore, known: KnownValues) -> None:
+    """Add what is planned.
+
+    Raises:
+        TapError, SecretError, OSError: something could not be written; nothing is left of it.
+    """
+    undo: list[Callable[[], object]] = []
+    try:
+        for planned in plan.added:
+            for key, value in planned.secrets.items():
+                if not known.is_stored(key, value):
+                    store.keep(key, value)
+                    undo.append(lambda key=key: store.remove(key))  # type: ignore[misc]  # bound
+        for planned in plan.added:
+            assert planned.server is not None
+            tap.add(planned.server)
+            undo.append(lambda name=planned.name: tap.remove(name))  # type: ignore[misc]  # bound
+    except BaseException:
+        for step in reversed(undo):
+            with contextlib.suppress(TapError, SecretError, OSError):
+                step()
+        raise

@@ -1,0 +1,188 @@
+"""What an import would do: servers to add, secrets to keep, and what is left where it is.
+
+All of it is decided before anything is written. A key that has another value already, in the
+store, in the environment or for another of the servers, is not touched: the server's own name
+goes before it.
+"""
+
+import re
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from capd_client.importing import merging, variables
+from capd_client.importing.definition import Definition, Hidden, Origin, Text, package
+from capd_client.importing.entries import read_entry
+from capd_client.importing.merging import Merged, short_package
+from capd_client.importing.source_files import Sources, Unreadable
+from capd_client.importing.variables import NotImportedError, Surroundings
+from capd_client.kept_secrets import SecretError, checked_value
+from capd_client.own_tap import OwnServer, check, words_of
+from capd_client.taps import TapError
+
+IN_FOLDER = ("sh", "-c", 'cd "$0" && exec "$@"')
+_NO_SUBJECT = frozenset(("mcp", "api", "www", "server", "localhost", "app", "com", "dev", "io"))
+_LONGEST_KEY = 100
+_MOST_TRIGGERS = 10
+
+
+@dataclass(slots=True)
+class Planned:
+    """One server that is to be added, or is there already."""
+
+    name: str
+    origins: list[Origin]
+    notes: list[str]
+    server: OwnServer | None = None
+    """None where it is there already."""
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    missing: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """One entry that is not imported."""
+
+    origin: Origin
+    reason: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything that an import would do."""
+
+    files: int
+    planned: list[Planned]
+    left_out: list[LeftOut]
+    unreadable: list[Unreadable]
+
+    @property
+    def added(self) -> list[Planned]:
+        """What is not there already."""
+        return [each for each in self.planned if each.server is not None]
+
+
+def plan_import(
+    sources: Sources,
+    around: Surroundings,
+    own: Mapping[str, Definition],
+    values: Mapping[str, str],
+    triggers: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Plan:
+    """Decide what becomes of what was found.
+
+    `own` is what there is in one's own tap, `values` what keys have, as far as that is known.
+    `triggers` are those of capabilities whose place one of the same name takes.
+    """
+    found = [read_entry(entry, around) for entry in sources.entries]
+    plan = Plan(len(sources.files), [], [], list(sources.unreadable))
+    plan.left_out = [LeftOut(r.entry.origin, r.reason) for r in found if r.reason]
+    keys = _Keys(values)
+    for each in merging.merged(found, own, values):
+        if each.known:
+            plan.planned.append(_there(each, values))
+            continue
+        try:
+            plan.planned.append(_added(each, keys, triggers.get(each.name, ())))
+        except (NotImportedError, SecretError, TapError) as error:
+            reason = str(error).partition("\n")[0]
+            plan.left_out += [LeftOut(origin, reason) for origin in each.origins]
+    return plan
+
+
+class _Keys:
+    """Which key has which value, in the stores and in this plan."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.known: ChainMap[str, str] = ChainMap({}, values)  # type: ignore[arg-type]  # only the first is written to
+
+    def key(self, server: str, secret: Hidden) -> str:
+        """Return the key that `secret` has, or is to have."""
+        prefix = variables.key_of(server)
+        own = secret.hint if secret.hint.startswith(prefix) else f"{prefix}_{secret.hint}"
+        own = own[:_LONGEST_KEY].strip("_")
+        own = f"_{own}" if own[:1].isdigit() else own
+        keys = [*([secret.hint] if secret.is_named else []), own]
+        keys += [f"{own}_{number}" for number in range(2, 1000)]
+        return next(k for k in keys if self.known.get(k, secret.value) in (secret.value, ""))
+
+
+def _there(each: Merged, known: Mapping[str, str]) -> Planned:
+    missing = [key for key in dict.fromkeys(each.server.references()) if not known.get(key)]
+    return Planned(each.known, each.origins, ["it is there already"], missing=missing)
+
+
+def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
+    planned = Planned(each.name, each.origins, each.notes)
+
+    def key(secret: Hidden) -> str:
+        name = keys.key(each.name, secret)
+        if secret.value:
+            planned.secrets[name] = checked_value(secret.value)
+            keys.known[name] = secret.value
+        elif not keys.known.get(name):
+            planned.missing.append(name)
+        return name
+
+    def text(parts: Text) -> str:
+        put = variables.written(parts, key)
+        if "\0" in put or put != put.encode(errors="replace").decode():
+            raise NotImportedError("it has a NUL or half a character in it")
+        return put
+
+    server = each.server
+    line = [text(parts) for parts in server.line]
+    if server.cwd:
+        line = [*IN_FOLDER, text(server.cwd), *line]
+    planned.server = OwnServer(
+        each.name,
+        line,
+        text(server.url),
+        {name: text(parts) for name, parts in server.env.items()},
+        {name: text(parts) for name, parts in server.headers.items()},
+        list(dict.fromkeys((*known_triggers[:_MOST_TRIGGERS], *_triggers(each)))),
+        description=server.description or _description(server),
+        tools=server.tools,
+        timeout=server.timeout,
+    )
+    check(planned.server)
+    planned.missing += [key for key in server.references() if not keys.known.get(key)]
+    planned.missing = list(dict.fromkeys(planned.missing))
+    in_line = [part for parts in server.line for part in parts if isinstance(part, Hidden)]
+    if in_line:
+        planned.notes.append("its command has a secret, which lists of processes show")
+    return planned
+
+
+def _triggers(each: Merged) -> Iterator[str]:
+    """Yield what asks for it by its name, and by that of its package or host."""
+    name = short_package(each.name)
+    yield from words_of(name)
+    for other in _subjects(each.server):
+        if _spoken(other) not in ("", _spoken(name)):
+            yield from words_of(short_package(other))[:2]
+
+
+def _description(server: Definition) -> str:
+    """Return what it is, where its client does not say."""
+    name = package(server)[0]
+    if name:
+        return f"The MCP server of the package {name}"
+    if server.url and isinstance(server.url[0], str):
+        return f"The MCP server at {urlsplit(server.url[0]).hostname or 'its address'}"
+    return ""
+
+
+def _subjects(server: Definition) -> Iterator[str]:
+    yield package(server)[0]
+    if server.url and isinstance(server.url[0], str):
+        host = urlsplit(server.url[0]).hostname or ""
+        labels = [each for each in host.split(".")[:-1] if each not in _NO_SUBJECT]
+        is_name = not host.replace(".", "").isdigit()
+        yield labels[-1] if labels and is_name else ""
+
+
+def _spoken(name: str) -> str:
+    return re.sub(r"[-_.]+", " ", short_package(name)).strip().casefold()

@@ -1,0 +1,200 @@
+"""Takes servers that were imported out of a client's own file, and puts them back.
+
+capd is put into the client before, by what `capd install` does, and is taken out after they are
+back: so each step finds the file as it left it, and what nobody touched since ends byte for byte
+as it began. A file that was changed since gets the servers back that it lacks.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from capd_client.importing.definition import Origin
+from capd_client.install import InstallError
+from capd_client.install.documents import read_document
+from capd_client.install.edits import FileEdit, make, plan_install, plan_uninstall, unmake
+from capd_client.install.files import PRIVATE, read, replace
+from capd_client.install.known_clients import Format
+from capd_client.install.ledger import Ledger
+from capd_client.install.plain_data import found, is_same, without
+from capd_client.install.server_entry import edits_of
+
+_LEDGER = "import"
+_Keys = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFile:
+    """What was taken out of one file."""
+
+    client: str
+    format: Format
+    names: tuple[_Keys, ...]
+    """Of each server the keys to where it was, and its name there."""
+
+
+class Replacements:
+    """What was taken out of which file, kept in capd's state folder beside the originals."""
+
+    def __init__(self, state: Path) -> None:
+        self._ledger = Ledger(state, _LEDGER)
+        self._state = state
+        self._path = state / "install" / "imported.json"
+
+    def files(self) -> dict[Path, TakenFile]:
+        """Return what is out at this moment."""
+        files = self._read()["files"]
+        noted = self._ledger.entries()
+        return {path: each for path, each in files.items() if path in noted}
+
+    def installed(self) -> list[str]:
+        """Return the clients that an import put capd into."""
+        return list(self._read()["installed"])
+
+    def take(self, origins: Mapping[Origin, Mapping[str, Any]]) -> Path | None:
+        """Take `origins`, of one file, out of it; return the path of the original's copy.
+
+        Raises:
+            InstallError: it is not as it was read, or cannot be edited.
+        """
+        first = next(iter(origins))
+        path = first.file.resolve()
+        kind: Format = first.format
+        before = self.files().get(path)
+        taken = [(*origin.keys[:-1], origin.name) for origin in origins]
+        names = tuple(dict.fromkeys((*(before.names if before else ()), *taken)))
+        edit = FileEdit(
+            path,
+            lambda text: _without(path, text, kind, {o.keys: v for o, v in origins.items()}),
+            lambda text, original: _with(text, original, kind, names),
+        )
+        with self._ledger.locked():
+            (change,) = plan_install(self._ledger, [edit])
+            self._write(path, TakenFile(first.client, kind, names))
+            return make(self._ledger, change)
+
+    def note_installed(self, client: str) -> None:
+        """Keep in mind that capd was put into `client` by an import."""
+        known = self._read()
+        self._store({**known, "installed": sorted({*known["installed"], client})})
+
+    def put_back(self, client: str) -> list[Path]:
+        """Put back what was taken out of the files of `client`; return the files.
+
+        Raises:
+            InstallError: a file cannot be edited.
+        """
+        done = []
+        for path, taken in self.files().items():
+            if taken.client == client:
+                self._put_back(path, taken)
+                done.append(path)
+        known = self._read()
+        files = {path: each for path, each in known["files"].items() if path not in done}
+        rest = [each for each in known["installed"] if each != client]
+        if (files, rest) != (known["files"], known["installed"]):
+            self._store({"files": files, "installed": rest})
+        return done
+
+    def forget(self) -> list[Path]:
+        """Remove the originals' copies, those of `capd install` too; return what is gone."""
+        gone = []
+        for path, taken in self.files().items():
+            for ledger in (self._ledger, Ledger(self._state, taken.client)):
+                entry = ledger.entries().get(path)
+                if entry is not None:
+                    ledger.forget(path, keep_backup=False)
+                    gone += [self._state / "install" / entry.backup] if entry.backup else []
+        self._store({"files": {}, "installed": []})
+        return gone
+
+    def _put_back(self, path: Path, taken: TakenFile) -> None:
+        edit = FileEdit(
+            path,
+            lambda text: text,
+            lambda text, original: _with(text, original, taken.format, taken.names),
+        )
+        with self._ledger.locked():
+            (change,) = plan_uninstall(self._ledger, [edit])
+            unmake(self._ledger, change)
+
+    def _read(self) -> dict[str, Any]:
+        data = read(self._path)
+        if data is None:
+            return {"files": {}, "installed": []}
+        try:
+            document = json.loads(data)
+            files = {
+                Path(path): TakenFile(
+                    each["client"], each["format"], tuple(tuple(names) for names in each["names"])
+                )
+                for path, each in document["files"].items()
+            }
+            return {"files": files, "installed": [str(each) for each in document["installed"]]}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise InstallError(
+                f"{self._path} is damaged\nMove it away; what it knew is in {self._path.parent}."
+            ) from None
+
+    def _write(self, path: Path, taken: TakenFile) -> None:
+        known = self._read()
+        self._store({**known, "files": {**known["files"], path: taken}})
+
+    def _store(self, known: Mapping[str, Any]) -> None:
+        files = {
+            str(path): {"client": each.client, "format": each.format, "names": each.names}
+            for path, each in known["files"].items()
+        }
+        document = {"schema": 1, "files": files, "installed": known["installed"]}
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(self._path, (json.dumps(document, indent=2) + "\n").encode(), PRIVATE)
+
+
+def _last_first(keys: _Keys) -> tuple[int, ...]:
+    """Order places in lists so that each is still right when those before it are gone."""
+    return tuple(-step for step in keys if isinstance(step, int))
+
+
+def _without(
+    path: Path, text: str, kind: Format, servers: Mapping[_Keys, Mapping[str, Any]]
+) -> str:
+    """Return `text` without `servers`.
+
+    Raises:
+        InstallError: one of them is not there as it was read.
+    """
+    before = read_document(text, kind)
+    keys = sorted(servers, key=_last_first)
+    if not all(is_same(found(before, each), servers[each]) for each in keys):
+        raise InstallError(
+            f"{path} was changed by another program at this moment\n"
+            "Nothing was written to it. Run the command again."
+        )
+    after = reduce(lambda done, each: str(edits_of(kind).take(done, each)), keys, text)
+    if not is_same(read_document(after, kind), reduce(without, keys, before)):
+        raise InstallError(f"{path} is written in a way that capd cannot edit safely")
+    return after
+
+
+def _with(text: str, original: str | None, kind: Format, names: Iterable[_Keys]) -> str:
+    """Return `text` with those servers of `original` that it lacks."""
+    known = None if original is None else read_document(original, kind)
+    for *keys, name in names:
+        container = tuple(keys)
+        servers = found(known, container)
+        there = found(read_document(text, kind), container)
+        if isinstance(servers, list):
+            if name not in _names(there):
+                items = [item for item in servers if name in _names([item])]
+                for item in items:
+                    text = edits_of(kind).append(text, container, item)
+        elif isinstance(servers, dict) and name in servers and name not in (there or {}):
+            text = edits_of(kind).put(text, (*container, name), servers[name])
+    return text
+
+
+def _names(items: Any) -> list[Any]:
+    return [item.get("name") for item in items or () if isinstance(item, dict)]

@@ -1,0 +1,90 @@
+"""What a person, or a program, is told of an import; no value of a secret is in it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from capd_client.importing.definition import Origin
+from capd_client.importing.plan import Plan, Planned
+
+_INDENT = " " * 2
+
+
+def lines(plan: Plan, store: str) -> Iterator[str]:
+    """Yield the lines that tell what came from where, and what becomes of it."""
+    count = sum(len(each.origins) for each in plan.planned) + len(plan.left_out)
+    yield f"{_number(count, 'server')} in {_number(plan.files, 'file')}"
+    width = max((len(each.name) for each in plan.planned), default=0)
+    for each in plan.planned:
+        yield ""
+        first, *more = _said_of(each, store)
+        yield f"{_INDENT}{each.name:{width}}  {first}"
+        for line in more:
+            yield f"{_INDENT}{'':{width}}  {line}"
+    if plan.left_out:
+        yield ""
+        yield "Not imported:"
+        for left in plan.left_out:
+            yield f"{_INDENT}{left.origin.name}, of {left.origin}: {left.reason}"
+    if plan.unreadable:
+        yield ""
+        yield "Not read:"
+        for each_file in plan.unreadable:
+            yield f"{_INDENT}{each_file}"
+
+
+def document(plan: Plan, *, is_done: bool) -> dict[str, Any]:
+    """Return the same for a program."""
+    return {
+        "schema": 1,
+        "done": is_done,
+        "files": plan.files,
+        "servers": [_document_of(each) for each in plan.planned],
+        "left_out": [{**_origin(left.origin), "reason": left.reason} for left in plan.left_out],
+        "unreadable": [
+            {"client": each.client, "file": str(each.file), "reason": each.reason}
+            for each in plan.unreadable
+        ],
+    }
+
+
+def _said_of(planned: Planned, store: str) -> Iterator[str]:
+    server = planned.server
+    if server is None:
+        yield "there already"
+    else:
+        yield server.url or " ".join(map(_quoted, server.command))
+    for origin in planned.origins:
+        yield f"from {origin}" + (f" as {origin.name}" if origin.name != planned.name else "")
+    for key in planned.secrets:
+        yield f"{key}: into {store}"
+    for key in planned.missing:
+        yield f"{key}: has no value here (capd secret set {key})"
+    yield from (note for note in planned.notes if server is not None)
+
+
+def _document_of(planned: Planned) -> dict[str, Any]:
+    server = planned.server
+    return {
+        "name": planned.name,
+        "state": "there" if server is None else "added",
+        "command": list(server.command) if server else [],
+        "url": server.url if server else "",
+        "env": dict(server.env) if server else {},
+        "headers": dict(server.headers) if server else {},
+        "from": [_origin(origin) for origin in planned.origins],
+        "secrets": list(planned.secrets),
+        "missing": planned.missing,
+        "notes": planned.notes,
+    }
+
+
+def _origin(origin: Origin) -> dict[str, str]:
+    return {"client": origin.client, "file": str(origin.file), "name": origin.name}
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'" if not word or " " in word else word
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("" if count == 1 else "s")

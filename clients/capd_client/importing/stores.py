@@ -1,0 +1,80 @@
+"""The store that an import puts secrets into, and what stores and environment have already."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from capd_client import kept_secrets
+from capd_client.kept_secrets import SecretError
+from capd_protos.secret_places import FILE_NAME
+
+
+class SecretStore:
+    """The system's keyring, or `secrets.env` where there is none that keeps secrets safely."""
+
+    def __init__(self, config: str, *, in_file: bool) -> None:
+        self._file = Path(config, FILE_NAME)
+        self._in_file = in_file or not kept_secrets.has_keyring()
+
+    def __str__(self) -> str:
+        return str(self._file) if self._in_file else "the keyring"
+
+    def keep(self, key: str, value: str) -> None:
+        """Keep a value.
+
+        Raises:
+            SecretError: it cannot be kept.
+        """
+        if self._in_file:
+            kept_secrets.keep_in_file(self._file, key, value)
+        else:
+            kept_secrets.keep_in_keyring(key, value)
+
+    def remove(self, key: str) -> None:
+        """Remove what was kept.
+
+        Raises:
+            SecretError: it cannot be removed.
+        """
+        if self._in_file:
+            kept_secrets.remove_from_file(self._file, key)
+        else:
+            kept_secrets.remove_from_keyring(key)
+
+
+class KnownValues(Mapping[str, str]):
+    """The values of keys, in the order in which a daemon looks for them."""
+
+    def __init__(self, env: Mapping[str, str], config: str) -> None:
+        """Read the file; the keyring is asked for each key once.
+
+        Raises:
+            SecretError: the file is not private, so that nothing may be put into it either.
+        """
+        self._env = env
+        self._file = kept_secrets.in_file(Path(config, FILE_NAME))
+        self._keyring: dict[str, str | None] = {}
+
+    def __getitem__(self, key: str) -> str:
+        value = self._env.get(key) or self._in_keyring(key) or self._file.get(key)
+        if not value:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._env, **self._file})
+
+    def __len__(self) -> int:
+        return len({**self._env, **self._file})
+
+    def is_stored(self, key: str, value: str) -> bool:
+        """Tell whether a store has this value, so that it need not be kept again."""
+        return value in (self._in_keyring(key), self._file.get(key))
+
+    def _in_keyring(self, key: str) -> str | None:
+        if key not in self._keyring:
+            try:
+                self._keyring[key] = kept_secrets.in_keyring(key)
+            except SecretError:
+                # Whether it can be written to is seen, and said, when it is.
+                self._keyring[key] = None
+        return self._keyring[key]

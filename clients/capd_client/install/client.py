@@ -1,0 +1,72 @@
+"""One client as `capd install` sees it: its files, and what capd puts into them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from capd_client.install import InstallError
+from capd_client.install.edits import Change, FileEdit
+from capd_client.install.known_clients import KnownClient, ServersFile, expanded
+from capd_client.install.prompt_hooks import hook_edits
+from capd_client.install.server_entry import ServerEntry
+
+
+class Client:
+    """A client whose file capd edits."""
+
+    def __init__(self, known: KnownClient, env: Mapping[str, str], launcher: Path) -> None:
+        file = known.user_file(env)
+        if file is None:
+            raise AssertionError(known.id)
+        self.known = known
+        self.name = known.id
+        self.title = known.title
+        self.file: ServersFile = file
+        self.server = ServerEntry(known, file, launcher)
+        self._env = env
+        self._launcher = launcher
+
+    @property
+    def config(self) -> Path:
+        """The file that has its servers."""
+        return self.file.path
+
+    @property
+    def whole_files(self) -> tuple[Path, ...]:
+        """The files that are capd's own from the first byte to the last."""
+        return ()
+
+    def edits(self) -> list[FileEdit]:
+        """Return what capd puts where.
+
+        Raises:
+            InstallError: capd's file would take the place of one that the client reads.
+        """
+        self._spare_what_it_reads()
+        server = FileEdit(self.config, self.server.add, self.server.remove)
+        return [server, *self.hooks()]
+
+    def hooks(self) -> list[FileEdit]:
+        """Return what is put in beside the server, so that capd sees what the user says."""
+        return hook_edits(self.name, self._env, self._launcher)
+
+    def vendor_command(self, change: Change) -> list[str]:
+        """Return the client's own command for `change`; empty where it has none."""
+        del change
+        return []
+
+    def run_vendor(self, command: list[str]) -> bytes | None:
+        """Run the command; return the file if it came out as it must, else None."""
+        del command
+        return None
+
+    def _spare_what_it_reads(self) -> None:
+        if self.config.exists():
+            return
+        for each in self.known.displaces:
+            other = expanded(each, self._env)
+            if other is not None and other.exists():
+                raise InstallError(
+                    f"{self.title} reads {other}, and would not if there were a {self.config}\n"
+                    f"Nothing was changed. Move what it says into {self.config.name}, then try"
+                    " again."
+                )

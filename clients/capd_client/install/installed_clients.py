@@ -1,0 +1,59 @@
+"""Every client that capd can be put into, and how each is with regard to capd."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from capd_client.install import UnreadableError
+from capd_client.install.claude import Claude
+from capd_client.install.client import Client
+from capd_client.install.files import read
+from capd_client.install.known_clients import KnownClient, known_clients
+from capd_client.install.launcher import NAME, launcher_path
+from capd_client.install.opencode import Opencode
+
+_OWN = {"claude": Claude, "opencode": Opencode}
+"""Clients of which more is to be known than the table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How one client is with regard to capd, in words, and how that is meant."""
+
+    words: str
+    has_capd: bool = False
+    is_off: bool = False
+    is_readable: bool = True
+
+
+def client_of(known: KnownClient, env: Mapping[str, str]) -> Client:
+    """Return a client whose file capd edits."""
+    return _OWN.get(known.id, Client)(known, env, launcher_path(env))
+
+
+def edited_clients(env: Mapping[str, str]) -> list[Client]:
+    """Return every client whose file capd edits."""
+    return [client_of(known, env) for known in known_clients().values() if known.is_edited]
+
+
+def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
+    """Return how a client is with regard to capd."""
+    if not known.is_edited:
+        return State("by hand: what to put where is printed")
+    client = client_of(known, env)
+    try:
+        data = read(client.config)
+        text = "" if data is None else data.decode()
+        program = client.server.own_program(text)
+        is_off = client.server.is_off(text)
+    except UnreadableError as error:
+        return State(f"cannot be read, line {error.line}: {error}", is_readable=False)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        return State(f"cannot be read: {reason}", is_readable=False)
+    if program is None:
+        return State("does not have capd")
+    if Path(program).name != NAME:
+        return State(f"has a server of that name: {program or '?'}", has_capd=True)
+    words = "has capd, switched off" if is_off else "has capd"
+    return State(words, has_capd=True, is_off=is_off)

@@ -1,0 +1,225 @@
+"""Where each client keeps its MCP servers, how an entry looks there, and whether it is installed.
+
+The facts are data (`known_clients.toml`); what a client does with its tools is another table,
+the daemon's (`clients.toml`).
+"""
+
+import glob
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Format = Literal["json", "jsonc", "toml", "yaml", "lua", "elisp", "ui"]
+"""`json` is for clients that take no comments; the last three no program can edit safely."""
+Layout = Literal["map", "list"]
+"""Whether servers are members by name, or items that have a `name`."""
+Transport = Literal["http", "sse", ""]
+"""Of a URL; empty where the entry's `type` says it."""
+Variable = Literal[
+    "${VAR}",
+    "${VAR:-DEFAULT}",
+    "$VAR",
+    "${env:VAR}",
+    "{env:VAR}",
+    "{file:PATH}",
+    "${input:ID}",
+    "${workspaceFolder}",
+    "${userHome}",
+    "${{ secrets.NAME }}",
+    "$: COMMAND",
+    "NULL",
+]
+"""How a value that stands elsewhere is written; `NULL` is null or "" for the variable of that
+name."""
+EDITED = frozenset({"json", "jsonc", "toml", "yaml"})
+"""The formats that capd edits."""
+
+_NAME = "known_clients.toml"
+_REFERENCE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+class Stdio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of a server that is a program."""
+
+    form: Literal["program", "line"] = "program"
+    """Whether `command` is the program, with its arguments under `args`, or all of them as a list.
+    Some clients take a table {path, args, env} as well."""
+    command: str = "command"
+    args: str = "args"
+    env: str = "env"
+    cwd: str = "cwd"
+    passed: str = ""
+    """The key of names whose values come from elsewhere: the environment, or a keyring."""
+    env_file: str = ""
+
+
+class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of a server that is reached by URL."""
+
+    urls: dict[str, Transport]
+    headers: str = ""
+    header_variables: str = ""
+    """The key of headers whose values are names of variables."""
+    bearer_variable: str = ""
+
+
+class _FileLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    format: Format | None = None
+    layout: Layout | None = None
+    servers: tuple[str, ...] = ()
+
+
+class _Systems(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    linux: tuple[str, ...]
+    darwin: tuple[str, ...]
+    windows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServersFile:
+    """One file with servers in it: where they are, and how they are kept there."""
+
+    path: Path
+    format: Format
+    layout: Layout
+    servers: tuple[str, ...]
+
+
+class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the table."""
+
+    title: str
+    behaviour: str
+    """Its line in the daemon's table."""
+    format: Format
+    id: str = ""
+    aliases: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    """What it leaves in a home folder; patterns are allowed."""
+    layout: Layout = "map"
+    user: tuple[str, ...] | _Systems = ()
+    project: tuple[str | _FileLine, ...] = ()
+    system: tuple[str, ...] = ()
+    """What an administrator has written for everybody; never changed."""
+    servers: tuple[str, ...] = ()
+    """The keys that lead to the servers."""
+    local: tuple[str, ...] = ()
+    """The keys that lead to a project's own servers in the user's file."""
+    inputs: tuple[str, ...] = ()
+    """The keys that lead to what `${input:ID}` means."""
+    stdio: Stdio = Stdio()
+    http: Http = Http({})
+    off: dict[str, bool] = {}
+    """The member that switches a server off."""
+    variables: tuple[Variable, ...] = ()
+    entry: dict[str, Any] = {}
+    """What capd puts in, `{launcher}` being its program."""
+    defaults: dict[str, Any] = {}
+    """What it puts in beside that, and is the user's to change from then on."""
+    new_file: dict[str, Any] = {}
+    """What a file that has nothing begins with."""
+    displaces: tuple[str, ...] = ()
+    """What the client reads only where the user's file does not exist."""
+    by_hand: str = ""
+    """What a person has to put where, if capd cannot."""
+    after: str = ""
+    """What is left for the user to do, or to know."""
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether capd changes its file; else a person has to."""
+        return self.format in EDITED
+
+    def user_files(
+        self, env: Mapping[str, str], platform: str = sys.platform
+    ) -> tuple[ServersFile, ...]:
+        """Return the user's files, whether they are there or not."""
+        paths = self.user
+        if isinstance(paths, _Systems):
+            system = "windows" if platform == "win32" else platform
+            paths = getattr(paths, system, paths.linux)
+        return tuple(self._file(path) for each in paths if (path := expanded(each, env)))
+
+    def user_file(self, env: Mapping[str, str]) -> ServersFile | None:
+        """Return the file that capd is put into; None where there is none for a program."""
+        known = self.user_files(env) if self.is_edited else ()
+        return next((file for file in known if file.path.exists()), known[-1] if known else None)
+
+    def system_files(self, env: Mapping[str, str]) -> tuple[ServersFile, ...]:
+        """Return the administrator's files."""
+        return tuple(self._file(path) for each in self.system if (path := expanded(each, env)))
+
+    def project_files(self, project: Path) -> tuple[ServersFile, ...]:
+        """Return the files of a project that may have servers; patterns only as far as they fit."""
+        return tuple(self._project_files(project))
+
+    def is_detected(self, env: Mapping[str, str]) -> bool:
+        """Tell whether the client is on this machine, by its program, folder or file."""
+        search = env.get("PATH", "")
+        if any(shutil.which(program, path=search) for program in self.programs):
+            return True
+        paths = [path for each in self.folders if (path := expanded(each, env))]
+        return any(_has_files(path) for path in paths) or any(
+            file.path.exists() for file in self.user_files(env)
+        )
+
+    def _project_files(self, project: Path) -> Iterator[ServersFile]:
+        for each in self.project:
+            line = _FileLine(each) if isinstance(each, str) else each
+            found = sorted(project.glob(line.path)) if "*" in line.path else [project / line.path]
+            for path in found:
+                yield self._file(path, line)
+
+    def _file(self, path: Path, line: _FileLine | None = None) -> ServersFile:
+        return ServersFile(
+            path,
+            (line and line.format) or self.format,
+            (line and line.layout) or self.layout,
+            (line and line.servers) or self.servers,
+        )
+
+
+def _has_files(pattern: Path) -> bool:
+    """Tell whether a folder has anything in it: `capd uninstall` leaves those that it made."""
+    folders = glob.glob(str(pattern))  # noqa: PTH207 - a pattern from the root
+    return any(path.is_file() for folder in folders for path in Path(folder).rglob("*"))
+
+
+def expanded(path: str, env: Mapping[str, str]) -> Path | None:
+    """Return a path of the table; None where a variable that it needs is not set."""
+    home = env.get("HOME") or str(Path.home())
+
+    def value(match: re.Match[str]) -> str:
+        return env.get(match[1]) or match[2] or "\0"
+
+    text = _REFERENCE.sub(value, path)
+    if "\0" in text:
+        return None
+    return Path(home + text[1:] if text[:1] == "~" else text)
+
+
+@cache
+def known_clients() -> Mapping[str, KnownClient]:
+    """Return the table by the names that `capd install` takes."""
+    text = files("capd_client").joinpath("install", _NAME).read_text(encoding="utf-8")
+    lines = msgspec.toml.decode(text, type=dict[str, KnownClient])
+    return {name: msgspec.structs.replace(line, id=name) for name, line in lines.items()}
+
+
+def known_client(name: str) -> KnownClient | None:
+    """Return the client of that name or other name."""
+    folded = name.casefold()
+    clients = known_clients()
+    return clients.get(folded) or next(
+        (each for each in clients.values() if folded in each.aliases), None
+    )

@@ -1,0 +1,83 @@
+"""YAML as a tree of nodes that know where in the text they are.
+
+Tags are not followed: what an application makes of them is its own, and nothing is run.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from capd_client.install import UnreadableError
+
+_DEEPEST = 200
+_MOST = 100_000
+"""Nodes, counted where an alias repeats them: a few lines can stand for more than memory holds."""
+
+
+class YamlError(UnreadableError):
+    """The text is not what it must be at `line`."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        self.line = line
+        super().__init__(reason)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """Return the tree of the one document in `text`; None where there is none.
+
+    Raises:
+        YamlError: it is not YAML, or more than one document.
+    """
+    try:
+        return yaml.SafeLoader(text).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise YamlError(error.problem or "it is not YAML", line) from None
+    except yaml.YAMLError as error:
+        raise YamlError(str(error).partition("\n")[0], 1) from None
+    except RecursionError:
+        raise YamlError("it is nested too deeply", 1) from None
+
+
+def value_of(node: yaml.Node | None) -> Any:
+    """Return the data of a node.
+
+    Raises:
+        YamlError: it is nested too deeply, which an alias of itself is as well, or too large.
+    """
+    return _value(node, 0, itertools.count())
+
+
+def members(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+    """Return name, key and value of each member of a mapping."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield key.value, key, value
+
+
+def _value(node: yaml.Node | None, depth: int, count: Iterator[int]) -> Any:
+    if node is not None and depth > _DEEPEST:
+        raise YamlError("it is nested too deeply", node.start_mark.line + 1)
+    if node is not None and next(count) > _MOST:
+        raise YamlError("it is too large", node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return {name: _value(value, depth + 1, count) for name, _, value in members(node)}
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(each, depth + 1, count) for each in node.value]
+    return None if node is None else _scalar(node)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    """Return text, number, truth or nothing; whatever else it may mean, its text."""
+    text = str(node.value)
+    if node.tag == "tag:yaml.org,2002:null":
+        return None
+    # YAML 1.1's yes and on are words of YAML 1.2, which these clients read.
+    if node.tag == "tag:yaml.org,2002:bool" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if node.tag == "tag:yaml.org,2002:int" and text.lstrip("+-").isdecimal():
+        return int(text)
+    return text

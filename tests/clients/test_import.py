@@ -1,0 +1,405 @@
+"""`capd import`: what is asked for, agreed to, left out and told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capd_client.own_tap import OwnTap
+from whole_daemon import Home
+
+from .conftest import FakeDaemon
+from .importing import Importer
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Importer:
+    made = Importer(tmp_path, samples=False)
+    monkeypatch.chdir(made.project)
+    return made
+
+
+def test_only_the_clients_that_are_named_are_read(user: Importer) -> None:
+    user.servers(cursors={"command": "a"})
+    user.servers(".junie/mcp/mcp.json", junies={"command": "b"})
+
+    said = user.capd("import", "junie", "--yes")
+
+    assert (said.code, list(user.catalog())) == (0, ["junies"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "start"),
+    [
+        (("import", "nobody"), 2, "Usage: "),
+        (("import", "emacs"), 1, "capd: Emacs (mcp.el, gptel) keeps its servers where no program"),
+        (("import",), 1, "capd: nothing was imported: there is nobody to ask"),
+        (("import", "--json"), 1, "capd: nothing was imported: there is nobody to ask"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_what_to_do(
+    user: Importer, arguments: tuple[str, ...], code: int, start: str
+) -> None:
+    user.servers(one={"command": "a"})
+
+    said = user.capd(*arguments)
+
+    assert (said.code, said.err[: len(start)]) == (code, start)
+    assert not (user.config / "own").exists()
+
+
+def test_where_there_is_nothing_it_says_so(user: Importer) -> None:
+    said = user.capd("import")
+
+    assert (said.code, said.out, said.err) == (0, "0 servers in 0 files\n", "")
+
+
+def test_one_definition_that_is_written_in_many_ways_is_one_server(user: Importer) -> None:
+    user.servers(
+        a={"command": "npx", "args": ["-y", "x@1.0.0", "--flag"]},
+        b={"command": "npx", "args": ["--yes", "x@1.0.0", "--flag"]},
+        c={"command": "/opt/node/bin/npx", "args": ["x@1.0.0", "--flag"], "type": "stdio"},
+        d={"command": "cmd", "args": ["/c", "npx", "-y", "x@1.0.0", "--flag"]},
+        e={"command": "npx x@1.0.0 --flag"},
+    )
+
+    user.capd("import", "--yes")
+
+    assert list(user.catalog()) == ["a"]
+
+
+def test_what_differs_in_what_counts_is_more_than_one_server(user: Importer) -> None:
+    user.servers(
+        a={"command": "npx", "args": ["x@1.0.0"]},
+        b={"command": "npx", "args": ["x@2.0.0"]},
+        c={"command": "npx", "args": ["x@1.0.0", "more"]},
+        d={"command": "npx", "args": ["x@1.0.0"], "env": {"MODE": "1"}},
+        e={"command": "npx", "args": ["x@1.0.0"], "env": {"MODE": "2"}},
+        f={"command": "npx", "args": ["x@1.0.0"], "cwd": "/srv"},
+    )
+
+    said = user.capd("import", "--yes")
+
+    assert list(user.catalog()) == ["a", "b", "c", "d", "e", "f"]
+    assert "as a, of another version: 2.0.0, not 1.0.0" in said.out
+    assert "as d, with another MODE" in said.out
+
+
+def test_one_key_with_two_values_has_a_key_for_each(user: Importer) -> None:
+    user.servers(
+        one={"command": "one", "env": {"API_KEY": "first-value"}},
+        two={"command": "two", "env": {"API_KEY": "second-value"}},
+        three={"command": "three", "env": {"API_KEY": "first-value"}},
+    )
+
+    user.capd("import", "--yes")
+
+    assert user.secrets() == {"API_KEY": "first-value", "TWO_API_KEY": "second-value"}
+    assert [user.server(name)["env"]["API_KEY"] for name in ("one", "two", "three")] == [
+        "{{ENV:API_KEY}}",
+        "{{ENV:TWO_API_KEY}}",
+        "{{ENV:API_KEY}}",
+    ]
+
+
+def test_a_value_of_the_store_or_of_the_environment_stays_as_it_is(user: Importer) -> None:
+    store = user.config / "secrets.env"
+    store.parent.mkdir()
+    store.write_text("# mine\nAPI_KEY=kept\n")
+    store.chmod(0o600)
+    user.env["OTHER_TOKEN"] = "of the shell"
+    user.servers(
+        one={"command": "one", "env": {"API_KEY": "another"}},
+        two={"command": "two", "env": {"OTHER_TOKEN": "its own"}},
+    )
+
+    user.capd("import", "--yes")
+
+    assert store.read_text().startswith("# mine\nAPI_KEY=kept\n")
+    assert user.secrets() == {
+        "API_KEY": "kept",
+        "ONE_API_KEY": "another",
+        "TWO_OTHER_TOKEN": "its own",
+    }
+
+
+def test_where_there_is_a_keyring_that_is_the_store(user: Importer) -> None:
+    ring = user.folder / "ring.json"
+    ring.write_text('{"capd OLD_TOKEN": "kept"}')
+    home = Home(user.capd_home)
+    home.env |= user.env | {
+        "PYTHON_KEYRING_BACKEND": "file_keyring.FileKeyring",
+        "CAPD_TEST_KEYRING": str(ring),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    user.servers(one={"command": "one", "env": {"OLD_TOKEN": "other", "API_KEY": "its own"}})
+
+    done = home.capd("import", "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(ring.read_text()) == {
+        "capd OLD_TOKEN": "kept",
+        "capd ONE_OLD_TOKEN": "other",
+        "capd API_KEY": "its own",
+    }
+    assert not (user.config / "secrets.env").exists()
+    assert "API_KEY: into the keyring\n" in done.stdout
+
+
+def test_a_store_that_others_can_read_stops_it_before_anything_is_written(user: Importer) -> None:
+    store = user.config / "secrets.env"
+    store.parent.mkdir()
+    store.write_text("A=1\n")
+    store.chmod(0o644)
+    user.servers(one={"command": "one", "env": {"API_KEY": "secret-value"}})
+
+    said = user.capd("import", "--yes")
+
+    assert said.code == 1
+    assert "others may read it: chmod 600" in said.err
+    assert [path.name for path in user.config.iterdir()] == ["secrets.env"]
+    assert store.read_text() == "A=1\n"
+
+
+def test_what_fails_half_way_leaves_nothing_behind(
+    user: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.servers(
+        one={"command": "one", "env": {"API_KEY": "first-value"}},
+        two={"command": "two", "env": {"API_KEY": "second-value"}},
+    )
+    (user.config / "own" / "capabilities").mkdir(parents=True)
+    (user.config / "taps.toml").write_text('[[taps]]\nname = "own"\npath = "/elsewhere"\n')
+
+    said = user.capd("import", "--yes")
+
+    assert (said.code, said.err.splitlines()[0]) == (
+        1,
+        "capd: the name `own` is taken by the tap at /elsewhere",
+    )
+    assert list((user.config / "own" / "capabilities").iterdir()) == []
+    assert user.secrets() == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("github.com/modelcontextprotocol/servers/tree/main/src/git", "git"),
+        ("My Great Server!", "my-great-server"),
+        ("a__b", "a_b"),
+        ("-x-", "x"),
+        ("x" * 80, "x" * 64),
+        ("日本", "sqlite"),
+        ("server", "sqlite"),
+    ],
+)
+def test_a_server_gets_a_name_that_capd_takes(user: Importer, given: str, name: str) -> None:
+    user.servers(
+        ".cursor/mcp.json", **{given: {"command": "uvx", "args": ["mcp-server-sqlite==1.0.0"]}}
+    )
+
+    user.capd("import", "--yes")
+
+    assert list(user.catalog()) == [name]
+
+
+def test_a_name_that_is_taken_gets_a_number(user: Importer) -> None:
+    user.servers(notes={"command": "one"}, Notes={"command": "two"})
+    user.capd("add", "notes-2", "--", "three")
+
+    user.capd("import", "--yes")
+
+    assert list(user.catalog()) == ["notes", "notes-2", "notes-3"]
+
+
+def test_it_is_asked_for_by_its_name_and_by_that_of_its_package_or_host(user: Importer) -> None:
+    user.servers(
+        mine={"command": "uvx", "args": ["mcp-server-sqlite==1.0.0"]},
+        tracker={"url": "https://mcp.linear.example/mcp"},
+    )
+
+    user.capd("import", "--yes")
+
+    triggers = {name: each["config.toml"]["triggers"] for name, each in user.catalog().items()}
+    assert triggers == {
+        "mine": ["use mine", "ask mine", "with the help of mine", "use sqlite", "ask sqlite"],
+        "tracker": [
+            "use tracker",
+            "ask tracker",
+            "with the help of tracker",
+            "use linear",
+            "ask linear",
+        ],
+    }
+
+
+def test_who_takes_the_place_of_a_built_in_capability_is_asked_for_as_that_is(
+    user: Importer,
+) -> None:
+    caps = [
+        {"tap": "starter", "name": "time", "routable": True, "triggers": ["what time is it"]},
+        {"tap": "theirs", "name": "notes", "routable": True, "triggers": ["my notes"]},
+    ]
+    daemon = FakeDaemon(
+        user.capd_home / "run" / "capd.sock", {"caps": {"capabilities": caps}, "reload": {}}
+    )
+    user.servers(time={"command": "clock"}, notes={"command": "notes"})
+
+    try:
+        user.capd("import", "--yes")
+    finally:
+        daemon.close()
+
+    assert {name: each["config.toml"]["triggers"][0] for name, each in user.catalog().items()} == {
+        "time": "what time is it",
+        "notes": "use notes",
+    }
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "/opt/capd-mcp"},
+        {"command": "capd", "args": ["mcp"]},
+        {"command": "python3", "args": ["-P", "-m", "capd_client.entry", "mcp"]},
+        {"url": "unix:///run/user/1000/capd/capd.sock#/mcp"},
+    ],
+)
+def test_capd_itself_is_nothing_to_import(user: Importer, entry: dict[str, Any]) -> None:
+    user.servers(anything=entry)
+
+    said = user.capd("import", "--json", "--dry-run")
+
+    document = json.loads(said.out)
+    assert (document["servers"], document["left_out"]) == ([], [])
+
+
+def test_the_answer_for_programs_has_no_value_of_a_secret(user: Importer) -> None:
+    path = user.servers(one={"command": "one", "args": ["--token", "s3cr3t-value"]}, two={})
+
+    said = user.capd("import", "--json", "--yes")
+
+    origin = {"client": "cursor", "file": str(path)}
+    assert json.loads(said.out) == {
+        "schema": 1,
+        "done": True,
+        "files": 1,
+        "servers": [
+            {
+                "name": "one",
+                "state": "added",
+                "command": ["one", "--token", "{{ENV:ONE_TOKEN}}"],
+                "url": "",
+                "env": {},
+                "headers": {},
+                "from": [{**origin, "name": "one"}],
+                "secrets": ["ONE_TOKEN"],
+                "missing": [],
+                "notes": ["its command has a secret, which lists of processes show"],
+            }
+        ],
+        "left_out": [
+            {**origin, "name": "two", "reason": "it has neither a command nor an address"}
+        ],
+        "unreadable": [],
+        "replaced": [],
+    }
+
+
+_DEEP = '{"mcpServers": {"a": ' + "[" * 500 + "]" * 500 + "}}"
+_TEXTS = ("{", "[]", '{"mcpServers": []}', '{"mcpServers": {"a": "canary"}}', '"canary"', "\x00")
+
+
+@pytest.mark.parametrize("text", [*_TEXTS, "1", _DEEP, '{"a": 1} canary', "canary: ["])
+@pytest.mark.parametrize(
+    "name", [".cursor/mcp.json", ".codex/config.toml", ".continue/config.yaml"]
+)
+def test_a_file_that_says_nothing_leaves_the_others_alone(
+    user: Importer, name: str, text: str
+) -> None:
+    user.file(name, text)
+    user.servers(".junie/mcp/mcp.json", good={"command": "good"})
+
+    said = user.capd("import", "--yes")
+
+    assert (said.code, list(user.catalog())) == (0, ["good"])
+    assert "canary" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": 5},
+        {"command": "x", "args": "y"},
+        {"command": "x", "args": [{}]},
+        {"command": "x", "args": ["\u0000"]},
+        {"command": "x", "env": []},
+        {"command": "x", "env": {"A B": "1"}},
+        {"command": "x", "env": {"A": {}}},
+        {"command": "x", "env": {"TOKEN": "\ud800"}},
+        {"command": "x", "env": {"TOKEN": "a\u0000b"}},
+        {"url": 5},
+        {"url": "ftp://x"},
+        {"url": "https://x", "headers": {"A": None}},
+        {"url": "https://x", "headers": []},
+        {"type": [], "command": ["x", None]},
+        {"command": "'"},
+        {"command": "x", "cwd": 5},
+        {"command": {"path": None}},
+        {"command": "x", "args": ["\ud800"]},
+        {"command": "x", "env": {"A": "\u0000"}},
+        {"command": "x", "description": "\ud800", "tools": ["\ud800"]},
+        {"url": "${env:BASE}/mcp"},
+        {"url": "https://x", "headers": {"a b": "1"}},
+        {"url": "https://x", "headers": {"A": "\ud800"}},
+        {"command": "x", "env": {"TOKEN": "a\nb\r\n'\\"}},
+        {"command": "x", "args": [True, 1, 1.5]},
+    ],
+    ids=str,
+)
+def test_an_entry_of_any_form_leaves_the_others_alone(
+    user: Importer, entry: dict[str, Any]
+) -> None:
+    user.servers(odd=entry, good={"command": "good"})
+
+    said = user.capd("import", "--yes")
+
+    assert (said.code, "good" in user.catalog()) == (0, True)
+
+
+def test_a_text_that_is_small_and_means_a_lot_costs_nothing(user: Importer) -> None:
+    anchors = "".join(f"b{n}: &b{n} [{', '.join([f'*b{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    bomb = "mcpServers:\n  - {name: *b11, command: x, args: *b11, tools: *b11, type: *b11}\n"
+    user.file(".continue/config.yaml", f"b0: &b0 [canary]\n{anchors}{bomb}")
+    user.servers(good={"command": "good"})
+
+    said = user.capd("import", "--yes")
+
+    assert (said.code, list(user.catalog())) == (0, ["good"])
+    assert "server 1, of Continue (~/.continue/config.yaml): its command is not a list" in said.out
+
+
+@pytest.mark.parametrize(
+    "text", ["a: !!int canary", "a: !!timestamp canary", "? [a]\n: b", "&a *a"]
+)
+def test_what_only_yaml_can_say_is_told_with_no_word_of_it(user: Importer, text: str) -> None:
+    user.file(".continue/config.yaml", text)
+
+    said = user.capd("import", "--yes")
+
+    assert said.code == 0
+    assert "canary" not in said.out + said.err
+
+
+def test_what_was_added_by_hand_is_known_again(user: Importer) -> None:
+    tap = OwnTap(str(user.config))
+    user.capd("add", "mine", "--env", "API_KEY", "--", "npx", "-y", "x@1.0.0")
+    user.servers(
+        theirs={"command": "npx", "args": ["x@1.0.0"], "env": {"API_KEY": "${env:API_KEY}"}}
+    )
+
+    said = user.capd("import", "--yes")
+
+    assert (said.code, tap.names()) == (0, ["mine"])
+    assert "mine  there already" in said.out
