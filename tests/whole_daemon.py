@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from capd_client.control import Control, DaemonDownError
+from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.mcp_host import McpHost, without_capd
 
 PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
@@ -103,7 +103,8 @@ class Home:
             try:
                 with Control(self.socket):
                     return True
-            except DaemonDownError:
+            except (DaemonDownError, ControlError):
+                # Not there yet, or there and without a turn on a machine that has much to do.
                 return False
 
         wait_for(serving)

@@ -107,6 +107,7 @@ _NOT_FOR_THE_DAEMON = (
     b"CAPD_PARENT_SESSION",
     b"CAPD_PROJECT",
     b"CAPD_NO_START",
+    b"CAPD_ACP",
     b"NOTIFY_SOCKET",
     b"LISTEN_FDS",
     b"LISTEN_PID",
@@ -1669,6 +1670,10 @@ class Shim:
         self._held_bytes += len(line) if is_kept else 0
         self._pending[key] = request
         self._answered.pop(key, None)
+        if request.is_hook and self._env.get("CAPD_ACP"):
+            # `capd acp` has handed the prompt over before its agent saw it.
+            self._answer_hook(request, line)
+            return
         if self._has_given_up and not self._is_waiting(request):
             self._fail_without_daemon(request)
             return

@@ -29,7 +29,18 @@ SESSIONS = {
 }  # fmt: skip
 STATUS = {"schema", "daemon", "embedder", "taps", "sessions", "servers", "decisions"}
 DAEMON = {"version", "pid", "uptime_s", "rss_bytes", "degraded"}
-TURN = {"schema", "outcome", "name", "reason", "top", "suggested", "suggestion", "changed", "ms"}
+TURN = {
+    "schema",
+    "outcome",
+    "name",
+    "reason",
+    "top",
+    "suggested",
+    "suggestion",
+    "context",
+    "changed",
+    "ms",
+}
 
 
 async def test_the_status_has_every_member_that_is_promised(

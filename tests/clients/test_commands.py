@@ -486,6 +486,13 @@ def test_invisible_characters_are_shown() -> None:
     assert shown == "a\\x1b\\u202eb\\u200b\\nc\\té"
 
 
+@pytest.mark.parametrize(("editor", "file"), [("emacs", "capd.el"), ("nvim", "plugin/capd.lua")])
+def test_plugin_says_where_an_editors_files_are(run: Run, editor: str, file: str) -> None:
+    said = run("plugin", editor)
+
+    assert Path(said.stdout.strip(), file).is_file()
+
+
 def test_version_tells_both_ends(start_daemon: Start, run: Run) -> None:
     alone = run("version")
     start_daemon({})

@@ -387,6 +387,19 @@ def test_a_hook_lets_the_prompt_go_on_and_the_daemon_hears_of_it_later(
     assert host.read() == LIST_CHANGED
 
 
+def test_a_hook_behind_capd_acp_has_nothing_to_say_and_the_daemon_hears_no_prompt_twice(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    host = start_host(env={"CAPD_ACP": "1"})
+    link = daemon.accept()
+    link.welcome()
+
+    host.write(hook(1), request(2, "tools/list"))
+
+    assert host.read() == result(1, NOTHING_TO_SAY)
+    assert link.read() == request(2, "tools/list")
+
+
 def test_a_hook_waits_for_a_daemon_that_lives_and_not_for_one_that_hangs(
     daemon: FakeDaemon, start_host: Start
 ) -> None:

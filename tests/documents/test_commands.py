@@ -15,6 +15,8 @@ RUN_HERE = (
 )
 """Pages whose blocks `test_first_hour` runs, line by line."""
 RUN_ELSEWHERE = {
+    "acp": "tests/whole/test_acp.py",
+    "plugin": "tests/clients/test_commands.py",
     "completion": "tests/clients/test_completion.py",
     "config path": "tests/clients/test_config_commands.py",
     "config schema": "tests/clients/test_config_commands.py",

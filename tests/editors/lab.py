@@ -35,14 +35,14 @@ CLAUDE = ("@anthropic-ai/claude-code", "2.1.330")
 OPENCODE = ("opencode-ai", "1.18.33")
 _INSTALL_PATIENCE = 600
 _RUN_PATIENCE = 120
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capd-lab"
 _REGISTRY = ("UV_", "SSL_CERT_", "PIP_")
 
 
 def installed(package: tuple[str, str], *, script: str = "") -> Path:
     """Return the folder of an npm package, installing it if need be, or skip."""
     name, version = package
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capd-lab"
-    folder = cache / f"{name.rpartition('/')[2]}-{version}"
+    folder = CACHE / f"{name.rpartition('/')[2]}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -20,6 +20,7 @@ from capd_client.install import InstallError
 from capd_client.taps import TapError
 
 _WHERE = {
+    "agents": ("acp", "plugin"),
     "reading": (
         "caps",
         "discover",
@@ -38,7 +39,7 @@ _WHERE = {
     "installing": ("install", "uninstall"),
     "records": ("logs", "metrics", "why"),
     "memory": ("memory",),
-    "not_yet": ("acp", "learn"),
+    "not_yet": ("learn",),
     "own_servers": ("add", "remove"),
     "secrets": ("secret",),
     "settings": ("config",),

@@ -5,7 +5,6 @@ import click
 from capd_client.commands.shared import fail
 
 _INSTEAD = {
-    "acp": "give the agent `capd mcp` as an MCP server, and `capd turn` its user's words",
     "learn": "write the phrase into the capability's `triggers` (docs/taps.md)",
 }
 

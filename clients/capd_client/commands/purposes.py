@@ -43,6 +43,8 @@ PURPOSES: dict[str, dict[str, str]] = {
     "Connect": {
         "install": "capd in an editor",
         "uninstall": "out of it again",
+        "acp": "an agent for an editor",
+        "plugin": "for Neovim and Emacs",
         "completion": "for your shell",
     },
     "Run": {

@@ -119,6 +119,8 @@ async function handOver(text, directory) {
 
 export const CapdPlugin = async ({ client, directory }) => ({
   "chat.message": async (input, output) => {
+    // `capd acp` hands over what its agent is told.
+    if (process.env.CAPD_ACP) return
     const text = (output.parts ?? [])
       .filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
       .map((part) => part.text)

@@ -307,7 +307,7 @@ class Curator:
         # It always counts; a hook that hands over the same words behind it does not.
         self.heard.is_again(text, "", time.monotonic())
         taken = await self.take_turn(text)
-        self.tokens.turned(hook_context.said(taken.suggestion, taken.memories))
+        self.tokens.turned(reports.words(taken))
         return msgspec.json.encode(reports.turn(taken))
 
     async def relayed(self, request: Request) -> Result:

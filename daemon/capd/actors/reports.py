@@ -155,7 +155,7 @@ def discovered(
 
 
 def words(taken: curator.TurnTaken) -> str:
-    """Return all that a turn tells the model, where a prompt hook hands it over."""
+    """Return all that a turn tells the model."""
     return hook_context.said(taken.bootstrap, taken.context, taken.suggestion, taken.memories)
 
 
@@ -173,6 +173,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "suggestion": taken.suggestion,
         "tools": taken.tools,
         "changed": {"added": taken.added, "removed": taken.removed},
+        "context": words(taken),
         "ms": taken.ms,
         "problem": taken.problem,
         "memories": taken.memories,

@@ -65,7 +65,6 @@ class Acting:
         taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
         return {
             **reports.turn(taken),
-            "context": reports.words(taken),
         }
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:

@@ -1,0 +1,187 @@
+"""What the messages between an editor and its agent mean to capd, and what it puts into them.
+
+A session that is opened gets capd as an MCP server, under a key that is made here; so which
+conversation a prompt belongs to is known exactly. A prompt gives the user's own words, and takes
+one more block where the model is to be told something. What is not understood is passed on as it
+came: a line is written anew only where something is put into it.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+NAME = "capd"
+"""The server's name: an agent that has capd in its own configuration has it by this one."""
+
+_OPENING = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
+_ENDING = frozenset({"session/close", "session/delete"})
+_PROMPT = "session/prompt"
+_KEY = "CAPD_SESSION"
+_SILENCE = "CAPD_ACP"
+"""Has the shim keep an agent's own prompt hook from handing over the words again."""
+_SHARING = ("opencode",)
+"""Agents that connect a folder's servers once, and anew for each session: one key for them all."""
+_MOST_OPENING = 1000
+"""Requests to open a session without an answer: an agent that never answers fills no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The user's words, and the capd session that they are said in."""
+
+    session: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """A line on its way to the agent."""
+
+    line: bytes
+    prompt: Prompt | None = None
+    message: Json = field(default_factory=dict, repr=False)
+
+    def telling(self, context: str) -> bytes:
+        """Return the line of a prompt, with `context` as its last block."""
+        if not context:
+            return self.line
+        block = {"type": "text", "text": context}
+        params = self.message["params"]
+        told = {**params, "prompt": [*params["prompt"], block]}
+        return _line({**self.message, "params": told})
+
+
+class Dialogue:
+    """One editor, one agent, and their sessions; `command` starts capd's shim, with `env`."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._command = list(command)
+        self._env = dict(env)
+        self._opening: dict[str, str] = {}
+        """The key of each session that is asked for, by the request's id."""
+        self._keys: dict[str, str] = {}
+        """The key of each session that is open, by the agent's id."""
+        self._initialize = ""
+        self._names_transport = False
+        self._is_sharing = False
+        self._shared: dict[str, str] = {}
+        """The key of each folder, where its sessions share one connection."""
+
+    def from_editor(self, line: bytes) -> Passing:
+        """Return what the agent is to read in place of `line`."""
+        message = _parsed(line)
+        method, params = message.get("method"), message.get("params")
+        if method == "initialize":
+            self._initialize = _id(message)
+        if not isinstance(params, dict):
+            return Passing(line)
+        if method in _OPENING:
+            return Passing(self._opened(message, params) or line)
+        if method == _PROMPT:
+            key = self._keys.get(str(params.get("sessionId")), "")
+            text = _words(params.get("prompt"))
+            return Passing(line, Prompt(key, text) if key and text else None, message)
+        if method in _ENDING:
+            self._keys.pop(str(params.get("sessionId")), None)
+        return Passing(line)
+
+    def expects(self) -> bool:
+        """Return whether an answer of the agent is of interest."""
+        return bool(self._opening or self._initialize)
+
+    def from_agent(self, line: bytes) -> None:
+        """Note which session an answer of the agent opens."""
+        message = _parsed(line)
+        key = _id(message)
+        if "method" in message or not key:
+            return
+        result = message.get("result")
+        if key == self._initialize:
+            self._initialize = ""
+            self._met(result if isinstance(result, dict) else {})
+        session = self._opening.pop(key, "")
+        if session and isinstance(result, dict) and result.get("sessionId"):
+            self._keys[str(result["sessionId"])] = session
+
+    def _met(self, result: Json) -> None:
+        version, agent = result.get("protocolVersion"), result.get("agentInfo")
+        self._names_transport = isinstance(version, int) and version > 1
+        name = agent.get("name") if isinstance(agent, dict) else ""
+        self._is_sharing = isinstance(name, str) and name.lower() in _SHARING
+
+    def _new_key(self, folder: str) -> str:
+        key = f"acp-{uuid.uuid4().hex}"
+        return self._shared.setdefault(folder, key) if self._is_sharing else key
+
+    def _opened(self, message: Json, params: Json) -> bytes:
+        """Return the request with capd among its servers; nothing where it cannot have it."""
+        servers = params.get("mcpServers", [])
+        if not isinstance(servers, list):
+            return b""
+        ours = next((each for each in servers if _is_capd(each)), None)
+        key = self._new_key(str(params.get("cwd")))
+        if ours is None:
+            ours = {"name": NAME, "command": self._command[0], "args": self._command[1:]}
+            ours["env"] = [{"name": name, "value": value} for name, value in self._env.items()]
+            if self._names_transport:
+                ours = {"type": "stdio", **ours}
+            servers = [*servers, ours]
+        # An editor's own key is in use where the editor itself is connected by it.
+        ends = [{"name": _KEY, "value": key}, {"name": _SILENCE, "value": "1"}]
+        env = [*_env_without_key(ours), *ends]
+        servers = [{**ours, "env": env} if each is ours else each for each in servers]
+        if message["method"] in {"session/load", "session/resume"}:
+            self._keys[str(params.get("sessionId"))] = key
+        elif len(self._opening) < _MOST_OPENING:
+            self._opening[_id(message)] = key
+        return _line({**message, "params": {**params, "mcpServers": servers}})
+
+
+def _is_capd(server: object) -> bool:
+    """Return whether an entry is capd's shim, by whoever put it there."""
+    if not isinstance(server, dict) or not isinstance(server.get("command"), str):
+        return False
+    program = server["command"].rpartition("/")[2]
+    return server.get("name") == NAME or program in {"capd", "capd-mcp"}
+
+
+def _env_without_key(server: Json) -> list[Any]:
+    env = server.get("env")
+    entries = env if isinstance(env, list) else []
+    return [each for each in entries if not isinstance(each, dict) or each.get("name") != _KEY]
+
+
+def _words(blocks: object) -> str:
+    """Return what the user wrote: texts, but for those that an editor has for the model alone."""
+    texts = []
+    for block in blocks if isinstance(blocks, list) else []:
+        if not isinstance(block, dict) or block.get("type") != "text":
+            continue
+        notes = block.get("annotations")
+        audience = notes.get("audience") if isinstance(notes, dict) else None
+        is_users = not isinstance(audience, list) or not audience or "user" in audience
+        if is_users and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+    return "\n".join(texts).strip()
+
+
+def _parsed(line: bytes) -> Json:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _id(message: Json) -> str:
+    """Return the id of a request or its answer, with its kind: 1 is not "1"."""
+    key = message.get("id")
+    return "" if key is None else json.dumps(key)
+
+
+def _line(message: Json) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,92 @@
+"""The end of an agent, and of all that it started: none of it outlives its editor.
+
+An agent may ignore the end of its input, and SIGTERM as well (Gemini CLI does both), and its real
+work may be in a child. And an editor may kill `capd acp` so that it has no last word: for that a
+process of its own waits beside it.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+_PROC = Path("/proc")
+_POLL = 0.05
+_PPID, _STARTED = 1, 19
+"""Fields of `/proc/PID/stat` behind the name, which may hold anything."""
+
+
+def end(pid: int, grace: float) -> None:
+    """Have the process `pid` end, with all that it started: asked first, then killed."""
+    identity = started(pid)
+    if identity is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    give_up_at = time.monotonic() + grace
+    while started(pid) == identity:
+        if time.monotonic() > give_up_at:
+            for each in [pid, *_below(pid)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            return
+        time.sleep(_POLL)
+
+
+def started(pid: int) -> str | None:
+    """Return what tells this process from a later one with its number; None where it is gone."""
+    if not _PROC.is_dir():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            return ""
+        return None
+    fields = _fields(pid)
+    return fields[_STARTED] if fields and fields[0] not in "ZX" else None
+
+
+def watch(grace: float) -> int:
+    """Start who ends an agent when this process is gone; return where its number is written to."""
+    readable, writable = os.pipe()
+    if os.fork():
+        os.close(readable)
+        return writable
+    try:
+        # Whoever ends the editor's processes as a group does not end this one before its time.
+        os.setsid()
+        os.close(writable)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(nowhere, fd)
+        pid = int.from_bytes(os.read(readable, 8), "big")
+        if pid and not os.read(readable, 1):
+            end(pid, grace)
+    finally:
+        os._exit(0)
+
+
+def tell(watcher: int, pid: int) -> None:
+    """Tell the watcher at `watcher` whose end it sees to."""
+    os.write(watcher, pid.to_bytes(8, "big"))
+
+
+def _below(pid: int) -> list[int]:
+    """Return the processes that `pid` started, and those that these started."""
+    parents: dict[int, int] = {}
+    for folder in _PROC.glob("[0-9]*"):
+        fields = _fields(int(folder.name))
+        if fields:
+            parents[int(folder.name)] = int(fields[_PPID])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields of a process from its state on; none where it is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()

@@ -1,0 +1,122 @@
+"""The agent's process between two pipes, and the lines that go through.
+
+It ends when the agent ends, with its code. When the editor goes, the agent is told by the end of
+its input, and ended if it does not go by itself.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+
+from capd_client.acp import ending
+from capd_client.acp.dialogue import Dialogue
+from capd_client.acp.turns import Turns
+
+_READ_BYTES = 256 * 1024
+_LINE_LIMIT_BYTES = 64 * 1024 * 1024
+"""A longer line is passed on in pieces, and not read."""
+VARIABLE = "CAPD_ACP"
+"""Tells the agent's own hooks and plugins that its prompts are handed over here."""
+GRACE = 5.0
+"""For an agent whose editor has gone: to end by itself, and again to end when it is told."""
+_DRAIN = 1.0
+"""For the last words of an agent that has ended; a child of it may hold its output open."""
+_SIGNALLED = 128
+
+
+class Proxy:
+    """One agent, started by `command`, and its editor on the standard streams."""
+
+    def __init__(
+        self, command: Sequence[str], dialogue: Dialogue, turns: Turns, *, grace: float = GRACE
+    ) -> None:
+        self._grace = grace
+        self._dialogue = dialogue
+        self._turns = turns
+        self._lock = threading.Lock()
+        watcher = ending.watch(grace)
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, VARIABLE: "1"},
+        )
+        ending.tell(watcher, self._process.pid)
+
+    def run(self) -> int:
+        """Serve until the agent has ended; return its exit code."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # A terminal sends it to the agent as well.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._forward)
+        threading.Thread(target=self._from_editor, daemon=True).start()
+        speaking = threading.Thread(target=self._from_agent, daemon=True)
+        speaking.start()
+        code = self._process.wait()
+        speaking.join(_DRAIN)
+        return code if code >= 0 else _SIGNALLED - code
+
+    def _forward(self, number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def _from_editor(self) -> None:
+        assert self._process.stdin is not None
+        to_agent = self._process.stdin.fileno()
+        with contextlib.suppress(OSError):
+            for piece, is_line in _pieces(0):
+                _write(to_agent, self._told(piece) if is_line else piece)
+        self._process.stdin.close()
+        try:
+            self._process.wait(self._grace)
+        except subprocess.TimeoutExpired:
+            ending.end(self._process.pid, self._grace)
+
+    def _told(self, line: bytes) -> bytes:
+        with self._lock:
+            passing = self._dialogue.from_editor(line)
+        if passing.prompt is None:
+            return passing.line
+        return passing.telling(self._turns.context(passing.prompt))
+
+    def _from_agent(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            for piece, is_line in _pieces(self._process.stdout.fileno()):
+                if is_line:
+                    with self._lock:
+                        if self._dialogue.expects():
+                            self._dialogue.from_agent(piece)
+                _write(1, piece)
+            return
+        # The editor reads no more.
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+
+def _pieces(fd: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield what comes from `fd`: whole lines, and the pieces of one that is too long."""
+    parts: list[bytes] = []
+    size = 0
+    is_long = False
+    while chunk := os.read(fd, _READ_BYTES):
+        *ended, rest = chunk.split(b"\n")
+        for each in ended:
+            yield b"".join([*parts, each, b"\n"]), not is_long
+            parts, size, is_long = [], 0, False
+        parts.append(rest)
+        size += len(rest)
+        if size > _LINE_LIMIT_BYTES or (is_long and size):
+            yield b"".join(parts), False
+            parts, size, is_long = [], 0, True
+    if size:
+        yield b"".join(parts), not is_long
+
+
+def _write(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]

@@ -1,0 +1,78 @@
+"""Hands the words of a prompt to the daemon, within the time that an editor can spare."""
+
+import threading
+import time
+
+from capd_client.acp.dialogue import Prompt
+from capd_client.control import Control, ControlError, DaemonDownError
+
+BUDGET = 0.3
+"""Seconds that a prompt waits; a turn that takes longer goes on, its tools come a request later."""
+_PATIENCE = 20.0
+"""For a session that its agent opens after the first prompt."""
+_TURN_TIMEOUT = 120.0
+_PAUSE = 0.02
+_RELIST = 0.06
+"""An agent that was told of new tools lists them again within 8 to 26 ms (45-clients)."""
+_MOST_AT_ONCE = 8
+"""Turns that a daemon has not answered; a daemon that hangs gets no more of them."""
+_NOT_FOUND = 4004
+
+
+class Turns:
+    """Takes turns at the daemon whose socket is at `path`."""
+
+    def __init__(self, path: str, budget: float = BUDGET) -> None:
+        self._path = path
+        self._budget = budget
+        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+    def context(self, prompt: Prompt) -> str:
+        """Return what the model is to be told with `prompt`; nothing after the budget."""
+        if not self._free.acquire(blocking=False):
+            return ""
+        until = time.monotonic() + self._budget
+        turn = _Turn(self._path, prompt)
+        threading.Thread(target=self._take, args=(turn,), daemon=True).start()
+        if not turn.is_done.wait(self._budget):
+            return ""
+        if turn.has_added:
+            time.sleep(max(0.0, min(_RELIST, until - time.monotonic())))
+        return turn.context
+
+    def _take(self, turn: "_Turn") -> None:
+        try:
+            turn.take()
+        finally:
+            self._free.release()
+            turn.is_done.set()
+
+
+class _Turn:
+    def __init__(self, path: str, prompt: Prompt) -> None:
+        self._path = path
+        self._prompt = prompt
+        self.is_done = threading.Event()
+        self.has_added = False
+        self.context = ""
+
+    def take(self) -> None:
+        """Take the turn, waiting for its session; whatever goes wrong, the prompt goes on."""
+        params = {"text": self._prompt.text, "session": self._prompt.session}
+        give_up_at = time.monotonic() + _PATIENCE
+        try:
+            with Control(self._path, client="acp", timeout=_TURN_TIMEOUT) as control:
+                while True:
+                    try:
+                        turn = control.call("turn", params)
+                        break
+                    except ControlError as error:
+                        if error.code != _NOT_FOUND or time.monotonic() > give_up_at:
+                            return
+                    time.sleep(_PAUSE)
+        except (DaemonDownError, ControlError, OSError):
+            return
+        changed = turn.get("changed")
+        self.has_added = isinstance(changed, dict) and bool(changed.get("added"))
+        context = turn.get("context")
+        self.context = context if isinstance(context, str) else ""

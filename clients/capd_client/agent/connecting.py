@@ -1,0 +1,102 @@
+"""`connect`: one call that opens a session, for programs that block and for those of tasks."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from capd_client.agent.blocking import Session
+from capd_client.agent.link import Facts
+from capd_client.agent.reaching import Address, address
+
+if TYPE_CHECKING:
+    from capd_client.agent.asynchronous import AsyncSession
+
+PATIENCE = 30.0
+
+
+class Connecting:
+    """What `connect` returns: a session yet to be opened, by `with`, `async with` or `open`."""
+
+    def __init__(self, facts: Facts, where: Address, patience: float) -> None:
+        self._facts = facts
+        self._where = where
+        self._patience = patience
+        self._session: Session | None = None
+        self._async_session: AsyncSession | None = None
+
+    def open(self) -> Session:
+        """Open a session that its user closes."""
+        return Session(self._facts, self._where, self._patience)
+
+    def __enter__(self) -> Session:
+        """Open a session, for a program that blocks."""
+        self._session = self.open()
+        return self._session
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    async def __aenter__(self) -> "AsyncSession":
+        """Open a session, for a program of tasks."""
+        # anyio costs as much as all of capd's commands; a program of tasks has loaded it.
+        from capd_client.agent.asynchronous import AsyncSession  # noqa: PLC0415
+
+        self._async_session = AsyncSession(self._facts, self._where, self._patience)
+        return await self._async_session.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._async_session is not None:
+            await self._async_session.__aexit__(kind, error, traceback)
+
+
+def connect(
+    *,
+    client: str = "",
+    version: str = "",
+    project: str | os.PathLike[str] = "",
+    session: str = "",
+    parent: str = "",
+    inherit: bool = True,
+    env: Mapping[str, str] | None = None,
+    socket: str = "",
+    start: bool = True,
+    patience: float = PATIENCE,
+) -> Connecting:
+    """Return a session that is opened by `with` or by `async with`.
+
+    `client` names the agent, by default its program; `project` is the folder that it works in,
+    by default the working directory. `session` is a key of one's own, 1-128 of
+    `A-Za-z0-9._:-`: who comes back with it within a day finds what was on. `parent` is the key
+    of the session that this one is a part of, and `inherit` whether it starts with what is on
+    there. `env` is where values come from that servers ask for, by default the process's
+    environment. Where no daemon answers, one is started, unless `start` is false or `socket`
+    names one; `patience` is how many seconds a daemon that is away is waited for.
+    """
+    values = os.environ if env is None else env
+    folder = os.path.realpath(project or Path.cwd())
+    facts = Facts(
+        client=client or Path(sys.argv[0] or "agent").stem or "agent",
+        version=version,
+        pid=os.getpid(),
+        cwd=folder,
+        project=folder,
+        session=session,
+        parent=parent,
+        inherit=inherit,
+        env=values,
+    )
+    return Connecting(facts, address(socket, values, may_start=start), patience)

@@ -1,0 +1,62 @@
+"""What can go wrong for an agent: one class for each thing that it would do differently."""
+
+
+class CapdError(Exception):
+    """The root. `code` is that of docs/protocol.md, or the server's own."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotSentError(CapdError):
+    """No byte reached a server: it is safe to try again."""
+
+
+class NoDaemonError(NotSentError):
+    """No daemon answers at the socket, and none could be started."""
+
+
+class OutcomeUnknownError(CapdError):
+    """The call may have run: look before trying again."""
+
+
+class RefusedError(CapdError):
+    """Denied by policy, limits or state; trying again changes nothing."""
+
+
+class NotFoundError(CapdError):
+    """No such tool or capability; the text has near names."""
+
+
+class UnavailableError(CapdError):
+    """A part of the daemon does not answer; later it may."""
+
+
+class ServerError(CapdError):
+    """The server answered with a JSON-RPC error of its own."""
+
+
+class ClosedError(CapdError):
+    """The session is closed: open another one."""
+
+
+NOT_SENT = 4001
+OUTCOME_UNKNOWN = 4002
+REFUSED = 4003
+_BY_CODE: dict[int, type[CapdError]] = {
+    NOT_SENT: NotSentError,
+    OUTCOME_UNKNOWN: OutcomeUnknownError,
+    REFUSED: RefusedError,
+    4004: NotFoundError,
+    4005: UnavailableError,
+}
+
+
+def error_of(error: object) -> CapdError:
+    """Return the error member of a response as an exception."""
+    found = error if isinstance(error, dict) else {}
+    code = found.get("code")
+    number = code if isinstance(code, int) else 0
+    text = str(found.get("message") or "the daemon gave no reason")
+    return _BY_CODE.get(number, ServerError)(text, number)

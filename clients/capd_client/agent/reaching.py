@@ -1,0 +1,77 @@
+"""Where the daemon is, whose it is, and how one is started where there is none.
+
+try -> wait, longer each time -> try ...     until somebody answers, or patience ends
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from capd_client.agent.errors import NoDaemonError, RefusedError
+from capd_client.control import peer_uid
+from capd_protos.places import socket_path
+
+FIRST_PAUSE = 0.02
+LAST_PAUSE = 1.0
+CONNECT_TIMEOUT = 5.0
+GREETING_TIMEOUT = 10.0
+START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A daemon's socket, and whether a daemon may be started that makes it."""
+
+    path: str
+    may_start: bool
+    env: Mapping[str, str]
+
+    def check(self, connection: socket.socket) -> None:
+        """Refuse a daemon of somebody else: it would be told the user's words.
+
+        Raises:
+            RefusedError: the far end is another user's.
+        """
+        uid = peer_uid(connection)
+        if uid != os.getuid():
+            text = f"the daemon at {self.path} runs as user {uid}, not as you: remove that socket"
+            raise RefusedError(text, 4003)
+
+    def start(self) -> str:
+        """Start a daemon and wait until it answers; return why there is none, or nothing.
+
+        By a process of its own that ends: no child is left to whoever uses this library.
+        """
+        command = [sys.executable, "-P", "-m", "capd_client.entry", "daemon", "start"]
+        try:
+            done = subprocess.run(
+                command,
+                env=dict(self.env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                timeout=START_TIMEOUT,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        said = done.stderr.decode(errors="replace").strip()
+        return (said or f"`capd daemon start` failed with {done.returncode}") * bool(
+            done.returncode
+        )
+
+    def none(self, why: str) -> NoDaemonError:
+        """Return the error that says that nobody answers."""
+        reason = f" ({why})" if why else ""
+        hint = "start it with: capd daemon start"
+        return NoDaemonError(f"no daemon at {self.path}{reason}; {hint}", 4001)
+
+
+def address(path: str, env: Mapping[str, str], *, may_start: bool) -> Address:
+    """Return where the daemon is; one that is named by its path is not started."""
+    is_allowed = may_start and not path and env.get("CAPD_NO_START", "") in {"", "0"}
+    return Address(path or socket_path(env, os.getuid()), is_allowed, env)

@@ -1,0 +1,149 @@
+"""What an agent gets: turns, tools and results, each with all that the daemon said in `raw`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from capd_client.agent.errors import CapdError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a user's message led to."""
+
+    outcome: Literal["activate", "suggest", "abstain"]
+    name: str
+    """The capability that was chosen; empty where none was."""
+    reason: str
+    added: tuple[str, ...]
+    """Names of the tools that joined the list."""
+    removed: tuple[str, ...]
+    suggested: tuple[str, ...]
+    """Capabilities that are off and may be meant."""
+    context: str
+    """What to tell the model with the message; empty where it knows already."""
+    problem: str
+    """Why the chosen capability could not be switched on."""
+    raw: Json = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, raw: Json) -> Self:
+        """Return the daemon's document as a turn."""
+        outcome = raw.get("outcome")
+        if outcome not in {"activate", "suggest", "abstain"}:
+            raise CapdError(f"the daemon answered a turn with the outcome {outcome!r}")
+        return cls(
+            outcome=outcome,
+            name=_text(raw, "name"),
+            reason=_text(raw, "reason"),
+            added=_names(raw.get("changed"), "added"),
+            removed=_names(raw.get("changed"), "removed"),
+            suggested=_names(raw, "suggested"),
+            context=_text(raw, "context"),
+            problem=_text(raw, "problem"),
+            raw=raw,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What switching a capability on or off led to."""
+
+    text: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    @classmethod
+    def read(cls, raw: Json) -> Self:
+        """Return the daemon's document as a change."""
+        changed = raw.get("changed")
+        return cls(_text(raw, "text"), _names(changed, "added"), _names(changed, "removed"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as it is listed at this moment."""
+
+    name: str
+    description: str
+    input_schema: Json
+    """JSON Schema of the arguments."""
+    raw: Json = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, raw: Json) -> Self:
+        """Return an entry of `tools/list` as a tool."""
+        schema = raw.get("inputSchema")
+        return cls(
+            name=_text(raw, "name"),
+            description=_text(raw, "description"),
+            input_schema=schema if isinstance(schema, dict) else {"type": "object"},
+            raw=raw,
+        )
+
+    def as_openai(self) -> Json:
+        """Return it as an entry of `tools` in a chat completion of OpenAI's kind."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.input_schema,
+        }
+        return {"type": "function", "function": function}
+
+    def as_anthropic(self) -> Json:
+        """Return it as an entry of `tools` in a message of Anthropic's kind."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self.input_schema,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool answered."""
+
+    content: tuple[Json, ...]
+    """The blocks as the server wrote them: texts, images, links."""
+    structured: Any
+    """`structuredContent`, where the server gave one."""
+    is_error: bool
+    """Whether the tool itself failed: its words are for the model."""
+    raw: Json = field(repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """All texts of the content, a line between two."""
+        texts = [each["text"] for each in self.content if isinstance(each.get("text"), str)]
+        return "\n".join(texts)
+
+    @classmethod
+    def read(cls, raw: Json) -> Self:
+        """Return the result of `tools/call`."""
+        content = raw.get("content")
+        blocks = content if isinstance(content, list) else []
+        return cls(
+            content=tuple(each for each in blocks if isinstance(each, dict)),
+            structured=raw.get("structuredContent"),
+            is_error=raw.get("isError") is True,
+            raw=raw,
+        )
+
+
+def tools_of(raw: Json) -> list[Tool]:
+    """Return the result of `tools/list`."""
+    listed = raw.get("tools")
+    entries = listed if isinstance(listed, list) else []
+    return [Tool.read(each) for each in entries if isinstance(each, dict)]
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _names(raw: object, key: str) -> tuple[str, ...]:
+    values = raw.get(key) if isinstance(raw, dict) else None
+    return tuple(map(str, values)) if isinstance(values, list) else ()

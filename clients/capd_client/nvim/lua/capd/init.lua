@@ -1,0 +1,138 @@
+-- capd in Neovim: what the user says goes to the session that this Neovim has with capd.
+--
+-- A turn never holds a chat longer than `budget` milliseconds and never fails: without a daemon the
+-- chat goes on as if capd were not there.
+
+local socket = require("capd.socket")
+
+local M = {}
+
+local uv = vim.uv
+local RELIST = 60 -- milliseconds that a client which was told of new tools needs to list them
+
+M.options = {
+  budget = 300,
+  socket = nil, -- a daemon of one's choice
+  session = nil, -- a session of one's choice
+  command = nil, -- what starts capd's shim; else the launcher of `capd install`, else `capd mcp`
+}
+
+---Set options; nothing else has to be called.
+function M.setup(options)
+  M.options = vim.tbl_extend("force", M.options, options or {})
+end
+
+---The key of the session that `server` opens: one for this Neovim.
+function M.key()
+  return M.options.session or ("nvim-" .. uv.os_getpid())
+end
+
+local function shim()
+  if M.options.command then
+    return M.options.command
+  end
+  local home = vim.env.CAPD_HOME
+  local data = home and home ~= "" and vim.fs.joinpath(home, "data")
+    or vim.fs.joinpath(vim.env.XDG_DATA_HOME or vim.fs.joinpath(uv.os_homedir(), ".local", "share"), "capd")
+  local launcher = vim.fs.joinpath(data, "bin", "capd-mcp")
+  return uv.fs_access(launcher, "X") and { launcher } or { "capd", "mcp" }
+end
+
+---What `mcp.servers.capd` of CodeCompanion is, or an entry of another MCP client in Lua.
+function M.server()
+  return { cmd = shim(), env = { CAPD_SESSION = M.key(), CAPD_CLIENT = "nvim" } }
+end
+
+local connection
+
+---Ask a control method; `callback(err, result)`.
+function M.ask(method, params, callback)
+  if connection and connection.is_open then
+    return connection.ask(method, params, callback)
+  end
+  socket.open(M.options.socket or socket.path(), function(err, opened)
+    if err then
+      return callback(err)
+    end
+    connection = opened
+    connection.ask(method, params, callback)
+  end)
+end
+
+---Ask and wait; returns `err, result`. An answer that takes longer than `timeout` is not waited for.
+function M.ask_now(method, params, timeout)
+  local answer
+  M.ask(method, params, function(err, result)
+    answer = { err, result }
+  end)
+  vim.wait(timeout, function()
+    return answer ~= nil
+  end, 2)
+  if not answer then
+    return { code = 0, message = ("capd has not answered within %d ms"):format(timeout) }
+  end
+  return answer[1], answer[2]
+end
+
+---Find the session of this Neovim: its own key, else the only one whose client it is, else the only
+---one of its folder. `callback(key)`, with nil where that is not one.
+function M.session(callback)
+  M.ask("sessions", {}, function(err, result)
+    if err then
+      return callback(nil, err)
+    end
+    local folder = uv.fs_realpath(uv.cwd())
+    local ours, here = {}, {}
+    for _, each in ipairs(result.sessions) do
+      if each.key == M.key() then
+        return callback(each.key)
+      end
+      if each.pid == uv.os_getpid() then
+        table.insert(ours, each.key)
+      elseif each.project == folder then
+        table.insert(here, each.key)
+      end
+    end
+    local found = #ours > 0 and ours or here
+    if #found == 1 then
+      return callback(found[1])
+    end
+    local why = #found == 0 and "no session of capd is this Neovim's" or "several sessions of capd may be meant"
+    callback(nil, { code = 4004, message = why .. "; name one: require('capd').setup({ session = … })" })
+  end)
+end
+
+---Ask a method of this Neovim's session.
+function M.ask_session(method, params, callback)
+  M.session(function(key, err)
+    if not key then
+      return callback(err)
+    end
+    M.ask(method, vim.tbl_extend("force", params, { session = key }), callback)
+  end)
+end
+
+---Hand over the user's words; returns what the model is to be told, or an empty text. What takes
+---longer than the budget goes on, and its tools are there a request later.
+function M.turn(text)
+  local until_ms = uv.now() + M.options.budget
+  local is_done, turn = false, nil
+  M.ask_session("turn", { text = text }, function(_, result)
+    is_done, turn = true, result
+  end)
+  vim.wait(M.options.budget, function()
+    return is_done
+  end, 2)
+  if not turn then
+    return ""
+  end
+  if turn.changed and #(turn.changed.added or {}) > 0 then
+    uv.update_time()
+    vim.wait(math.max(0, math.min(RELIST, until_ms - uv.now())), function()
+      return false
+    end, 10)
+  end
+  return turn.context or ""
+end
+
+return M
