@@ -63,9 +63,7 @@ class Acting:
             params.patience,
         )
         taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
-        return {
-            **reports.turn(taken),
-        }
+        return reports.turn(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(SessionKey(params.session), params.text, params.budget)
