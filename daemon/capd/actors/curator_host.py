@@ -46,7 +46,6 @@ from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
-from capd.core.tools.names import near_names
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -55,6 +54,7 @@ from capd_protos import curator as messages
 from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
+from capd_protos.naming import NameBook, Named, advice
 from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
@@ -248,16 +248,16 @@ class CuratorHost:
     def _find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
         if not key and len(self._sessions) == 1:
             return next(iter(self._sessions.values())).curator
-        session = self._sessions.get(key)
-        if session is not None:
-            return session.curator
         known = ", ".join(self._sessions) or "none is open"
         if not key:
             text = f"which session? ({known}) Name one with --session."
             return messages.CuratorRefused("session_ambiguous", text)
-        near = near_names(key, self._sessions)
-        hint = f" Near names: {', '.join(near)}." if near else f" Sessions: {known}."
-        return messages.CuratorRefused("session_unknown", f"no session {key!r}.{hint}")
+        meant = NameBook(self._sessions).find(key)
+        if isinstance(meant, Named):
+            return self._sessions[SessionKey(meant.name)].curator
+        hint = advice(meant) or f"Sessions: {known}."
+        text = f"no session {key!r}. {hint}"
+        return messages.CuratorRefused("session_unknown", text)
 
     def _listed(self) -> messages.SessionsListed:
         now = time.time()

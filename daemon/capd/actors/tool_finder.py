@@ -211,6 +211,9 @@ class ToolFinder:
         searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
         barred = tools.bars(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
+        if source is None and not request.identity:
+            meant = tools.index.named(request.name)
+            source = tools.known.source(meant) if meant is not None else None
         if source is None:
             near = list(tools.index.near(request.name, barred))
             return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
