@@ -50,6 +50,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """What a prompt hook hands to the model: what came on, and how it is called."""
     tools: list[str] = []
     """Wire names of single tools that fit and were not listed: told in `suggestion`."""
+    index: str = ""
+    """What is installed, once a session, where the client hands its model no instructions."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
@@ -176,6 +178,13 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
     calls: int = 0
     """Tool calls that succeeded."""
+    index_listed: int = 0
+    """Capabilities that the model was told of at the session's beginning."""
+    index_left_out: int = 0
+    """Those that there was no room for."""
+    index_tokens: int = 0
+    suggestions_left_out: int = 0
+    """Capabilities that fitted a message and that its turn had no room for."""
 
 
 class HookCount(msgspec.Struct, frozen=True):
@@ -291,6 +300,22 @@ class TokensDescribed(msgspec.Struct, frozen=True, tag="curator.tokens_described
     """Why nothing is counted, where nothing is."""
 
 
+class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
+    """Have the model of a session's client answer a question, where the client offers that."""
+
+    session: SessionKey
+    text: str
+    system: str
+    max_tokens: int
+
+
+class TextSampled(msgspec.Struct, frozen=True, tag="curator.sampled"):
+    """What it answered."""
+
+    session: SessionKey
+    text: str
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -299,6 +324,7 @@ SessionRequest = (
     | ListTools
     | DescribeReach
     | SwitchRouting
+    | SampleText
 )
 """What is asked of one session, which may be left out while there is one."""
 Request = (
@@ -315,5 +341,6 @@ Reply = (
     | ReachDescribed
     | CuratorRefused
     | TokensDescribed
+    | TextSampled
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

@@ -5,6 +5,7 @@ import msgspec
 from capd_protos.ledger import Use
 from capd_protos.types import (
     CapabilityId,
+    CapabilitySpec,
     ServerIdentity,
     ServerName,
     ServerSpec,
@@ -269,6 +270,34 @@ class ToolsCounted(msgspec.Struct, frozen=True, tag="finder.counted"):
     """Servers that were never asked for their tools."""
 
 
+class DescribeCapabilities(msgspec.Struct, frozen=True, tag="finder.capabilities"):
+    """Say what each capability has, of those that sessions of a project can switch on."""
+
+    project: str = ""
+    waits: bool = False
+    """Whether to wait, a few seconds at most, until the catalog was read once."""
+    counts: bool = False
+    """Whether to count what the tools of each take."""
+
+
+class CapabilityTools(msgspec.Struct, frozen=True):
+    """One capability, with what of its servers' tools it keeps."""
+
+    capability: CapabilitySpec
+    tools: list[WireName] | None = None
+    """None where its servers were never asked."""
+    tokens: int | None = None
+    """Of their definitions; None where that was not counted."""
+
+
+class CapabilitiesDescribed(msgspec.Struct, frozen=True, tag="finder.capabilities_described"):
+    """Every capability once: that of the first tap which has its name."""
+
+    is_known: bool
+    """False before the catalog was read for the first time."""
+    capabilities: list[CapabilityTools] = []
+
+
 Request = (
     FindTools
     | IndexServers
@@ -278,6 +307,7 @@ Request = (
     | ListDenied
     | CurateTools
     | CountTools
+    | DescribeCapabilities
 )
 Reply = (
     ToolsFound
@@ -289,5 +319,6 @@ Reply = (
     | DeniedListed
     | ToolsCurated
     | ToolsCounted
+    | CapabilitiesDescribed
 )
 Event = ServerIndexed | ToolsIndexed

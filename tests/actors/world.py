@@ -17,6 +17,8 @@ from capd.actors.curator_host import CuratorHost
 from capd.actors.definitions import Definitions
 from capd.actors.gateway import Gateway
 from capd.actors.habit_keeper import HabitStore
+from capd.actors.index_desk import IndexDesk
+from capd.actors.index_keeper import IndexKeeper
 from capd.actors.ledger import Ledger
 from capd.actors.registry import Registry
 from capd.actors.settings_keeper import SettingsKeeper
@@ -28,10 +30,13 @@ from capd.actors.tool_tokens import Counts
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
+from capd.adapters.index_file import IndexFile
+from capd.adapters.index_text import NAME as INDEX_FILE
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.handover import Handover
@@ -264,6 +269,7 @@ class World:
             is_screened=True,
         )
         self.kept = KeptSessions()
+        self.pieces = PieceCounts(counts)
         self.kept_definitions = KeptDefinitions()
         self.definitions = Definitions(bus, self.kept_definitions, mode)
         self.host = CuratorHost(
@@ -278,7 +284,9 @@ class World:
             live=self.live if is_live else None,
             journal=self.journal,
             habits=habits,
+            index=IndexDesk(bus, self.pieces),
         )
+        self.index = IndexKeeper(bus, IndexFile(folder / INDEX_FILE), self.pieces)
         self.socket = folder / "s"
         self.stops: list[str] = []
         self.control = Control(
@@ -322,6 +330,7 @@ class World:
         await self.nursery.start(self._kept, "definitions", self.definitions)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
+        await self.nursery.start(self._kept, "index", self.index)
         await self.nursery.start(self._kept, "curator", self.host)
         server = self.stack.enter_context(listening(self.socket, {}))
         self.stack.callback(server.socket.close)

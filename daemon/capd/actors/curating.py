@@ -10,6 +10,7 @@ from capd.actors.denials import rules_of
 from capd.actors.recent_uses import RecentUses
 from capd.actors.searching import FINDER, REPLIES, single
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.index.token_costs import TokenCosts
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
@@ -53,6 +54,7 @@ class Curating:
         bus: Bus,
         environments: SessionEnvironments,
         uses: RecentUses,
+        costs: TokenCosts,
     ) -> None:
         self._place = place
         self._state = state
@@ -61,6 +63,7 @@ class Curating:
         self._bus = bus
         self._environments = environments
         self._uses = uses
+        self._costs = costs
         self._told: dict[Grant, None] = {}
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
@@ -112,7 +115,11 @@ class Curating:
         step = await self._activation.step(decided)
         names = {self._name(grant, hits[grant]): grant for grant in brought.suggested}
         told, words = hook_context.tools_told(
-            list(names), self._view.caller, context=context, suggestion=suggestion
+            list(names),
+            self._view.caller,
+            self._costs,
+            context=context,
+            suggestion=suggestion,
         )
         for name in told:
             self._told[names[name]] = None

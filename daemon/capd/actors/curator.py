@@ -14,12 +14,14 @@ from capd.actors.activation import Activation
 from capd.actors.beginning import Beginning
 from capd.actors.call_notes import CallNotes
 from capd.actors.denials import Denials, rules_of
+from capd.actors.index_desk import IndexDesk
 from capd.actors.own_calls import OwnCalls
 from capd.actors.recent_uses import RecentUses
 from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
+from capd.actors.session_index import SessionIndex
 from capd.actors.skills import Skills
 from capd.actors.token_desk import TokenBook, TokenDesk
 from capd.actors.turns import Turns
@@ -92,6 +94,7 @@ class Curator:
         checks: ArgumentChecks | None = None,
         results: ResultRoom | None = None,
         tokens: TokenDesk | None = None,
+        index: IndexDesk | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -117,6 +120,7 @@ class Curator:
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         self._state = SessionState(active, surface, view.policy)
         self._denials = Denials(bus, view)
+        self.index = SessionIndex(index or IndexDesk(bus), place, self._state, view, self._denials)
         self.activation = Activation(
             place,
             self._state,
@@ -155,6 +159,7 @@ class Curator:
             environments=environments,
             uses=uses,
             denials=self._denials,
+            index=self.index,
             on_change=self._tell_changed,
         )
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
@@ -225,7 +230,9 @@ class Curator:
         """Return the stable text for the model."""
         if self.view.plan.mode == "pass-through":
             return ""
-        text = instructions(dict(self.view.own), is_fixed=self._state.surface.is_fixed)
+        text = instructions(
+            dict(self.view.own), is_fixed=self._state.surface.is_fixed, index=self.index.map()
+        )
         return self.tokens.instructed(text)
 
     def met(self, client: ClientFacts) -> None:
@@ -409,6 +416,7 @@ class Curator:
             client_sessions=sorted(self.client_sessions),
             linked_by=self.linked_by,
             **self.tokens.entry(),
+            **self.index.entry(),
             **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
@@ -446,5 +454,5 @@ class Curator:
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = self.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+        text = self.tokens.turned(hook_context.said(taken.context, taken.suggestion, taken.index))
         return text_result(hook_context.hook_output(text))

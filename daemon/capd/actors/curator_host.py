@@ -21,9 +21,11 @@ from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_linking import HookCounts, candidate_of, hook_of
+from capd.actors.index_desk import IndexDesk
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
+from capd.actors.sampling import sampled
 from capd.actors.searching import described
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
 from capd.actors.token_desk import TokenBook, TokenDesk
@@ -78,6 +80,8 @@ LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
+INDEX_PATIENCE = 1.5
+"""Seconds for which a connection's first answer waits for what its instructions are to name."""
 
 STOPPING = "this daemon is stopping; try again"
 
@@ -122,12 +126,14 @@ class CuratorHost:
         habits: HabitStore | None = None,
         tokens: TokenDesk | None = None,
         paths: RealPaths | None = None,
+        index: IndexDesk | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
         self._journal = Journal() if journal is None else journal
         self._uses = RecentUses(bus)
         self._tokens = tokens or TokenDesk(bus)
+        self._index = index or IndexDesk(bus)
         self._results = results
         self._paths = paths or RealPaths()
         self._settings = FollowedSettings(
@@ -157,6 +163,7 @@ class CuratorHost:
                 nursery.start_soon(self._habit_keeper.run)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
+                nursery.start_soon(self._index.follow)
                 nursery.start_soon(self._tokens.run, self._books)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
@@ -209,6 +216,8 @@ class CuratorHost:
                 outcome = await curator.activation.disable(name, by="person")
             case messages.SwitchRouting(is_on=is_on):
                 outcome = curator.switch_routing(is_on=is_on)
+            case messages.SampleText():
+                return await sampled(curator, request)
             case messages.DescribeReach():
                 return curator.reach()
             case messages.CallTool():
@@ -235,7 +244,7 @@ class CuratorHost:
         if request.client_session:
             curator.client_sessions.add(request.client_session)
         taken = await curator.take_turn(request.text)
-        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion))
+        curator.tokens.turned(hook_context.said(taken.context, taken.suggestion, taken.index))
         return taken
 
     def _books(self) -> list[TokenBook]:
@@ -403,6 +412,7 @@ class CuratorHost:
             results=self._results,
             journal=self._journal,
             tokens=self._tokens,
+            index=self._index,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))
@@ -425,6 +435,8 @@ class CuratorHost:
         try:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
+            with trio.move_on_after(INDEX_PATIENCE):
+                await curator.index.meet()
             upstream = Upstream(
                 connection.sink,
                 connection.lines,

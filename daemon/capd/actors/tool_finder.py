@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from capd.actors.capability_tools import capability_tools
 from capd.actors.skill_finder import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.tool_indexing import distinct, index_servers, index_session
 from capd.actors.tool_sets import ToolSet, ToolSets
@@ -103,6 +104,7 @@ class ToolFinder:
         )
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._was_read = trio.Event()
+        self._read: list[CapabilitySpec] = []
         self._changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -138,6 +140,10 @@ class ToolFinder:
                 return await self._denied(request)
             case messages.CountTools():
                 return await self._count(request)
+            case messages.DescribeCapabilities():
+                if request.waits:
+                    await self._read_once()
+                return await self._capabilities_described(request)
 
     # Search
 
@@ -258,6 +264,17 @@ class ToolFinder:
         tokens = await self._tokens.of_permitted(known, barred)
         return messages.ToolsCounted(True, permitted, tokens, unlisted)
 
+    async def _capabilities_described(
+        self, request: messages.DescribeCapabilities
+    ) -> messages.CapabilitiesDescribed:
+        if not self._was_read.is_set():
+            return messages.CapabilitiesDescribed(is_known=False)
+        known = (await self._sets.of(request.project)).known
+        own = {"", await self._sets.paths.of(request.project)}
+        tokens = await self._tokens.of_each(known) if request.counts else None
+        of_project = [each for each in self._read if project_of(each.id.tap) in own]
+        return messages.CapabilitiesDescribed(True, capability_tools(of_project, known, tokens))
+
     # What there is
 
     async def _listen(self) -> None:
@@ -289,6 +306,7 @@ class ToolFinder:
         assert isinstance(skills, registry.SkillsListed)
         await self._skills.take(skills)
         await self._sets.take(capabilities, lists, self._nursery)
+        self._read = capabilities
         platform.trim_memory()
         self._was_read.set()
         index = self._sets.users.index

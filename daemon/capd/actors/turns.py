@@ -13,6 +13,7 @@ from capd.actors.curating import Curating
 from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
 from capd.actors.recent_uses import RecentUses
+from capd.actors.session_index import SessionIndex
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
 from capd.core.sessions.session import SessionState, Step
@@ -40,6 +41,7 @@ class Turns:
         environments: SessionEnvironments,
         uses: RecentUses,
         denials: Denials,
+        index: SessionIndex,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -49,8 +51,13 @@ class Turns:
         self._activation = activation
         self._environments = environments
         self._denials = denials
+        self._index = index
         self._curating = Curating(
-            place, state, view, activation, bus=bus, environments=environments, uses=uses
+            *(place, state, view, activation),
+            bus=bus,
+            environments=environments,
+            uses=uses,
+            costs=index.costs,
         )
         self._on_change = on_change
         self._under_way = 0
@@ -99,6 +106,7 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
+            index=self._index.first_words(),
         )
 
     def _context(self, decision: Decision, outcome: Outcome) -> str:
@@ -107,14 +115,15 @@ class Turns:
             return ""
         is_listed = self._view.lists_at_once(at_border=True)
         caller = "" if is_listed else self._view.caller
-        return hook_context.context(decision.id.name, outcome.added, caller)
+        costs = self._index.costs
+        return hook_context.context(decision.id.name, outcome.added, costs, caller)
 
     def _suggestion(self, decision: Decision) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
         if not decision.suggested or decision.suggested == self._suggested:
             return ""
         self._suggested = decision.suggested
-        return hook_context.suggestion([id_.name for id_ in decision.suggested])
+        return self._index.suggested(decision.suggested)
 
     async def _routed(self, text: str) -> Decision:
         try:
@@ -127,6 +136,7 @@ class Turns:
                 is_enabled=self._view.is_routed,
                 project=self._place.project,
                 denied=await self._denials.all(),
+                bars=self._index.bars(),
             )
             reply = await self._activation.holds.ask_registry(request)
         except NotActivatedError as error:

@@ -69,7 +69,8 @@ class IndexFile:
                 text, changed = rewritten(old, content)
                 if text != old:
                     self._store(text)
-                    self.overrides()
+                    # What a person set is what it was: it stays with every change.
+                    self._seen = self._stamp()
                 return Outcome(changed, text == old, kept)
         except OSError as error:
             raise IndexFileError(f"{self.path} cannot be written: {error}") from error

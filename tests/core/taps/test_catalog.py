@@ -61,9 +61,7 @@ def test_a_name_means_the_first_tap_that_has_it_or_the_one_it_is_pinned_to(
         ("gti", Unknown("no tap has a capability 'gti'", ("git",))),
         (
             "gi",
-            Unknown(
-                "no tap has a capability 'gi', and it may be one of git, github", ("git", "github")
-            ),
+            Unknown("no tap has a capability 'gi', and several fit", ("git", "github")),
         ),
         ("zzz", Unknown("no tap has a capability 'zzz'")),
         ("", Unknown("no tap has a capability ''")),

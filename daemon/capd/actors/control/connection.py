@@ -12,6 +12,7 @@ import trio
 from capd.actors import reports
 from capd.actors.control.acting import Acting
 from capd.actors.control.definitions import DefinitionMethods
+from capd.actors.control.indexing import Indexing
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
@@ -80,6 +81,7 @@ class Control:
             **records.methods,
             **self._acting.methods,
             **definitions.methods,
+            **Indexing(questions).methods,
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:

@@ -13,12 +13,16 @@ import msgspec
 
 from capd.core.index.token_costs import TokenCosts, one_line
 from capd_protos.index import IndexEntry
+from capd_protos.types import CapabilityId, CapabilityName, TapName
 
 SUMMARY_TOKENS = 60
 _LEAST_DO = 4
 """Tokens below which a cut sentence says nothing."""
 _FAIR_DO = 12
 """What the better ones are given before the others have any."""
+
+_NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
+_NOTHING = TokenCosts()
 
 Call = Callable[[str], str]
 """Returns the exact call that switches on the capability of a name."""
@@ -80,6 +84,13 @@ def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMAR
     text = head + do + use_when + following + cost
     # The parts were measured one by one; together they are measured as they are sent.
     return text if costs.of(text) <= room else head + following
+
+
+def told_texts(call: Call) -> list[str]:
+    """Return texts that have every piece of what is around the words of capabilities."""
+    frames = [IndexEntry(_NOBODY, "", "x", ["y", "z"], tools, 9) for tools in (1, 9)]
+    one = [summary(frame, call, _NOTHING, room=10_000) for frame in frames]
+    return [*one, _together(frames, call, _NOTHING, 10_000), call(""), f" NEXT {call('')}"]
 
 
 def _together(entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int) -> str:

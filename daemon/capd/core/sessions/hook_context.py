@@ -6,13 +6,12 @@ switched on, never twice in a row the same (20-routing: at most 60 tokens). Wher
 nothing is said (45-clients; issue "in all the other editors": at most 120 tokens a turn).
 """
 
-import re
 from collections.abc import Sequence
-from math import ceil
 from typing import Any
 
 import msgspec
 
+from capd.core.index.token_costs import TokenCosts
 from capd_protos.types import CapabilityName, WireName
 
 TURN = WireName("capd_turn")
@@ -20,17 +19,9 @@ TURN = WireName("capd_turn")
 
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
-_MOST_CHARACTERS = 220
-"""Of wire names in one message: with the sentence around them at most 120 tokens."""
 
 SUGGESTION_TOKENS = 60
 TURN_TOKENS = 120
-_LETTERS_A_TOKEN = 2.5
-_LONGEST_WORD = 12
-_PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
-
-_LONGEST_NAME = 24
-"""A longer one could take more than its share of the 60 tokens."""
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
@@ -41,40 +32,39 @@ class TurnArguments(msgspec.Struct, frozen=True):
     cwd: str = ""
 
 
-def context(name: CapabilityName, added: Sequence[WireName], caller: str = "") -> str:
+def context(
+    name: CapabilityName, added: Sequence[WireName], costs: TokenCosts, caller: str = ""
+) -> str:
     """Return what the model is told of a capability that came on; empty where nothing did.
 
     `caller` is the tool that calls what its client does not list, where it does not.
     """
+    for count in range(min(len(added), _MOST_NAMES), -1, -1):
+        text = _came_on(name, added, count, caller)
+        if text and costs.of(text) <= TURN_TOKENS:
+            return text
+    return ""
+
+
+def _came_on(name: str, added: Sequence[WireName], count: int, caller: str) -> str:
     if not added:
         return ""
-    names: list[str] = []
-    for tool in added[:_MOST_NAMES]:
-        if names and sum(map(len, names)) + len(tool) > _MOST_CHARACTERS:
-            break
-        names.append(tool)
-    left = len(added) - len(names)
-    shown = ", ".join(names) + (f" and {left} more" if left else "")
+    names, left = [str(each) for each in added[:count]], len(added) - count
+    more = f"{' and ' if names else ''}{left} {'more' if names else 'tools'}" if left else ""
+    shown = ", ".join(names) + more
     if caller:
         how = f"Call its tools with {caller}, name=..."
         return f"capd switched on '{name}' for this message. {how}: {shown}."
     return f"capd switched on '{name}' for this message; its tools are listed now: {shown}."
 
 
-def suggestion(names: Sequence[CapabilityName]) -> str:
-    """Return what the model is told of capabilities that are off and may be meant."""
-    if not names:
-        return ""
-    lines = "\n".join(f"- {_short(name)}" for name in names)
-    return f"Installed, off; if wanted, call capability(action=enable, name=...):\n{lines}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-
-
 def tools_told(
-    names: Sequence[WireName], caller: WireName, *, context: str = "", suggestion: str = ""
+    names: Sequence[WireName],
+    caller: WireName,
+    costs: TokenCosts,
+    *,
+    context: str = "",
+    suggestion: str = "",
 ) -> tuple[list[WireName], str]:
     """Return which single tools are suggested in a turn, and its words with those of `suggestion`.
 
@@ -82,32 +72,19 @@ def tools_told(
     """
     told: list[WireName] = []
     words = suggestion
-    room = min(SUGGESTION_TOKENS, TURN_TOKENS - tokens_at_most(context))
+    room = min(SUGGESTION_TOKENS, TURN_TOKENS - costs.of(f"{context}\n"))
     for name in names:
         tools = f"Tools that fit, by {caller}(name=...): {', '.join([*told, name])}"
         longer = f"{suggestion}\n{tools}" if suggestion else tools
-        if tokens_at_most(longer) <= room:
+        if costs.of(longer) <= room:
             told.append(name)
             words = longer
     return told, words
 
 
-def tokens_at_most(text: str) -> int:
-    """Return a number of tokens that no text of words takes more of.
-
-    What does not look like a word is split by a tokenizer, down to single letters at the worst.
-    """
-    total = 0
-    for part in _PART.findall(text):
-        vowels = sum(letter in "aeiouyAEIOUY" for letter in part)
-        is_like_a_word = len(part) <= _LONGEST_WORD and vowels * 5 >= len(part)
-        total += ceil(len(part) / _LETTERS_A_TOKEN) if is_like_a_word else len(part.encode())
-    return total
-
-
-def said(context: str, suggestion: str) -> str:
-    """Return all that the model is told in a turn."""
-    return "\n".join(words for words in (context, suggestion) if words)
+def said(context: str, suggestion: str, index: str = "") -> str:
+    """Return all that the model is told in a turn; `index` once, and beside the turn's budget."""
+    return "\n".join(words for words in (index, context, suggestion) if words)
 
 
 def hook_output(text: str) -> str:

@@ -11,6 +11,7 @@ from capd.core.results.reading import RESULT_READ
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
+from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL
 from capd.core.sessions.session_rules import SessionRules
@@ -177,6 +178,12 @@ class SessionView:
     def caller(self) -> WireName:
         """The tool that calls what is not listed, as this client calls it."""
         return next((name for name, own in self.own.items() if own.name == TOOL_CALL), TOOL_CALL)
+
+    @property
+    def switch(self) -> str:
+        """The tool that switches capabilities on, as this client's model calls it."""
+        own = next((name for name, each in self.own.items() if each.name == CAPABILITY), CAPABILITY)
+        return f"{self.traits.prefix or ''}{own}"
 
     @property
     def reader(self) -> WireName | None:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from capd.core.taps.skills import SkillRead, prompt_names
 from capd.core.taps.tap_format import CapabilityRead
-from capd_protos.naming import NameBook, Named, Unclear, offer
+from capd_protos.naming import NameBook, Named, Unclear
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -153,6 +153,5 @@ class Catalog:
 
 
 def _unknown(reason: str, meant: Unclear) -> Unknown:
-    if meant.is_ambiguous:
-        return Unknown(f"{reason}, and {offer(meant)}", meant.near)
-    return Unknown(reason, meant.near)
+    # Which they are is in `near` alone: who tells it leaves out what a policy denies.
+    return Unknown(f"{reason}, and several fit" if meant.is_ambiguous else reason, meant.near)
