@@ -61,7 +61,7 @@ class FakeLedger:
             task_status.started()
             async for letter in mailbox:
                 async with letter:
-                    self.asked += 1
+                    self.asked += isinstance(letter.request, ledger.CountUses)
                     if self.is_silent:
                         await trio.sleep_forever()
                     await letter.reply(ledger.UsesCounted(self.uses))

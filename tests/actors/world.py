@@ -219,6 +219,7 @@ class World:
         rules: SessionRules,
         *,
         counts: Counts | None = None,
+        pieces: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
         mode: str = "notify",
@@ -269,7 +270,7 @@ class World:
             is_screened=True,
         )
         self.kept = KeptSessions()
-        self.pieces = PieceCounts(counts)
+        self.pieces = PieceCounts(pieces)
         self.kept_definitions = KeptDefinitions()
         self.definitions = Definitions(bus, self.kept_definitions, mode)
         self.host = CuratorHost(
@@ -410,12 +411,13 @@ async def world(
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
     counts: Counts | None = None,
+    pieces: Counts | None = None,
     is_live: bool = False,
     mode: str = "notify",
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started.
 
-    Without `counts` nothing is counted in tokens.
+    Without `counts` nothing is counted in tokens, and without `pieces` no word of the index.
     """
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
@@ -427,6 +429,7 @@ async def world(
                 rules or SessionRules(cap),
                 habits=habits,
                 counts=counts,
+                pieces=pieces,
                 is_live=is_live,
                 mode=mode,
             )
@@ -446,12 +449,20 @@ async def running_world(
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
     counts: Counts | None = None,
+    pieces: Counts | None = None,
     is_live: bool = False,
     mode: str = "notify",
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
     async with world(
-        folder, cap=cap, rules=rules, habits=habits, counts=counts, is_live=is_live, mode=mode
+        folder,
+        cap=cap,
+        rules=rules,
+        habits=habits,
+        counts=counts,
+        pieces=pieces,
+        is_live=is_live,
+        mode=mode,
     ) as made:
         await made.start()
         made.registry._vectors._need.set()

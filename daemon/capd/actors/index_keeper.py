@@ -206,7 +206,7 @@ class IndexKeeper:
 
     async def _learn(self) -> None:
         """Have everything counted that sessions may be told."""
-        texts = [HEAD, *told_texts(call_of(CAPABILITY))]
+        texts = [*told_texts(call_of(CAPABILITY))]
         for read in self._read.values():
             texts += [word for entry in read.entries for word in _words(entry)]
             texts += [f" {name}" for each in read.described for name in each.tools or ()]
@@ -314,6 +314,7 @@ class IndexKeeper:
 
 def _words(entry: messages.IndexEntry) -> Iterable[str]:
     # As they stand in the texts: what comes before a word is a part of its piece.
+    yield f"{HEAD}\n{entry.verb}:"
     yield f"\n{entry.verb}:"
     yield f" {entry.id.name},"
     yield f'":"{entry.id.name}"}}'

@@ -5,6 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from capd.adapters.tokens.token_counts import count
+from capd.core.index.frame_costs import FRAMES
 from capd.core.index.token_costs import TokenCosts, one_line, pieces
 
 SCRIPTS = st.text(
@@ -57,6 +58,12 @@ def test_a_cut_text_takes_no_more_than_there_is_room_for(
     got = costs.cut(one_line(text), room)
 
     assert count(got) <= room
+
+
+def test_the_words_around_capabilities_are_counted_right() -> None:
+    got = {piece: count(piece) for piece in FRAMES}
+
+    assert got == FRAMES
 
 
 @given(SCRIPTS)

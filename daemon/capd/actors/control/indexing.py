@@ -1,4 +1,4 @@
-"""Methods of `capd index`: servers asked for their tools, the file written, better words proposed."""
+"""Methods of `capd index`: servers asked, the file written, better words proposed."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

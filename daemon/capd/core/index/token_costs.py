@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
+from capd.core.index.frame_costs import FRAMES
+
 _SEAM = re.compile(r"(?<=\S)(?= )|(?<=[^\W_])(?=[\W_])")
 _CUT = "…"
 
@@ -23,7 +25,8 @@ class TokenCosts:
 
     def of(self, text: str) -> int:
         """Return how many tokens `text` takes at most; exactly, where all of it was counted."""
-        return sum(self._known.get(piece) or _bytes(piece) for piece in pieces(text))
+        known = self._known
+        return sum(known.get(piece) or FRAMES.get(piece) or _bytes(piece) for piece in pieces(text))
 
     def unknown(self, texts: Iterable[str]) -> list[str]:
         """Return the pieces of `texts` that were never counted, each once."""
