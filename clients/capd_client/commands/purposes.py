@@ -33,7 +33,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "secret": "tokens for servers",
         "login": "at a server by URL",
         "trust": "what a project starts",
-        "index": "learn all servers' tools",
+        "index": "tools and capabilities",
         "config": "settings, and from where",
         "check": "what is wrong in taps",
         "reload": "read the taps again",

@@ -105,6 +105,7 @@ class ToolFinder:
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._was_read = trio.Event()
         self._read: list[CapabilitySpec] = []
+        self._reading = trio.Lock()
         self._changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -291,6 +292,10 @@ class ToolFinder:
 
     async def _refresh(self) -> None:
         """Index what the catalog's servers listed last."""
+        async with self._reading:
+            await self._read_catalog()
+
+    async def _read_catalog(self) -> None:
         started_at = trio.current_time()
         try:
             skills = await self._bus.ask(
@@ -360,6 +365,8 @@ class ToolFinder:
             indexed = await index_servers(self._bus, servers, session, request.project)
         finally:
             self._environments.drop(session)
+        # Whoever asks next is to find what has just been listed.
+        await contained("refresh", self._refresh, log=log)
         return messages.ServersIndexed(indexed)
 
 
