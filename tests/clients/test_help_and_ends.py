@@ -84,7 +84,7 @@ def test_every_verb_is_there_or_says_that_it_is_not_yet(verb: str) -> None:
     assert shown.stdout.startswith("Usage: capd ")
 
 
-@pytest.mark.parametrize("verb", ["acp", "import", "learn", "memory"])
+@pytest.mark.parametrize("verb", ["acp", "import", "memory"])
 def test_what_is_not_there_yet_says_what_to_do_meanwhile(verb: str) -> None:
     shown = invoke(verb, "anything", "--at-all")
 

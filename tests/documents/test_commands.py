@@ -25,6 +25,7 @@ RUN_ELSEWHERE = {
     "events": "tests/clients/test_commands.py",
     "hook": "tests/clients/test_hook.py",
     "index": "tests/clients/test_indexing.py",
+    "learn": "tests/clients/test_learned.py",
     "mcp": "tests/clients/test_shim.py",
     "metrics": "tests/clients/test_records.py",
     "reload": "tests/clients/test_commands.py",

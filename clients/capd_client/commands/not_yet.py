@@ -7,7 +7,6 @@ from capd_client.commands.shared import fail
 _INSTEAD = {
     "acp": "give the agent `capd mcp` as an MCP server, and `capd turn` its user's words",
     "import": "copy each server's command: capd add NAME -- COMMAND [ARGUMENT]...",
-    "learn": "write the phrase into the capability's `triggers` (docs/taps.md)",
     "memory": "put what shall be known into a skill of a tap of your own (docs/skills.md)",
 }
 

@@ -34,6 +34,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "login": "at a server by URL",
         "trust": "what a project starts",
         "index": "tools and capabilities",
+        "learn": "a phrase of your own",
         "config": "settings, and from where",
         "check": "what is wrong in taps",
         "reload": "read the taps again",
