@@ -32,7 +32,7 @@ from capd.runtime.serving import serve
 from capd_protos import finder, ledger, registry
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
+from capd_protos.types import ActorName, WireName
 
 NAME = ActorName("index")
 FINDER = ActorName("finder")
@@ -50,6 +50,9 @@ COUNT_TIMEOUT = 150.0
 WAITED = 3.0
 """Seconds for which the first session of a daemon is kept waiting for what there is."""
 MOST_PROJECTS = 32
+LEARN_PATIENCE = 1.0
+COUNT_AFTER = 30.0
+"""Seconds after which the tools of a catalog are counted that has not changed meanwhile."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger is not asked again for the status."""
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
@@ -79,6 +82,10 @@ class IndexKeeper:
         self._was_read = trio.Event()
         self._changed = trio.Event()
         self._turn = trio.Lock()
+        self._is_wanted = trio.Event()
+        self._made = trio.Event()
+        self._counted: dict[str, tuple[list[WireName] | None, int]] = {}
+        self._learned = trio.Event()
         self._known: Mapping[str, Facts] = {}
         self._known_until = float("-inf")
 
@@ -87,6 +94,7 @@ class IndexKeeper:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
+            nursery.start_soon(self._follow_sessions)
             await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
@@ -96,7 +104,12 @@ class IndexKeeper:
                     await self._was_read.wait()
                 if not self._was_read.is_set():
                     return messages.IndexListed([], is_known=False)
-                return messages.IndexListed((await self._of(project)).entries)
+                entries = (await self._of(project)).entries
+                # Counting starts a process: for nobody but sessions, and none waits for long.
+                self._is_wanted.set()
+                with trio.move_on_after(LEARN_PATIENCE):
+                    await self._learned.wait()
+                return messages.IndexListed(entries)
             case messages.DescribeIndex():
                 return await self._described()
             case messages.WriteIndex():
@@ -120,6 +133,19 @@ class IndexKeeper:
             self._changed = trio.Event()
             await contained("refresh", self._refresh, log=log)
 
+    async def _follow_sessions(self) -> None:
+        """Count what sessions are told, and after a while what the tools take."""
+        await self._is_wanted.wait()
+        while True:
+            made, learned = self._made, self._learned
+            await contained("learn", self._learn, log=log)
+            learned.set()
+            with trio.move_on_after(COUNT_AFTER):
+                await made.wait()
+            if not made.is_set():
+                await contained("count", self._count, log=log)
+                await made.wait()
+
     async def _refresh(self) -> None:
         await self._read_file()
         others = list(self._read)
@@ -133,11 +159,12 @@ class IndexKeeper:
             return
         if not users.described and not self._was_read.is_set() and not await self._is_known():
             return
-        await self._learn()
+        self._learned = trio.Event()
+        made, self._made = self._made, trio.Event()
+        made.set()
         self._was_read.set()
         self._bus.publish(messages.IndexChanged(len(users.entries)))
         log.info("index_made", capabilities=len(users.entries))
-        await self._count()
 
     async def _is_known(self) -> bool:
         return (await self._ask_finder("")).is_known
@@ -170,6 +197,7 @@ class IndexKeeper:
         described: list[finder.CapabilityTools],
         facts: Mapping[str, Facts],
     ) -> _Read:
+        described = [self._with_tokens(each) for each in described]
         entries = [
             document.applied(
                 entry_of(each, facts.get(str(each.capability.id), Facts())),
@@ -182,6 +210,20 @@ class IndexKeeper:
             oldest = next(name for name in self._read if name)
             del self._read[oldest]
         return read
+
+    def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
+        """Return a capability with what its tools took when they were counted last.
+
+        Else a change elsewhere would have the texts of all be others for half a minute.
+        """
+        name = str(described.capability.id)
+        if described.tokens is not None:
+            self._counted[name] = (described.tools, described.tokens)
+            return described
+        tools, tokens = self._counted.get(name, (None, 0))
+        if tools is None or tools != described.tools:
+            return described
+        return finder.CapabilityTools(described.capability, described.tools, tokens)
 
     async def _ask_finder(
         self, project: str, *, counts: bool = False
@@ -239,6 +281,7 @@ class IndexKeeper:
                 return messages.IndexRefused(f"what is installed is not known: {error}")
             except IndexFileError as error:
                 return messages.IndexRefused(str(error))
+        await self._learn()
         self._bus.publish(messages.IndexChanged(len(users.entries)))
         return messages.IndexWritten(
             str(self._file.path),
