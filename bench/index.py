@@ -21,12 +21,13 @@ from typing import Any
 
 from capd.adapters.tool_lists import ToolLists
 from capd.core.servers.identity import server_identity
-from capd_client.control import Control, DaemonDownError
+from capd_client.control import Control, ControlError, DaemonDownError
 from capd_protos.types import ServerName, ServerSpec, TapName, ToolDefinition, ToolName
 
 VERBS = ("list", "read", "write", "find", "send", "open", "check", "deploy", "query", "convert")
 NOUNS = ("files", "mails", "invoices", "tickets", "pages", "tables", "images", "builds", "maps")
 TOOLS = 3
+SERVERS = 100
 PATIENCE = 3600.0
 
 
@@ -54,7 +55,8 @@ def measured(count: int, *, is_cold: bool) -> dict[str, Any]:
         specs = made_tap(home, count)
         keep_lists(home, specs)
         started = time.monotonic()
-        process = daemon(home)
+        process = started_daemon(home)
+        wait_for_socket(home)
         wait_until_made(home, count, is_cold=is_cold)
         row: dict[str, Any] = {"capabilities": count}
         row["catalog, vectors and words made"] = round(time.monotonic() - started, 2)
@@ -63,7 +65,7 @@ def measured(count: int, *, is_cold: bool) -> dict[str, Any]:
         config = home / "tap/capabilities/c0/config.toml"
         config.write_text(config.read_text() + '# Changed.\ndomains = ["x"]\n')
         (home / "tap/capabilities/c0/default.toml").write_text(
-            "# Description: Something else\n" + provider("c0")
+            "# Description: Something else\n" + provider(server_of(0))
         )
         ask(home, "reload")
         time.sleep(2)
@@ -90,15 +92,21 @@ def made_tap(home: Path, count: int) -> list[ServerSpec]:
         phrases = [f"{verb} the {noun} of project {at}", f"{verb} my {noun} {at}", f"{noun} {at}"]
         (folder / "config.toml").write_text(f"triggers = {json.dumps(phrases)}\n")
         (folder / "default.toml").write_text(
-            f"# Description: {verb.capitalize()}s {noun} of project {at}.\n" + provider(f"c{at}")
+            f"# Description: {verb.capitalize()}s {noun} of project {at}.\n"
+            + provider(server_of(at))
         )
     config = home / "config"
     config.mkdir()
     (config / "taps.toml").write_text(f'[[taps]]\nname = "mine"\npath = "{home}/tap"\n')
     return [
-        ServerSpec(ServerName(f"c{at}"), "stdio", TapName("mine"), command=f"c{at}")
-        for at in range(count)
+        ServerSpec(ServerName(name), "stdio", TapName("mine"), command=name)
+        for name in dict.fromkeys(server_of(at) for at in range(count))
     ]
+
+
+def server_of(at: int) -> str:
+    """Return the server of a capability; a hundred serve all, for each list is a file."""
+    return f"s{at % SERVERS}"
 
 
 def provider(name: str) -> str:
@@ -132,20 +140,24 @@ def keep_lists(home: Path, specs: list[ServerSpec]) -> None:
     trio.run(keep)
 
 
-def daemon(home: Path) -> "subprocess.Popen[bytes]":
-    """Start a daemon and return it when it serves."""
+def started_daemon(home: Path) -> "subprocess.Popen[bytes]":
+    """Start a daemon and return it at once."""
     environment = {**os.environ, "CAPD_HOME": str(home)}
     command = [sys.executable, "-P", "-m", "capd", "daemon", "run"]
     with (home / "log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stderr=log, cwd="/")
+        return subprocess.Popen(command, env=environment, stderr=log, cwd="/")
+
+
+def wait_for_socket(home: Path) -> None:
+    """Wait until the daemon serves."""
     give_up_at = time.monotonic() + PATIENCE
     while time.monotonic() < give_up_at:
         try:
             ask(home, "sessions")
-        except DaemonDownError:
-            time.sleep(0.1)
+        except (DaemonDownError, ControlError):
+            time.sleep(0.5)
         else:
-            return process
+            return
     raise SystemExit((home / "log").read_text())
 
 
