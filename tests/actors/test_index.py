@@ -112,6 +112,8 @@ async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
         await indexed(world)
         client = await world.session("s", cwd="")
 
+        # What the command line asks reaches no model.
+        await client.result("capd/turn", text="nothing to do")
         said = [(await client.call("capd_turn", prompt="nothing to do"))[0] for _ in range(2)]
 
         assert "Installed (verb: capabilities):" in said[0]

@@ -405,6 +405,11 @@ class Curator:
         """Decide on a user's message, and switch on what it asks for."""
         return await self._turns.taken(text)
 
+    async def take_hook_turn(self, text: str) -> messages.TurnTaken:
+        """Take a turn whose words reach the model, and the first time what is installed with it."""
+        taken = await self._turns.taken(text)
+        return msgspec.structs.replace(taken, index=self.index.first_words())
+
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
         shown = session_entry(self.place, self._state, self.view)
@@ -448,7 +453,7 @@ class Curator:
         if hook.session_id:
             self.client_sessions.add(hook.session_id)
         self.linked_by = "its own connection"
-        taken = await self.take_turn(hook.prompt)
+        taken = await self.take_hook_turn(hook.prompt)
         is_awaited = self.view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.

@@ -243,7 +243,7 @@ class CuratorHost:
         curator.linked_by = found.how
         if request.client_session:
             curator.client_sessions.add(request.client_session)
-        taken = await curator.take_turn(request.text)
+        taken = await curator.take_hook_turn(request.text)
         curator.tokens.turned(hook_context.said(taken.context, taken.suggestion, taken.index))
         return taken
 

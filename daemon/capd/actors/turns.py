@@ -106,7 +106,6 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
-            index=self._index.first_words(),
         )
 
     def _context(self, decision: Decision, outcome: Outcome) -> str:
