@@ -9,7 +9,7 @@ A project's sessions have an index of their own; the file holds that of everybod
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,9 +21,8 @@ from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import Content, IndexFileError
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index import document
-from capd.core.index.entries import Facts, entry_of, in_order
+from capd.core.index.entries import Facts, entry_of, in_order, told_words
 from capd.core.index.summaries import Call, call_of, told_texts
-from capd.core.index.trigger_map import HEAD
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -84,6 +83,8 @@ class IndexKeeper:
         self._turn = trio.Lock()
         self._is_wanted = trio.Event()
         self._made = trio.Event()
+        self._written_as: tuple[trio.Event, Mapping[str, Facts]] | None = None
+        """The catalog and the uses that the file was written from last."""
         self._counted: dict[str, tuple[list[WireName] | None, int]] = {}
         self._learned = trio.Event()
         self._known: Mapping[str, Facts] = {}
@@ -250,7 +251,7 @@ class IndexKeeper:
         """Have everything counted that sessions may be told."""
         texts = [*told_texts(call_of(CAPABILITY))]
         for read in self._read.values():
-            texts += [word for entry in read.entries for word in _words(entry)]
+            texts += [word for entry in read.entries for word in told_words(entry)]
             texts += [f" {name}" for each in read.described for name in each.tools or ()]
         await self._pieces.learn(texts)
 
@@ -269,18 +270,23 @@ class IndexKeeper:
     async def _written(self) -> messages.Reply:
         started_at = time.monotonic()
         async with self._turn:
+            facts = await self._facts()
+            state = (self._made, facts)
+            if self._written_as == state and not self._changed.is_set() and self._is_same_file():
+                return self._same(started_at)
             await self._read_file()
             if self._problem:
                 return messages.IndexRefused(self._problem)
             try:
                 found = await self._ask_finder("", counts=True)
-                users = self._take("", found.capabilities, await self._facts())
+                users = self._take("", found.capabilities, facts)
                 content = await self._content(users)
                 done = await trio.to_thread.run_sync(self._file.write, content)
             except _UNANSWERED as error:
                 return messages.IndexRefused(f"what is installed is not known: {error}")
             except IndexFileError as error:
                 return messages.IndexRefused(str(error))
+        self._written_as = state
         await self._learn()
         self._bus.publish(messages.IndexChanged(len(users.entries)))
         return messages.IndexWritten(
@@ -291,6 +297,17 @@ class IndexKeeper:
             round((time.monotonic() - started_at) * 1000, 1),
             done.is_same,
         )
+
+    def _is_same_file(self) -> bool:
+        try:
+            return self._file.is_as_it_was
+        except IndexFileError:
+            return False
+
+    def _same(self, started_at: float) -> messages.IndexWritten:
+        count, kept = len(self._read[""].entries), sum(map(len, self._own.values()))
+        ms = round((time.monotonic() - started_at) * 1000, 1)
+        return messages.IndexWritten(str(self._file.path), count, 0, kept, ms, is_same=True)
 
     async def _revised(self, revisions: list[messages.Revision]) -> messages.Reply:
         words: dict[str, dict[str, Any]] = {}
@@ -353,19 +370,6 @@ class IndexKeeper:
             ],
             sum(map(len, self._own.values())),
         )
-
-
-def _words(entry: messages.IndexEntry) -> Iterable[str]:
-    # As they stand in the texts: what comes before a word is a part of its piece.
-    yield f"{HEAD}\n{entry.verb}:"
-    yield f"\n{entry.verb}:"
-    yield f" {entry.id.name},"
-    yield f'":"{entry.id.name}"}}'
-    yield f" {entry.do}."
-    for phrase in entry.use_when:
-        yield f' "{phrase}".'
-    if entry.tools is not None:
-        yield f" COST {entry.tools} tools, {entry.tokens or 0} tokens"
 
 
 def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class IndexFile:
             self._seen = stamp
         return self._own
 
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether the file is there, and is the one that was read or written last."""
+        return self._seen is not None and self._stamp() == self._seen
+
     def write(self, content: Content) -> Outcome:
         """Bring the file up to `content`, as a whole or not at all.
 
