@@ -18,7 +18,9 @@ _LAST_WORD = 0.5
 """The last event may come a moment after the result."""
 
 
-def indexed(socket: str, session: str, *, show_progress: bool) -> dict[str, Any]:
+def indexed(
+    socket: str, session: str, *, show_progress: bool, asks_servers: bool = True
+) -> dict[str, Any]:
     """Return the daemon's result, showing how far it is."""
     with (
         Control(socket, timeout=_TIMEOUT) as control,
@@ -29,7 +31,8 @@ def indexed(socket: str, session: str, *, show_progress: bool) -> dict[str, Any]
         follower = threading.Thread(target=_follow, args=(watcher, show), daemon=True)
         if show_progress:
             follower.start()
-        params = {"session": session, "project": os.getcwd()}  # noqa: PTH109 - one call, no import
+        project = os.getcwd()  # noqa: PTH109 - one call, no import
+        params = {"session": session, "project": project, "asks_servers": asks_servers}
         result = control.call("index", params)
         if show_progress and result.get("servers"):
             follower.join(_LAST_WORD)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from capd_client.taps import TapError, TapList
+from capd_client.taps import TapError, TapList, meant
 
 NAME = "own"
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -81,12 +81,8 @@ class OwnTap:
 
     def remove(self, name: str) -> Path:
         """Take the definition of `name` away; return where it was."""
-        if name not in self.names():
-            known = ", ".join(self.names()) or "none"
-            raise TapError(
-                f"no server named {name} was added\n"
-                f"There are: {known}. What a tap has goes with it: capd tap remove TAP"
-            )
+        hint = "What a tap has goes with it: capd tap remove TAP"
+        name = meant(name, self.names(), f"no server named {name} was added\n{hint}")
         place = self._capabilities / name
         gone = Path(tempfile.mkdtemp(dir=self.folder, prefix=".removing.")) / name
         place.rename(gone)

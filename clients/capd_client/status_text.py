@@ -11,6 +11,7 @@ from capd_client.terminal import duration, printable, size, styled, wrapped
 
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
+MOST_USED_SHOWN = 3
 _STATE_COLOURS = {"ready": "green", "failed": "red", "parked": "red"}
 
 Document = Mapping[str, Any]
@@ -143,6 +144,8 @@ class _Page:
             self.say(_records(status["ledger"]), further="  ")
         if line := definition_texts.status_line(status):
             self.say(line, further="  ")
+        if status.get("index"):
+            self.say(_index(status["index"]), further="  ")
 
     def tap(self, tap: Document) -> Iterator[tuple[str, str]]:
         """Yield how a tap was loaded."""
@@ -158,6 +161,8 @@ class _Page:
             parts.append("lost its client")
         yield "  ", f"{session.get('key', '?')}  {', '.join(parts)}"
         yield "    ", _surface(session)
+        if told := _told(session):
+            yield "    ", told
         yield "    ", active_line(session)
         used = [
             f"{each.get('name', '?')} {duration(now - each['last_used_at'])} ago"
@@ -233,6 +238,32 @@ def _memories(memories: Document) -> str:
         return ""
     line = f"memories: {told} told, {memories.get('tokens')} of {memories.get('budget')} tokens"
     return f"{line}, {left_out} left out" if left_out else line
+
+
+def _index(index: Document) -> str:
+    """Say how much the index holds, and what of it is used most."""
+    line = f"index: {index.get('capabilities', 0)} capabilities"
+    if index.get("set_by_user"):
+        line += f", {index['set_by_user']} values set by hand"
+    used = [
+        f"{each.get('name')} {each.get('uses')}x, {100 * (each.get('success_rate') or 0):.0f} %"
+        f", {each.get('mean_ms') or 0:.0f} ms"
+        for each in (index.get("most_used") or [])[:MOST_USED_SHOWN]
+    ]
+    return f"{line}; most used: {'; '.join(used)}" if used else line
+
+
+def _told(session: Document) -> str:
+    """Say what a model was told of what is installed, and what there was no room for."""
+    index = session.get("index") or {}
+    if not index.get("listed") and not index.get("left_out"):
+        return ""
+    line = f"index: {index.get('listed', 0)} capabilities in {index.get('tokens', 0)} tokens"
+    if index.get("left_out"):
+        line += f", {index['left_out']} left out"
+    if index.get("suggestions_left_out"):
+        line += f", {index['suggestions_left_out']} suggestions left out"
+    return line
 
 
 def _records(ledger: Document) -> str:

@@ -88,7 +88,10 @@ def _linked(session: Mapping[str, Any]) -> str:
 
 def print_capabilities(result: Mapping[str, Any]) -> None:
     """Print every capability, and why it is not routable."""
-    columns = ("capability", "provider", "routable", "servers", "missing", "active in")
+    columns = (
+        *("capability", "provider", "routable", "servers", "missing", "active in"),
+        *("uses", "worked", "mean", "tokens"),
+    )
     rows = [
         (
             f"{each.get('tap')}/{each.get('name')}",
@@ -97,10 +100,22 @@ def print_capabilities(result: Mapping[str, Any]) -> None:
             ", ".join(map(str, each.get("servers") or [])),
             ", ".join(map(str, each.get("missing") or [])),
             ", ".join(map(str, each.get("active_in") or [])),
+            *_metrics(each.get("metrics") or {}),
         )
         for each in result.get("capabilities") or []
     ]
     _print_rows(_console(), columns, rows)
+
+
+def _metrics(metrics: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return how often a capability was used, how well and how fast, and what its tools take."""
+    rate, mean = metrics.get("success_rate"), metrics.get("mean_ms")
+    return (
+        metrics.get("uses") or "",
+        "" if rate is None else f"{rate:.0%}",
+        "" if mean is None else f"{mean:.0f} ms",
+        "" if metrics.get("token_cost") is None else metrics["token_cost"],
+    )
 
 
 def print_tools(result: Mapping[str, Any]) -> None:

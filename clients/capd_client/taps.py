@@ -8,7 +8,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,11 +70,8 @@ class TapList:
             document = self._load()
             entries = self._entries(document)
             names = [entry["name"] for entry in entries]
-            if name not in names:
-                known = ", ".join(names) or "none"
-                raise TapError(f"no tap named {name} in {self.path}\nThere are: {known}.")
             taps: Any = document["taps"]
-            at = names.index(name)
+            at = names.index(meant(name, names, f"no tap named {name} in {self.path}"))
             del taps[at]
             self._store(document)
         return Path(entries[at]["path"])
@@ -128,6 +125,21 @@ class TapList:
         with (self._folder / ".taps.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def meant(name: str, names: Sequence[str], unknown: str) -> str:
+    """Return which of `names` is meant.
+
+    Raises:
+        TapError: none is, or several may be; `unknown` is its first line.
+    """
+    from capd_protos.naming import NameBook, Named, advice  # noqa: PLC0415 - 10 ms for who names one
+
+    found = NameBook(names).find(name)
+    if isinstance(found, Named):
+        return found.name
+    offered = advice(found) or f"There are: {', '.join(names) or 'none'}."
+    raise TapError(f"{unknown}\n{offered}")
 
 
 def _check_name(name: str) -> None:

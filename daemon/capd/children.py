@@ -16,6 +16,7 @@ from capd.actors import (
     definitions,
     embedder,
     gateway,
+    index_keeper,
     ledger,
     registry,
     secret_keeper,
@@ -26,6 +27,7 @@ from capd.actors import (
 )
 from capd.actors.control.connection import Control
 from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.actors.index_desk import IndexDesk
 from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.result_desk import ResultRoom
 from capd.actors.starts import Starts, SupervisorSettings
@@ -36,6 +38,8 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.configuration import Configuration
 from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
+from capd.adapters.index_file import IndexFile
+from capd.adapters.index_text import NAME as INDEX_FILE
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.leftover_files import LeftoverFiles
@@ -54,6 +58,7 @@ from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
 from capd.adapters.tokens.counted_texts import CountedTexts
+from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
@@ -88,7 +93,7 @@ def addresses(where: Places, configuration: Configuration) -> dict[ActorName, Ad
     """Return where each actor is reached."""
     names = (
         *(registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME),
-        *(settings_keeper.NAME, definitions.NAME),
+        *(settings_keeper.NAME, definitions.NAME, index_keeper.NAME),
     )
     found = {name: Address(f"inproc://{name}") for name in names}
     is_apart = configuration.embedder.placement == "process"
@@ -174,6 +179,8 @@ class Children:
         starts = Starts(settings, logins)
         results = self._result_room()
         counts = CountedTexts()
+        # Of its own: a catalog's words are many, and would drive out what others have counted.
+        pieces = PieceCounts(CountedTexts(), Path(where.cache, "piece_counts.json"))
         journal = Journal(is_kept=configuration.ledger.enabled)
         database = self._database()
         control = Control(
@@ -245,6 +252,12 @@ class Children:
                 ).run(task_status=task_status),
             ),
             Child(
+                index_keeper.NAME,
+                lambda task_status: index_keeper.IndexKeeper(
+                    bus, IndexFile(Path(where.data, INDEX_FILE)), pieces
+                ).run(task_status=task_status),
+            ),
+            Child(
                 curator_host.NAME,
                 lambda task_status: curator_host.CuratorHost(
                     bus,
@@ -261,6 +274,7 @@ class Children:
                     memories=MemoryShelf(
                         bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                     ),
+                    index=IndexDesk(bus, pieces),
                 ).run(task_status=task_status),
             ),
             Child(

@@ -77,6 +77,8 @@ class TurnTaken(msgspec.Struct, frozen=True, tag="curator.turned"):
     """Where the turn had a budget."""
     budgeted: int | None = None
     """What is on and told for it takes of that."""
+    index: str = ""
+    """What is installed, once a session, where the client hands its model no instructions."""
 
 
 class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
@@ -219,6 +221,13 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """What a person calls the client; empty where it is not in the table of clients."""
     client_line: str = ""
     """Its line in that table."""
+    index_listed: int = 0
+    """Capabilities that the model was told of at the session's beginning."""
+    index_left_out: int = 0
+    """Those that there was no room for."""
+    index_tokens: int = 0
+    suggestions_left_out: int = 0
+    """Capabilities that fitted a message and that its turn had no room for."""
 
 
 class HookCount(msgspec.Struct, frozen=True):
@@ -386,6 +395,22 @@ class ProjectLeft(msgspec.Struct, frozen=True, tag="curator.project_left"):
     """No session has anything of it."""
 
 
+class SampleText(msgspec.Struct, frozen=True, tag="curator.sample"):
+    """Have the model of a session's client answer a question, where the client offers that."""
+
+    session: SessionKey
+    text: str
+    system: str
+    max_tokens: int
+
+
+class TextSampled(msgspec.Struct, frozen=True, tag="curator.sampled"):
+    """What it answered."""
+
+    session: SessionKey
+    text: str
+
+
 SessionRequest = (
     TakeTurn
     | EnableCapability
@@ -394,6 +419,7 @@ SessionRequest = (
     | ListTools
     | DescribeReach
     | SwitchRouting
+    | SampleText
 )
 """What is asked of one session, which may be left out while there is one."""
 Request = (
@@ -419,5 +445,6 @@ Reply = (
     | TokensDescribed
     | MemoriesDescribed
     | ProjectLeft
+    | TextSampled
 )
 Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping

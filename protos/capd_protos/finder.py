@@ -5,6 +5,7 @@ import msgspec
 from capd_protos.ledger import Use
 from capd_protos.types import (
     CapabilityId,
+    CapabilitySpec,
     ServerIdentity,
     ServerName,
     ServerSpec,
@@ -295,6 +296,34 @@ class GrantedListed(msgspec.Struct, frozen=True, tag="finder.granted"):
     capabilities: list[Granted]
 
 
+class DescribeCapabilities(msgspec.Struct, frozen=True, tag="finder.capabilities"):
+    """Say what each capability has, of those that sessions of a project can switch on."""
+
+    project: str = ""
+    waits: bool = False
+    """Whether to wait, a few seconds at most, until the catalog was read once."""
+    counts: bool = False
+    """Whether to count what the tools of each take."""
+
+
+class CapabilityTools(msgspec.Struct, frozen=True):
+    """One capability, with what of its servers' tools it keeps."""
+
+    capability: CapabilitySpec
+    tools: list[WireName] | None = None
+    """None where its servers were never asked."""
+    tokens: int | None = None
+    """Of their definitions; None where that was not counted."""
+
+
+class CapabilitiesDescribed(msgspec.Struct, frozen=True, tag="finder.capabilities_described"):
+    """Every capability once: that of the first tap which has its name."""
+
+    is_known: bool
+    """False before the catalog was read for the first time."""
+    capabilities: list[CapabilityTools] = []
+
+
 Request = (
     FindTools
     | IndexServers
@@ -305,6 +334,7 @@ Request = (
     | CurateTools
     | CountTools
     | ListGranted
+    | DescribeCapabilities
 )
 Reply = (
     ToolsFound
@@ -317,5 +347,6 @@ Reply = (
     | ToolsCurated
     | ToolsCounted
     | GrantedListed
+    | CapabilitiesDescribed
 )
 Event = ServerIndexed | ToolsIndexed

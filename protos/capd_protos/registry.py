@@ -3,6 +3,7 @@
 import msgspec
 
 from capd_protos.types import (
+    CapabilityBar,
     CapabilityId,
     CapabilityName,
     CapabilitySpec,
@@ -32,6 +33,8 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     """The session's project, whose files may speak for a capability; empty where there is none."""
     denied: list[CapabilityId] = []
     """Capabilities of which the session's policy leaves nothing."""
+    bars: list[CapabilityBar] = []
+    """What the user has set on single capabilities."""
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):

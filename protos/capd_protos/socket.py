@@ -240,6 +240,30 @@ class IndexParams(msgspec.Struct, frozen=True):
     there is, or none."""
     project: str = ""
     """The absolute path of a project whose own servers are asked as well."""
+    asks_servers: bool = True
+    """Whether servers are asked for their tools, or what is known of them will do."""
+
+
+class ProposeParams(msgspec.Struct, frozen=True):
+    """Params of `index_propose`: the model of `session` is asked for better words."""
+
+    session: str = ""
+
+
+class NewWords(msgspec.Struct, frozen=True):
+    """Other words for one capability; what is empty stays."""
+
+    name: str
+    """`tap/name`."""
+    verb: str = ""
+    do: str = ""
+    use_when: list[str] = []
+
+
+class AcceptParams(msgspec.Struct, frozen=True):
+    """Params of `index_accept`: words that a person has seen and wants."""
+
+    words: list[NewWords]
 
 
 class SearchParams(msgspec.Struct, frozen=True):
@@ -402,6 +426,8 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "tools": SessionParams,
     "discover": DiscoverParams,
     "index": IndexParams,
+    "index_propose": ProposeParams,
+    "index_accept": AcceptParams,
     "search": SearchParams,
     "enable": CapabilityParams,
     "disable": CapabilityParams,

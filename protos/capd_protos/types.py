@@ -137,6 +137,15 @@ class Score(msgspec.Struct, frozen=True):
     score: float
 
 
+class CapabilityBar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person has set on switching one capability on by a message."""
+
+    id: CapabilityId
+    threshold: float = 0.0
+    """What its score has to reach, beside the bar for all."""
+    is_automatic: bool = True
+
+
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What routing concluded for one message."""
 

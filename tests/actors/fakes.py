@@ -41,7 +41,7 @@ Json = dict[str, Any]
 
 ACTORS = (
     *("definitions", "finder", "registry", "supervisor", "curator", "embedder"),
-    *("ledger", "settings"),
+    *("ledger", "settings", "index"),
 )
 
 

@@ -209,11 +209,11 @@ async def test_a_model_uses_a_skill_by_its_name(tmp_path: Path) -> None:
     async with started(tmp_path) as made:
         client = await made.session("s")
 
-        said = [await client.capability("enable", f"skill:{name}") for name in ("review", "pla")]
+        said = [await client.capability("enable", f"skill:{name}") for name in ("review", "plin")]
 
         assert said[0][0].startswith("Do it.\n\n---\ncapd has switched on")
         assert said[1] == (
-            "Skill 'pla' cannot be used: no tap has a skill 'pla'. Near names: plain.",
+            "Skill 'plin' cannot be used: no tap has a skill 'plin'. Near names: plain.",
             True,
         )
         assert await active(made) == ["alpha", "beta"]

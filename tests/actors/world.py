@@ -17,6 +17,8 @@ from capd.actors.curator_host import CuratorHost
 from capd.actors.definitions import Definitions
 from capd.actors.gateway import Gateway
 from capd.actors.habit_keeper import HabitStore
+from capd.actors.index_desk import IndexDesk
+from capd.actors.index_keeper import IndexKeeper
 from capd.actors.ledger import Ledger
 from capd.actors.registry import Registry
 from capd.actors.settings_keeper import SettingsKeeper
@@ -28,10 +30,13 @@ from capd.actors.tool_tokens import Counts
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening
+from capd.adapters.index_file import IndexFile
+from capd.adapters.index_text import NAME as INDEX_FILE
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.servers.http.logins import Logins
+from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.handover import Handover
@@ -215,6 +220,7 @@ class World:
         rules: SessionRules,
         *,
         counts: Counts | None = None,
+        pieces: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
         mode: str = "notify",
@@ -265,6 +271,7 @@ class World:
             is_screened=True,
         )
         self.kept = KeptSessions()
+        self.pieces = PieceCounts(pieces)
         self.kept_definitions = KeptDefinitions()
         self.definitions = Definitions(bus, self.kept_definitions, mode)
         self.host = CuratorHost(
@@ -279,7 +286,9 @@ class World:
             live=self.live if is_live else None,
             journal=self.journal,
             habits=habits,
+            index=IndexDesk(bus, self.pieces),
         )
+        self.index = IndexKeeper(bus, IndexFile(folder / INDEX_FILE), self.pieces)
         self.socket = folder / "s"
         self.stops: list[StopParams] = []
         self.control = Control(
@@ -323,6 +332,7 @@ class World:
         await self.nursery.start(self._kept, "definitions", self.definitions)
         await self.nursery.start(self._kept, "supervisor", self.supervisor)
         await self.nursery.start(self._kept, "finder", self.finder)
+        await self.nursery.start(self._kept, "index", self.index)
         await self.nursery.start(self._kept, "curator", self.host)
         server = self.stack.enter_context(listening(self.socket, {}))
         self.stack.callback(server.socket.close)
@@ -402,12 +412,13 @@ async def world(
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
     counts: Counts | None = None,
+    pieces: Counts | None = None,
     is_live: bool = False,
     mode: str = "notify",
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started.
 
-    Without `counts` nothing is counted in tokens.
+    Without `counts` nothing is counted in tokens, and without `pieces` no word of the index.
     """
     with ExitStack() as stack:
         async with RecordingBus() as bus, trio.open_nursery() as nursery:
@@ -419,6 +430,7 @@ async def world(
                 rules or SessionRules(cap),
                 habits=habits,
                 counts=counts,
+                pieces=pieces,
                 is_live=is_live,
                 mode=mode,
             )
@@ -438,12 +450,20 @@ async def running_world(
     rules: SessionRules | None = None,
     habits: HabitStore | None = None,
     counts: Counts | None = None,
+    pieces: Counts | None = None,
     is_live: bool = False,
     mode: str = "notify",
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
     async with world(
-        folder, cap=cap, rules=rules, habits=habits, counts=counts, is_live=is_live, mode=mode
+        folder,
+        cap=cap,
+        rules=rules,
+        habits=habits,
+        counts=counts,
+        pieces=pieces,
+        is_live=is_live,
+        mode=mode,
     ) as made:
         await made.start()
         made.registry._vectors._need.set()

@@ -84,16 +84,6 @@ def test_every_verb_is_there_or_says_that_it_is_not_yet(verb: str) -> None:
     assert shown.stdout.startswith("Usage: capd ")
 
 
-@pytest.mark.parametrize("verb", ["learn"])
-def test_what_is_not_there_yet_says_what_to_do_meanwhile(verb: str) -> None:
-    shown = invoke(verb, "anything", "--at-all")
-
-    first, second = shown.stderr.splitlines()
-    assert first == f"capd: `capd {verb}` is not there yet"
-    assert second.startswith("Meanwhile: ")
-    assert shown.exit_code == 1
-
-
 def test_a_mistyped_command_is_told_the_near_one() -> None:
     shown = invoke("stauts")
 

@@ -154,8 +154,8 @@ def test_what_was_not_added_cannot_be_removed(tmp_path: Path) -> None:
     with pytest.raises(TapError) as caught:
         OwnTap(str(tmp_path)).remove("../a")
 
-    said = "no server named ../a was added\nThere are: a. What a tap has goes with it: "
-    assert str(caught.value) == f"{said}capd tap remove TAP"
+    said = "no server named ../a was added\nWhat a tap has goes with it: capd tap remove TAP\n"
+    assert str(caught.value) == f"{said}Near names: a."
 
 
 def test_a_bare_key_stands_for_a_secret() -> None:

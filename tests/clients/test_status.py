@@ -381,3 +381,17 @@ def test_memories_are_counted_where_there_are_any() -> None:
     assert "    memories: 3 told, 1900 of 2000 tokens, 2 left out" in lines
     assert "  your own: 7 memories, 1 findings (`capd check`)" in lines
     assert "  t: 0 routable, 1 memories" in lines
+
+
+def test_what_a_model_was_told_of_and_what_had_no_room_is_counted() -> None:
+    told = {"listed": 24, "left_out": 3, "tokens": 148, "suggestions_left_out": 1}
+    used = {"name": "mine/git", "uses": 12, "success_rate": 0.917, "mean_ms": 41.3}
+    index = {"capabilities": 58, "set_by_user": 2, "most_used": [used]}
+    status = {**STATUS, "sessions": [{**SESSION, "index": told}], "index": index}
+
+    lines = status_lines(status, now=NOW, columns=120)
+
+    assert [line.strip() for line in lines if "index:" in line] == [
+        "index: 58 capabilities, 2 values set by hand; most used: mine/git 12x, 92 %, 41 ms",
+        "index: 24 capabilities in 148 tokens, 3 left out, 1 suggestions left out",
+    ]

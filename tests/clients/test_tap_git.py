@@ -177,7 +177,7 @@ def test_an_unknown_name_is_refused(run: Run, upstream: Path) -> None:
 
     result = run("update", "tap")
 
-    assert result.stderr == "capd: no tap named tap: there are a-tap\n"
+    assert result.stderr == "capd: no tap named tap\nNear names: a-tap.\n"
     assert result.exit_code == 1
 
 

@@ -28,6 +28,7 @@ RUN_ELSEWHERE = {
     "hook": "tests/clients/test_hook.py",
     "import": "tests/clients/test_import.py",
     "index": "tests/clients/test_indexing.py",
+    "learn": "tests/clients/test_learned.py",
     "mcp": "tests/clients/test_shim.py",
     "memory add": "tests/clients/test_memory_commands.py",
     "memory edit": "tests/clients/test_memory_commands.py",

@@ -20,6 +20,7 @@ from capd_protos import (
     embedder,
     envelope,
     finder,
+    index,
     ledger,
     registry,
     settings,
@@ -33,6 +34,7 @@ from capd_protos.envelope import Envelope, Failure
 from capd_protos.types import (
     ActorName,
     Address,
+    CapabilityBar,
     CapabilityId,
     CapabilityName,
     CapabilitySpec,
@@ -59,7 +61,7 @@ GOLDEN: dict[str, str] = json.loads(
     (Path(capd_protos.__file__).resolve().parents[1] / "golden/bus.json").read_text("utf-8")
 )
 MODULES: tuple[types.ModuleType, ...] = (
-    *(embedder, registry, supervisor, finder, curator, settings, definitions),
+    *(embedder, registry, supervisor, finder, curator, settings, definitions, index),
 )
 
 ONE, TWO = SessionKey("zed-1"), SessionKey("zed-2")
@@ -136,6 +138,12 @@ MEMORY = MemorySpec(
 TOOL_HIT = finder.ToolHit(
     WireName("git__log"), TOOL.name, GIT, IDENTITY, TOOL.json, 0.5, SERVER, ID
 )
+INDEX_ENTRY = index.IndexEntry(
+    *(ID, "read", "Reads it", ["show it"], 4, 90, 3, 1),
+    is_automatic=False,
+    threshold=0.5,
+    domains=["developer"],
+)
 RULES = finder.PolicyTable("[policy]", ["git:*"], ["git:push"])
 SESSION_TOKENS = tokens.SessionTokens(
     ONE,
@@ -170,7 +178,11 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     embedder.EmbedderStuck(),
     embedder.EmbedderExited(-9, expected=True),
     registry.RouteMessage(
-        ONE, "show it", [ID], ["A"], "developer", is_enabled=False, project="/src/app", denied=[ID]
+        *(ONE, "show it", [ID], ["A"], "developer"),
+        is_enabled=False,
+        project="/src/app",
+        denied=[ID],
+        bars=[CapabilityBar(ID, 0.5, is_automatic=False)],
     ),
     registry.ResolveCapability("me/mine/git", "/src/app"),
     registry.ListCapabilities("/src/app", all_projects=True),
@@ -340,6 +352,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         "files",
         [curator.LeftOut("memory", "m", 20, "no room")],
         1980,
+        index="read: git",
     ),
     curator.CapabilityAnswered(ONE, is_ok=True, text="on", added=["a"], removed=["b"]),
     curator.ToolCalled(ONE, "not_sent", b'{"content":[]}', "why"),
@@ -379,6 +392,10 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
                 calls=4,
                 client_title="Zed",
                 client_line="zed",
+                index_listed=24,
+                index_left_out=3,
+                index_tokens=148,
+                suggestions_left_out=1,
             )
         ],
         [curator.HookCount("claude-code", 3, 1, "ambiguous")],
@@ -433,6 +450,27 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.DescribeTokens(2.0),
     curator.TokensDescribed("o200k_base", [SESSION_TOKENS], "why"),
     finder.CountTools([RULES], "/src/app"),
+    finder.DescribeCapabilities("/src/app", waits=True, counts=True),
+    finder.CapabilitiesDescribed(
+        True, [finder.CapabilityTools(CAPABILITY, [WireName("git__log")], 90)]
+    ),
+    curator.SampleText(ONE, "what is git?", "be short", 100),
+    curator.TextSampled(ONE, "git is"),
+    index.ListIndex("/src/app"),
+    index.IndexListed([INDEX_ENTRY], is_known=False),
+    index.WriteIndex(),
+    index.IndexWritten("/data/capability-index.yaml", 7, 2, 1, 11.5, is_same=True),
+    index.IndexRefused("it is no YAML"),
+    index.DescribeIndex(),
+    index.IndexDescribed(
+        "/data/capability-index.yaml",
+        7,
+        "why",
+        [index.CapabilityMetrics(ID, 3, 2, 11.5, 4, 90)],
+        1,
+    ),
+    index.ReviseIndex([index.Revision("me/mine/git", "read", "Reads it", ["show it"])]),
+    index.IndexChanged(7),
     finder.ToolsCounted(is_known=True, tools=7, tokens=900, unlisted=[GIT]),
     definitions.VetTools(
         SERVER,

@@ -31,15 +31,16 @@ _WHERE = {
         "tools",
         "version",
     ),
-    "acting": ("call", "disable", "enable", "index", "login", "reload", "routing", "turn"),
+    "acting": ("call", "disable", "enable", "login", "reload", "routing", "turn"),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),
     "doctor": ("doctor",),
     "importing": ("import",),
+    "indexing": ("index",),
     "installing": ("install", "uninstall"),
     "records": ("logs", "metrics", "why"),
     "memory": ("memory",),
-    "not_yet": ("learn",),
+    "learning": ("learn",),
     "own_servers": ("add", "remove"),
     "secrets": ("secret",),
     "settings": ("config",),
@@ -48,7 +49,7 @@ _WHERE = {
     "status": ("status", "top"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
-_UNLISTED = {*purposes.FOR_PROGRAMS, *_WHERE["not_yet"]}
+_UNLISTED = set(purposes.FOR_PROGRAMS)
 
 
 class _Capd(click.Group):

@@ -20,25 +20,6 @@ from capd_client.commands.shared import (
 
 
 @click.command()
-@session_option
-@json_option
-def index(*, session: str, as_json: bool) -> None:
-    """Ask every server of the catalog once for its tools."""
-    from capd_client.indexing import indexed  # noqa: PLC0415
-
-    result = indexed(this_places().socket, session, show_progress=not as_json)
-    servers = result.get("servers") or []
-    failed = [str(each.get("name")) for each in servers if each.get("error")]
-    if as_json:
-        print_json(result)
-    else:
-        tools = sum(int(each.get("tools", 0)) for each in servers)
-        click.echo(f"{len(servers)} servers asked, {tools} tools known")
-    if failed:
-        fail(f"{len(failed)} of {len(servers)} servers did not answer: {', '.join(failed)}")
-
-
-@click.command()
 @click.argument("name", shell_complete=completing.capabilities)
 @session_option
 @json_option
@@ -167,7 +148,6 @@ COMMANDS = {
     "call": call,
     "disable": disable,
     "enable": enable,
-    "index": index,
     "login": login,
     "reload": reload,
     "routing": routing,

@@ -11,7 +11,7 @@ from capd_client import tables
 from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import DaemonDownError
-from capd_client.taps import TapError, TapList
+from capd_client.taps import TapError, TapList, meant
 
 
 @click.command()
@@ -68,9 +68,8 @@ def tap_update(*, names: tuple[str, ...]) -> None:
     from capd_client import tap_git  # noqa: PLC0415 - as above
 
     taps = TapList(this_places().config).read()
-    known = {each["name"] for each in taps}
-    if unknown := [name for name in names if name not in known]:
-        fail(f"no tap named {unknown[0]}: there are {', '.join(sorted(known)) or 'none'}")
+    known = sorted(each["name"] for each in taps)
+    names = tuple(meant(name, known, f"no tap named {name}") for name in names)
     failed = []
     for each in taps:
         if names and each["name"] not in names:

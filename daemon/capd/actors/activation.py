@@ -107,7 +107,7 @@ class Activation:
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
         """Switch a capability off; one that is not on is fine."""
         async with self._transaction:
-            found = self._state.find_active(name)
+            found = await self._active(name)
             if found is None:
                 return Outcome(own_tools.not_active(name))
             step = self._state.deactivate(found)
@@ -231,6 +231,20 @@ class Activation:
             if isinstance(reply, supervisor.ServerTools):
                 step = self._state.server_lists(held.identity, instance, reply.tools)
                 await self._followed(step)
+
+    async def _active(self, name: str) -> CapabilityId | None:
+        """Return what is on and meant by `name`.
+
+        The whole catalog says what is meant: of two that begin alike, one may be off.
+        """
+        found = self._state.find_active(name)
+        if found is not None or not self._state.active.activations:
+            return found
+        try:
+            meant = (await self._resolved(name)).capability.id
+        except NotActivatedError:
+            return None
+        return meant if meant in self._state.active else None
 
     async def _resolved(self, name: str) -> registry.CapabilityResolved:
         resolved = await self.holds.ask_registry(

@@ -11,6 +11,7 @@ from capd.actors.holds import NotActivatedError
 from capd.actors.recent_uses import RecentUses
 from capd.actors.searching import FINDER, REPLIES, single
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.index.token_costs import TokenCosts
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import hook_context
@@ -57,6 +58,7 @@ class Curating:
         bus: Bus,
         environments: SessionEnvironments,
         uses: RecentUses,
+        costs: TokenCosts,
     ) -> None:
         self._place = place
         self._state = state
@@ -65,6 +67,7 @@ class Curating:
         self._bus = bus
         self._environments = environments
         self._uses = uses
+        self._costs = costs
         self._told: dict[Grant, None] = {}
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
@@ -126,6 +129,7 @@ class Curating:
         told, words = hook_context.tools_told(
             list(names),
             self._view.called(self._view.caller),
+            self._costs,
             context=context,
             suggestion=suggestion,
         )

@@ -15,6 +15,7 @@ from capd.actors.beginning import Beginning
 from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.call_notes import CallNotes
 from capd.actors.denials import Denials, rules_of
+from capd.actors.index_desk import IndexDesk
 from capd.actors.memory_desk import MemoryDesk
 from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.own_calls import OwnCalls
@@ -23,6 +24,7 @@ from capd.actors.relaying import Relaying
 from capd.actors.result_desk import ResultDesk, ResultRoom
 from capd.actors.searching import Searching
 from capd.actors.session_entry import session_entry
+from capd.actors.session_index import SessionIndex
 from capd.actors.skills import Skills
 from capd.actors.token_desk import TokenBook, TokenDesk
 from capd.actors.turns import Hearing, Turns
@@ -97,6 +99,7 @@ class Curator:
         results: ResultRoom | None = None,
         tokens: TokenDesk | None = None,
         memories: MemoryShelf | None = None,
+        index: IndexDesk | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
@@ -123,6 +126,7 @@ class Curator:
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         self._state = SessionState(active, surface, view.policy)
         self._denials = Denials(bus, view)
+        self.index = SessionIndex(index or IndexDesk(bus), place, self._state, view, self._denials)
         self.activation = Activation(
             place,
             self._state,
@@ -170,6 +174,7 @@ class Curator:
             environments=environments,
             uses=uses,
             denials=self._denials,
+            index=self.index,
             memories=self._memories,
             bootstrap=self._bootstrap,
             on_change=self._tell_changed,
@@ -250,7 +255,9 @@ class Curator:
         """Return the stable text for the model."""
         if self.view.plan.mode == "pass-through":
             return ""
-        text = instructions(dict(self.view.own), is_fixed=self._state.surface.is_fixed)
+        text = instructions(
+            dict(self.view.own), is_fixed=self._state.surface.is_fixed, index=self.index.map()
+        )
         return self.tokens.instructed(text)
 
     def met(self, client: ClientFacts) -> None:
@@ -436,9 +443,9 @@ class Curator:
         """Return what is told of a turn that takes longer than its hook has time."""
         return await self._turns.coming(hearing)
 
-    async def bootstrap(self, hearing: Hearing) -> str:
-        """Return the project's own files, for a hook that its turn leaves no time for more."""
-        return await self._turns.bootstrap(hearing)
+    async def first_words(self, hearing: Hearing) -> tuple[str, str]:
+        """Return what is installed and the project's own files, each once a conversation."""
+        return self._turns.index(hearing), await self._turns.bootstrap(hearing)
 
     def heard_in(self, client_session: str) -> None:
         """Note in which of the client's own conversations a message was said, where it is known."""
@@ -461,6 +468,7 @@ class Curator:
             linked_by=self.linked_by,
             **self.tokens.entry(),
             **(self._memories.counts if self._memories is not None else {}),
+            **self.index.entry(),
             **(asdict(self._results.counts) if self._results is not None else {}),
         )
 
@@ -507,7 +515,5 @@ class Curator:
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = self.tokens.turned(
-            hook_context.said(taken.bootstrap, taken.context, taken.suggestion, taken.memories)
-        )
+        text = self.tokens.turned(reports.words(taken))
         return text_result(hook_context.hook_output(text))

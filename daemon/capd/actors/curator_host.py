@@ -19,11 +19,13 @@ from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_turns import hook_turn
+from capd.actors.index_desk import IndexDesk
 from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.open_sessions import OpenSession, OpenSessions
 from capd.actors.outside_calls import called_from_outside
 from capd.actors.recent_uses import RecentUses
 from capd.actors.result_desk import ResultRoom
+from capd.actors.sampling import sampled
 from capd.actors.session_keeper import SAVE_TIMEOUT, SessionKeeper, SessionStore
 from capd.actors.session_openings import SessionOpenings
 from capd.actors.token_desk import TokenDesk
@@ -69,6 +71,8 @@ LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
+INDEX_PATIENCE = 1.5
+"""Seconds for which a connection's first answer waits for what its instructions are to name."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -94,6 +98,7 @@ class CuratorHost:
         tokens: TokenDesk | None = None,
         paths: RealPaths | None = None,
         memories: MemoryShelf | None = None,
+        index: IndexDesk | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
@@ -101,6 +106,7 @@ class CuratorHost:
         self._uses = RecentUses(bus)
         self._tokens = tokens or TokenDesk(bus)
         self._memories = memories or MemoryShelf(bus)
+        self._index = index or IndexDesk(bus)
         self._results = results
         self._paths = paths or RealPaths()
         self._settings = FollowedSettings(
@@ -130,6 +136,7 @@ class CuratorHost:
             journal=self._journal,
             tokens=self._tokens,
             memories=self._memories,
+            index=self._index,
             on_change=self._keeper.changed,
         )
 
@@ -147,6 +154,7 @@ class CuratorHost:
                 nursery.start_soon(self._memories.run)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
+                nursery.start_soon(self._index.follow)
                 nursery.start_soon(self._tokens.run, self._sessions.books)
                 if self._results is not None:
                     nursery.start_soon(self._results.store.sweep)
@@ -205,6 +213,8 @@ class CuratorHost:
                 outcome = await curator.activation.disable(name, by="person")
             case messages.SwitchRouting(is_on=is_on):
                 outcome = curator.switch_routing(is_on=is_on)
+            case messages.SampleText():
+                return await sampled(curator, request)
             case messages.DescribeReach():
                 return curator.reach()
             case messages.CallTool():
@@ -253,6 +263,8 @@ class CuratorHost:
         try:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
+            with trio.move_on_after(INDEX_PATIENCE):
+                await curator.index.meet()
             upstream = Upstream(
                 connection.sink,
                 connection.lines,

@@ -57,9 +57,10 @@ async def hook_turn(
     hearing.is_heard = False
     with trio.move_on_at(patient_until):
         text = await curator.coming(told)
-        files = await curator.bootstrap(told)
-        log.info("hook_answered_early", session=curator.place.key, is_told=bool(text or files))
-        early = msgspec.structs.replace(early, context=text, bootstrap=files)
+        index, files = await curator.first_words(told)
+        is_told = bool(text or index or files)
+        log.info("hook_answered_early", session=curator.place.key, is_told=is_told)
+        early = msgspec.structs.replace(early, context=text, index=index, bootstrap=files)
         curator.tokens.turned(reports.words(early))
     return early
 

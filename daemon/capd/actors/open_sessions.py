@@ -13,8 +13,8 @@ from capd.actors.token_desk import TokenBook
 from capd.adapters.clients.upstream import Upstream
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.linking import link
-from capd.core.tools.names import near_names
 from capd_protos import curator as messages
+from capd_protos.naming import NameBook, Named, advice
 from capd_protos.types import SessionKey
 
 log = structlog.get_logger(actor="curator")
@@ -51,16 +51,15 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return who is meant: without a key the only one there is."""
         if not key and len(self) == 1:
             return next(iter(self.values())).curator
-        session = self.get(key)
-        if session is not None:
-            return session.curator
         known = ", ".join(self) or "none is open"
         if not key:
             text = f"which session? ({known}) Name one with --session."
             return messages.CuratorRefused("session_ambiguous", text)
-        near = near_names(key, self)
-        hint = f" Near names: {', '.join(near)}." if near else f" Sessions: {known}."
-        return messages.CuratorRefused("session_unknown", f"no session {key!r}.{hint}")
+        meant = NameBook(self).find(key)
+        if isinstance(meant, Named):
+            return self[SessionKey(meant.name)].curator
+        hint = advice(meant) or f"Sessions: {known}."
+        return messages.CuratorRefused("session_unknown", f"no session {key!r}. {hint}")
 
     def hooked(
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]

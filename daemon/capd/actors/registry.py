@@ -26,6 +26,7 @@ from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
 from capd.core.routing import gates, priors
+from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
 from capd.core.taps.catalog import Catalog, Tap, Unknown
@@ -258,6 +259,7 @@ class Registry:
         favoured = await self._favoured(request, kept.capabilities)
         ranked = priors.shifted(ranked, favoured, self._profile.priors)
         decision = gates.decide(ranked, request.active, self._profile)
+        decision = held_back(decision, request.bars)
         if decision.outcome == "activate" and decision.id is not None:
             self._use.note(f"session {request.session}", decision.id)
             self._use.note(f"project {request.project}", decision.id)

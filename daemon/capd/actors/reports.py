@@ -12,17 +12,19 @@ from capd.adapters.clients.session_environment import Stored
 from capd.core.sessions import hook_context
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
-from capd_protos.types import SessionKey
+from capd_protos.types import CapabilityId, SessionKey
 
 SCHEMA = 1
 
 Document = dict[str, Any]
+NO_METRICS: Mapping[CapabilityId, Document] = {}
 
 
 def caps(
     listed: registry.CapabilitiesListed,
     sessions: Sequence[curator.SessionEntry],
     available_keys: frozenset[str],
+    metrics: Mapping[CapabilityId, Document] = NO_METRICS,
 ) -> Document:
     """Return `caps`: every capability directory of every tap."""
     active: dict[tuple[str, str], list[str]] = {}
@@ -47,6 +49,7 @@ def caps(
                 "unpinned": entry.unpinned,
                 "npm_packages": entry.npm_packages,
                 "active_in": active.get((entry.tap, entry.name), []),
+                "metrics": metrics.get(CapabilityId(entry.tap, entry.name)),
             }
             for entry in listed.capabilities
         ],
@@ -156,7 +159,9 @@ def discovered(
 
 def words(taken: curator.TurnTaken) -> str:
     """Return all that a turn tells the model."""
-    return hook_context.said(taken.bootstrap, taken.context, taken.suggestion, taken.memories)
+    return hook_context.said(
+        taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
+    )
 
 
 def turn(taken: curator.TurnTaken) -> Document:
@@ -227,6 +232,12 @@ def _session(entry: curator.SessionEntry) -> Document:
         "cap": entry.cap,
         "surface": entry.surface,
         "available": entry.available,
+        "index": {
+            "listed": entry.index_listed,
+            "left_out": entry.index_left_out,
+            "tokens": entry.index_tokens,
+            "suggestions_left_out": entry.suggestions_left_out,
+        },
         "surface_chars": entry.surface_chars,
         "results": {
             "compacted": entry.compacted,

@@ -23,12 +23,12 @@ from capd.core.sessions.session import SessionState, SingleTool
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown
-from capd.core.tools.names import near_names
 from capd.core.tools.tool_question import SELECT
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import finder
 from capd_protos.codec import MsgpackCodec
+from capd_protos.naming import near_names
 from capd_protos.types import ActorName, ServerIdentity, ToolDefinition, WireName
 
 FINDER = ActorName("finder")

@@ -12,6 +12,7 @@ from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper
+from capd.actors.index_desk import IndexDesk
 from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.open_sessions import OpenSession, OpenSessions
 from capd.actors.recent_uses import RecentUses
@@ -66,6 +67,7 @@ class SessionOpenings:
         journal: Journal,
         tokens: TokenDesk,
         memories: MemoryShelf,
+        index: IndexDesk,
         on_change: Callable[[SessionKey], None],
     ) -> None:
         """`on_change` is called when a session has something to write down."""
@@ -84,6 +86,7 @@ class SessionOpenings:
         self._journal = journal
         self._tokens = tokens
         self._memories = memories
+        self._index = index
         self._on_change = on_change
 
     def work_in(self, nursery: trio.Nursery) -> None:
@@ -227,6 +230,7 @@ class SessionOpenings:
             journal=self._journal,
             tokens=self._tokens,
             memories=self._memories,
+            index=self._index,
         )
         if self._results is not None and hello.parent in self._sessions:
             self._results.readers.started(key, SessionKey(hello.parent))

@@ -34,6 +34,7 @@ from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
+from capd_protos.naming import NameBook, Named, offer
 from capd_protos.registry import CatalogChanged
 from capd_protos.types import ActorName, InstanceId, ServerIdentity
 
@@ -371,12 +372,14 @@ class Supervisor:
     # Logins
 
     async def _log_in(self, name: str) -> messages.Reply:
+        meant = NameBook(i.key.name for i in self._instances.values()).find(name)
+        name, hint = (meant.name, "") if isinstance(meant, Named) else (name, offer(meant))
         known = [i for i in self._instances.values() if i.key.name == name]
         remote = [i for i in known if i.server.transport != "stdio"]
         if not remote:
             why = "is a process here and needs none" if known else "was not asked for by anybody"
             text = f"{name} {why}: a login is for a server that a capability reaches by URL"
-            return messages.LoginFailed(text)
+            return messages.LoginFailed(f"{text} ({hint})" if hint else text)
         instance = remote[-1]
         spec = self._starts.remote_spec(instance.server, instance.values, instance.project)
         return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from capd.actors.capability_tools import capability_tools
 from capd.actors.skill_finder import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.tool_indexing import distinct, index_servers, index_session
 from capd.actors.tool_sets import ToolSet, ToolSets
@@ -103,6 +104,8 @@ class ToolFinder:
         )
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
         self._was_read = trio.Event()
+        self._read: list[CapabilitySpec] = []
+        self._reading = trio.Lock()
         self._changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -120,10 +123,8 @@ class ToolFinder:
         match request:
             case messages.FindTools():
                 return await self._find(request)
-            case messages.FindSkills(query, most):
-                words = query.strip()
-                vector = await self._vectors.of_query(words) if self._skills.has_any else None
-                return messages.SkillsFound(self._skills.found(words, max(1, most), vector))
+            case messages.FindSkills():
+                return await self._skills_found(request)
             case messages.IndexServers():
                 return await self._index_servers(request)
             case messages.LookUpTool():
@@ -131,8 +132,6 @@ class ToolFinder:
             case messages.CurateTools():
                 return await self._curate(request)
             case messages.DescribeTools():
-                if request.waits:
-                    await self._read_once()
                 return await self._described(request)
             case messages.ListDenied():
                 return await self._denied(request)
@@ -140,6 +139,14 @@ class ToolFinder:
                 return await self._count(request)
             case messages.ListGranted():
                 return await self._granted(request)
+            case messages.DescribeCapabilities():
+                return await self._capabilities_described(request)
+
+    async def _skills_found(self, request: messages.FindSkills) -> messages.Reply:
+        words = request.query.strip()
+        vector = await self._vectors.of_query(words) if self._skills.has_any else None
+        most = max(1, request.max_results)
+        return messages.SkillsFound(self._skills.found(words, most, vector))
 
     # Search
 
@@ -213,6 +220,9 @@ class ToolFinder:
         searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
         barred = tools.bars(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
+        if source is None and not request.identity:
+            meant = tools.index.named(request.name)
+            source = tools.known.source(meant) if meant is not None else None
         if source is None:
             near = list(tools.index.near(request.name, barred))
             return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
@@ -221,6 +231,8 @@ class ToolFinder:
         return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
 
     async def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
+        if request.waits:
+            await self._read_once()
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, barred = tools.known, tools.bars(policy, None, request.domain)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
@@ -276,6 +288,19 @@ class ToolFinder:
         tokens = await self._tokens.of_permitted(known, barred)
         return messages.ToolsCounted(True, permitted, tokens, unlisted)
 
+    async def _capabilities_described(
+        self, request: messages.DescribeCapabilities
+    ) -> messages.CapabilitiesDescribed:
+        if request.waits:
+            await self._read_once()
+        if not self._was_read.is_set():
+            return messages.CapabilitiesDescribed(is_known=False)
+        known = (await self._sets.of(request.project)).known
+        own = {"", await self._sets.paths.of(request.project)}
+        tokens = await self._tokens.of_each(known) if request.counts else None
+        of_project = [each for each in self._read if project_of(each.id.tap) in own]
+        return messages.CapabilitiesDescribed(True, capability_tools(of_project, known, tokens))
+
     # What there is
 
     async def _listen(self) -> None:
@@ -292,6 +317,10 @@ class ToolFinder:
 
     async def _refresh(self) -> None:
         """Index what the catalog's servers listed last."""
+        async with self._reading:
+            await self._read_catalog()
+
+    async def _read_catalog(self) -> None:
         started_at = trio.current_time()
         try:
             skills = await self._bus.ask(
@@ -307,6 +336,7 @@ class ToolFinder:
         assert isinstance(skills, registry.SkillsListed)
         await self._skills.take(skills)
         await self._sets.take(capabilities, lists, self._nursery)
+        self._read = capabilities
         platform.trim_memory()
         self._was_read.set()
         index = self._sets.users.index
@@ -360,6 +390,8 @@ class ToolFinder:
             indexed = await index_servers(self._bus, servers, session, request.project)
         finally:
             self._environments.drop(session)
+        # Whoever asks next is to find what has just been listed.
+        await contained("refresh", self._refresh, log=log)
         return messages.ServersIndexed(indexed)
 
 

@@ -34,6 +34,13 @@ class ToolTokens:
 
     async def of_permitted(self, known: KnownTools, barred: Container[WireName]) -> int | None:
         """Return what all tools but the barred ones take, None where nothing can be counted."""
+        tokens = await self.of_each(known)
+        if tokens is None:
+            return None
+        return sum(count for wire, count in tokens.items() if wire not in barred)
+
+    async def of_each(self, known: KnownTools) -> dict[WireName, int] | None:
+        """Return what each tool takes, None where nothing can be counted."""
         async with self._turn:
             if known not in self._tokens:
                 try:
@@ -44,8 +51,7 @@ class ToolTokens:
                 # The oldest is of a catalog that there is no more, or of a project.
                 if len(self._tokens) > MOST_CATALOGS:
                     del self._tokens[next(iter(self._tokens))]
-            tokens = self._tokens[known]
-        return sum(count for wire, count in tokens.items() if wire not in barred)
+            return self._tokens[known]
 
     async def _counted(self, known: KnownTools) -> dict[WireName, int]:
         # Each is decoded and written again under its name: too long for the loop where many are.

@@ -17,6 +17,7 @@ from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
 from capd.actors.memory_desk import MOST_OF_A_TURN, MemoryDesk
 from capd.actors.recent_uses import RecentUses
+from capd.actors.session_index import SessionIndex
 from capd.actors.task_budget import Plan, TaskBudget
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
@@ -62,6 +63,7 @@ class Turns:
         denials: Denials,
         memories: MemoryDesk | None,
         bootstrap: Bootstrapping | None,
+        index: SessionIndex,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -73,8 +75,13 @@ class Turns:
         self._denials = denials
         self._memories = memories
         self._bootstrap = bootstrap
+        self._index = index
         self._curating = Curating(
-            place, state, view, activation, bus=bus, environments=environments, uses=uses
+            *(place, state, view, activation),
+            bus=bus,
+            environments=environments,
+            uses=uses,
+            costs=index.costs,
         )
         self._budget = TaskBudget(
             place, state, view, memories, bus=bus, environments=environments, uses=uses
@@ -132,7 +139,7 @@ class Turns:
             self._under_way -= 1
             changed, self._gathered = self._gathered, Step()
             self._on_change(changed)
-        bootstrap = await self.bootstrap(hearing)
+        index, bootstrap = self.index(hearing), await self.bootstrap(hearing)
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -145,6 +152,7 @@ class Turns:
             tools=list(said.tools),
             memories=self._told(bootstrap, plan) if hearing.is_heard else "",
             bootstrap=bootstrap,
+            index=index,
             left_out=list(plan.left_out) if plan is not None else [],
             budgeted=plan.tokens if plan is not None else None,
         )
@@ -161,6 +169,10 @@ class Turns:
             tuple(name for each in outcomes for name in each.removed),
             is_ok=failed is None,
         )
+
+    def index(self, hearing: Hearing) -> str:
+        """Return what is installed, once, for a hook whose client shows no instructions."""
+        return self._index.first_words() if hearing.is_hook and hearing.is_heard else ""
 
     async def bootstrap(self, hearing: Hearing) -> str:
         """Return the project's own files for a hook that hears them, once a conversation."""
@@ -182,7 +194,8 @@ class Turns:
             return ""
         is_listed = self._view.lists_at_once(at_border=True)
         caller = "" if is_listed else self._view.called(self._view.caller)
-        return hook_context.context(decision.id.name, outcome.added, caller)
+        costs = self._index.costs
+        return hook_context.context(decision.id.name, outcome.added, costs, caller)
 
     async def coming(self, hearing: Hearing) -> str:
         """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
@@ -195,6 +208,7 @@ class Turns:
         return hook_context.coming(
             decision.id.name,
             expected,
+            self._index.costs,
             self._view.called(self._view.caller),
             self._view.called(self._view.enabler),
         )
@@ -212,7 +226,7 @@ class Turns:
             return ""
         if hearing.is_heard:
             self._suggested = decision.suggested
-        return hook_context.suggestion([id_.name for id_ in decision.suggested])
+        return self._index.suggested(decision.suggested)
 
     async def _routed(self, text: str) -> Decision:
         try:
@@ -225,6 +239,7 @@ class Turns:
                 is_enabled=self._view.is_routed,
                 project=self._place.project,
                 denied=await self._denials.all(),
+                bars=self._index.bars(),
             )
             reply = await self._activation.holds.ask_registry(request)
         except NotActivatedError as error:

@@ -25,6 +25,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name_limit: Annotated[int, msgspec.Meta(ge=32, le=1024)] = 64
     tool_limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 128
     prefix: str | None = None
+    reads_instructions: bool = True
     context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
     prompt_source: Literal["hook", "plugin", "acp", "none", ""] = ""
     identity: tuple[str, ...] = ()

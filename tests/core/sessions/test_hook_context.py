@@ -3,40 +3,57 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from capd.adapters.model.minilm import load_tokenizer, token_ids
 from capd.adapters.tokens.token_counts import count
+from capd.core.index.summaries import call_of, suggested
+from capd.core.index.token_costs import TokenCosts
 from capd.core.sessions.hook_context import (
     TURN_TOKENS,
     coming,
     context,
     hook_output,
     said,
-    suggestion,
     tools_told,
 )
-from capd_protos.types import CapabilityName, WireName
+from capd_protos.index import IndexEntry
+from capd_protos.types import CapabilityId, CapabilityName, TapName, WireName
 
 GIT = CapabilityName("git")
+CALL = WireName("capd_tool_call")
+
+
+class Everything(dict[str, int]):
+    """Every piece, counted when it is asked for."""
+
+    def get(self, piece: str, default: object = None) -> int:
+        del default
+        return count(piece)
+
+
+EXACT = TokenCosts(Everything())
+NOTHING = TokenCosts()
 
 
 def test_nothing_is_said_where_nothing_came_on() -> None:
-    assert context(GIT, []) == ""
-    assert hook_output("") == "{}"
+    got = (context(GIT, [], EXACT), hook_output(""))
+
+    assert got == ("", "{}")
 
 
-def test_the_model_is_told_what_came_on_by_the_names_it_can_call() -> None:
-    text = context(GIT, [WireName("git__git_log"), WireName("git__git_show")])
+@pytest.mark.parametrize("costs", [EXACT, NOTHING])
+def test_the_model_is_told_what_came_on_by_the_names_it_can_call(costs: TokenCosts) -> None:
+    text = context(GIT, [WireName("git__log"), WireName("git__show")], costs)
 
     assert text == (
-        "capd switched on 'git' for this message; its tools are listed now: "
-        "git__git_log, git__git_show."
+        "capd switched on 'git' for this message; its tools are listed now: git__log, git__show."
     )
 
 
 @pytest.mark.parametrize("tools", [13, 500])
 def test_a_large_capability_is_told_in_as_few_words(tools: int) -> None:
-    text = context(GIT, [WireName(f"s__t{number}") for number in range(tools)])
+    text = context(GIT, [WireName(f"s__t{number}") for number in range(tools)], NOTHING)
 
     assert text.count("s__t") == 12
     assert text.endswith(f"s__t11 and {tools - 12} more.")
@@ -61,9 +78,9 @@ def test_what_came_on_or_is_coming_takes_a_turns_tokens_whatever_the_names_are(
     caller, enabler = WireName("mcp__capd__tool_call"), WireName("mcp__capd__capability")
 
     said_of_it = [
-        context(tool, names),
-        context(tool, names, caller),
-        coming(tool, names, caller, enabler),
+        context(tool, names, NOTHING),
+        context(tool, names, EXACT, caller),
+        coming(tool, names, NOTHING, caller, enabler),
     ]
 
     assert max(map(count, said_of_it)) <= TURN_TOKENS
@@ -71,7 +88,11 @@ def test_what_came_on_or_is_coming_takes_a_turns_tokens_whatever_the_names_are(
 
 def test_what_is_on_its_way_is_called_by_the_tool_that_waits_for_it() -> None:
     text = coming(
-        GIT, [WireName("git__git_log")], WireName("capd-tool_call"), WireName("capd-capability")
+        GIT,
+        [WireName("git__git_log")],
+        NOTHING,
+        WireName("capd-tool_call"),
+        WireName("capd-capability"),
     )
 
     assert text == (
@@ -81,7 +102,7 @@ def test_what_is_on_its_way_is_called_by_the_tool_that_waits_for_it() -> None:
 
 
 def test_where_nobody_knows_its_tools_the_model_is_told_how_to_wait_for_them() -> None:
-    text = coming(GIT, [], WireName("capd-tool_call"), WireName("capd-capability"))
+    text = coming(GIT, [], NOTHING, WireName("capd-tool_call"), WireName("capd-capability"))
 
     assert text == (
         "capd is switching on 'git' for this message; "
@@ -90,7 +111,9 @@ def test_where_nobody_knows_its_tools_the_model_is_told_how_to_wait_for_them() -
 
 
 def test_the_output_is_what_claude_code_reads() -> None:
-    assert json.loads(hook_output('say "this"')) == {
+    got = json.loads(hook_output('say "this"'))
+
+    assert got == {
         "hookSpecificOutput": {
             "hookEventName": "UserPromptSubmit",
             "additionalContext": 'say "this"',
@@ -98,63 +121,57 @@ def test_the_output_is_what_claude_code_reads() -> None:
     }
 
 
-def test_what_may_be_meant_is_named_in_one_line_each_with_the_way_to_enable_it() -> None:
-    got = suggestion([CapabilityName("git"), CapabilityName("web-page")])
-
-    assert got == (
-        "Installed, off; if wanted, call capability(action=enable, name=...):\n- git\n- web-page"
-    )
-
-
-def test_nothing_to_suggest_is_nothing_said() -> None:
-    assert suggestion([]) == ""
-
-
-def test_a_suggestion_takes_at_most_sixty_tokens_whatever_the_names_are() -> None:
-    tokenizer = load_tokenizer()
-
-    got = suggestion([CapabilityName(f"capability-with-a-long-name-{n}" * 9) for n in range(3)])
-
-    assert len(token_ids(tokenizer, got)) - 2 <= 60
-
-
-CALL = WireName("capd_tool_call")
-LONG = [WireName(f"kubernetes__list_persistent_volume_claims_{n}") for n in range(3)]
-
-
 def test_single_tools_that_fit_are_told_with_the_way_to_call_them() -> None:
-    told, words = tools_told([WireName("git__log"), WireName("git__diff")], CALL)
+    told, words = tools_told([WireName("git__log"), WireName("git__diff")], CALL, EXACT)
 
     assert told == ["git__log", "git__diff"]
     assert words == "Tools that fit, by capd_tool_call(name=...): git__log, git__diff"
 
 
 def test_no_tool_is_no_word() -> None:
-    assert tools_told([], CALL, suggestion="words") == ([], "words")
+    got = tools_told([], CALL, EXACT, suggestion="words")
+
+    assert got == ([], "words")
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        LONG,
-        [WireName("x" * 64)] * 3,
-        [WireName("0f3b_9" * 10)] * 3,
-        [WireName("getHTTPStatusOfTheWholeWorld")] * 3,
-        [WireName("qzxkv_bcdfg_hjklm_npqrs")] * 3,
-    ],
+def test_what_is_installed_stands_before_what_a_turn_says() -> None:
+    got = said("came on", "may be meant", "Installed")
+
+    assert got == "Installed\ncame on\nmay be meant"
+
+
+NAMES = st.one_of(
+    st.text(max_size=64),
+    st.sampled_from(["kubernetes__list_persistent_volume_claims", "0f3b_9" * 10, "数据库__查询"]),
+    st.sampled_from(["ملفات__بحث", "🙂__👩\u200d💻", "getHTTPStatusOfTheWholeWorld", "x" * 64]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    NAMES,
+    st.lists(NAMES, max_size=20),
+    st.lists(NAMES, max_size=4),
+    st.lists(NAMES, max_size=3),
+    st.sampled_from([(EXACT, ""), (NOTHING, ""), (EXACT, CALL), (NOTHING, CALL)]),
 )
 def test_suggestions_take_sixty_tokens_together_and_a_turn_twice_that(
-    names: list[WireName],
+    name: str,
+    added: list[str],
+    tools: list[str],
+    meant: list[str],
+    known: tuple[TokenCosts, str],
 ) -> None:
-    tokenizer = load_tokenizer()
-    capabilities = suggestion(
-        [CapabilityName(f"capability-with-a-long-name-{n}") for n in range(3)]
-    )
-    on = context(GIT, [WireName(f"server__tool_{number}") for number in range(500)])
+    costs, caller = known
+    entries = [
+        IndexEntry(CapabilityId(TapName("t"), CapabilityName(each)), "use", each) for each in meant
+    ]
 
-    beside_capabilities = tools_told(names, CALL, suggestion=capabilities)[1]
-    beside_what_came_on = said(on, tools_told(names, CALL, context=on)[1])
+    on = context(CapabilityName(name), [WireName(each) for each in added], costs, caller)
+    capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
+    names = [WireName(each) for each in tools]
+    words = tools_told(names, CALL, costs, context=on, suggestion=capabilities)[1]
 
-    assert len(token_ids(tokenizer, tools_told(names, CALL)[1])) - 2 <= 60
-    assert len(token_ids(tokenizer, beside_capabilities)) - 2 <= 60
-    assert len(token_ids(tokenizer, beside_what_came_on)) - 2 <= 120
+    assert count(words) <= 60
+    assert count(on) <= 120
+    assert count(said(on, tools_told(names, CALL, costs, context=on)[1])) <= 120

@@ -7,6 +7,7 @@ from tokenizers import BertWordPieceTokenizer
 
 import capd.adapters.model
 from capd.adapters.client_table import client_table
+from capd.core.index.token_costs import TokenCosts
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, traits_of
 from capd.core.sessions.habits import Habits
 from capd.core.sessions.hook_context import context
@@ -372,7 +373,9 @@ def test_the_own_tools_cost_little() -> None:
 def test_what_a_turn_says_is_within_120_tokens_whatever_the_names(caller: str) -> None:
     names = [WireName(f"server_name_{n}__" + "long_tool_name_"[:40] * 2) for n in range(30)]
 
-    assert tokens(context(CapabilityName("something"), names, caller)) <= 120
+    got = context(CapabilityName("something"), names, TokenCosts(), caller)
+
+    assert tokens(got) <= 120
 
 
 def test_a_users_own_table_changes_single_facts(tmp_path: Path) -> None:

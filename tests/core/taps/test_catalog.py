@@ -37,6 +37,13 @@ CATALOG = Catalog([MINE, STARTER])
         ("github", "starter/github"),
         ("starter/git", "starter/git"),
         ("me/mine/git", "me/mine/git"),
+        ("GIT", "me/mine/git"),
+        ("Database SQLite", "me/mine/database-sqlite"),
+        ("data", "me/mine/database-sqlite"),
+        ("gith", "starter/github"),
+        ("STARTER/git", "starter/git"),
+        ("Me/Mine/Git", "me/mine/git"),
+        ("start/gith", "starter/github"),
     ],
 )
 def test_a_name_means_the_first_tap_that_has_it_or_the_one_it_is_pinned_to(
@@ -52,6 +59,10 @@ def test_a_name_means_the_first_tap_that_has_it_or_the_one_it_is_pinned_to(
     ("name", "why"),
     [
         ("gti", Unknown("no tap has a capability 'gti'", ("git",))),
+        (
+            "gi",
+            Unknown("no tap has a capability 'gi', and several fit", ("git", "github")),
+        ),
         ("zzz", Unknown("no tap has a capability 'zzz'")),
         ("", Unknown("no tap has a capability ''")),
         ("voice", Unknown("me/mine has 'voice', but with no config.toml")),

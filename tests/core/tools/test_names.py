@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from capd.core.tools.names import LIMIT, bare_name, near_names, wire_name
+from capd.core.tools.names import LIMIT, bare_name, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 IDENTITY = ServerIdentity("0123456789abcdef")
@@ -122,32 +122,6 @@ def test_five_hundred_odd_names_are_unique_valid_and_the_same_again(seed: int) -
     assert len(names) == 500
     assert all(VALID.fullmatch(name) for name in names)
     assert all_names() == names
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        pytest.param("gti", ["git"], id="swapped letters"),
-        pytest.param("GIT", ["git", "gitlab", "github"], id="case, and what contains it"),
-        pytest.param("database", ["database-sqlite", "database-postgres"], id="a part"),
-        pytest.param("github-issues", ["github", "git"], id="more than the name"),
-        pytest.param("slack", ["Slack"], id="written as it is known"),
-        pytest.param("zzzz", [], id="nothing near"),
-        pytest.param("", [], id="nothing asked"),
-    ],
-)
-def test_near_names_are(name: str, near: list[str]) -> None:
-    known = ["gitlab", "git", "database-sqlite", "github", "Slack", "database-postgres"]
-
-    got = near_names(name, known)
-
-    assert got == near
-
-
-def test_no_more_near_names_than_asked_for() -> None:
-    got = near_names("tool", [f"tool-{n}" for n in range(9)], limit=2)
-
-    assert len(got) == 2
 
 
 @pytest.mark.parametrize(

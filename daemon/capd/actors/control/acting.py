@@ -9,12 +9,10 @@ import msgspec
 from capd.actors import reports
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
-    FINDER,
-    FINDER_REPLIES,
     MethodError,
     Questions,
 )
-from capd_protos import curator, finder, registry, settings, supervisor
+from capd_protos import curator, registry, settings, supervisor
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
 
@@ -22,7 +20,6 @@ TURN_TIMEOUT = 150.0
 CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
-INDEX_TIMEOUT = 3600.0
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -43,7 +40,6 @@ class Acting:
             "disable": partial(self._change, curator.DisableCapability),
             "routing": self._routing,
             "call": self._call,
-            "index": self._index,
             "reload": self._reload,
             "stop": self._stop,
             "login": self._login,
@@ -105,16 +101,6 @@ class Acting:
             "outcome": called.outcome,
             "result": msgspec.Raw(called.result),
         }
-
-    async def _index(self, params: frames.IndexParams) -> dict[str, Any]:
-        session = params.session
-        if not session:
-            live = (await self._ask.sessions()).sessions
-            session = live[0].key if len(live) == 1 else ""
-        request = finder.IndexServers(SessionKey(session), params.project)
-        reply = await self._ask.bus.ask(FINDER, request, FINDER_REPLIES, INDEX_TIMEOUT)
-        assert isinstance(reply, finder.ServersIndexed)
-        return reports.indexed(reply)
 
     async def _reload(self, _: frames.NoParams) -> dict[str, Any]:
         await self._ask.settings(settings.ReloadSettings())

@@ -14,6 +14,7 @@ import trio
 from capd.actors import reports
 from capd.actors.control.acting import Acting
 from capd.actors.control.definitions import DefinitionMethods
+from capd.actors.control.indexing import Indexing
 from capd.actors.control.memories import MemoryMethods
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
@@ -89,6 +90,7 @@ class Control:
             **self._acting.methods,
             **definitions.methods,
             **known.methods,
+            **Indexing(questions).methods,
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:

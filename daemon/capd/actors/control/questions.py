@@ -6,7 +6,7 @@ import msgspec
 
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import curator, embedder, finder, ledger, registry, settings, supervisor
+from capd_protos import curator, embedder, finder, index, ledger, registry, settings, supervisor
 from capd_protos import socket as frames
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
@@ -18,6 +18,7 @@ EMBEDDER = ActorName("embedder")
 FINDER = ActorName("finder")
 LEDGER = ActorName("ledger")
 SETTINGS = ActorName("settings")
+INDEX = ActorName("index")
 
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
@@ -26,6 +27,7 @@ EMBEDDER_REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
 FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 LEDGER_REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
 
+INDEX_REPLIES: MsgpackCodec[index.Reply] = MsgpackCodec(index.Reply)
 SETTINGS_REPLIES: MsgpackCodec[settings.Reply] = MsgpackCodec(settings.Reply)
 
 ASK_TIMEOUT = 5.0
@@ -96,6 +98,20 @@ class Questions:
         reply = await self.bus.ask(CURATOR, request, CURATOR_REPLIES, timeout)
         if isinstance(reply, curator.CuratorRefused):
             raise MethodError(frames.NOT_FOUND, reply.message)
+        assert isinstance(reply, expected)
+        return reply
+
+    async def index(
+        self, request: index.Request, expected: type[T], timeout: float = ASK_TIMEOUT
+    ) -> T:
+        """Return the index's reply.
+
+        Raises:
+            MethodError: its file cannot be read or written.
+        """
+        reply = await self.bus.ask(INDEX, request, INDEX_REPLIES, timeout)
+        if isinstance(reply, index.IndexRefused):
+            raise MethodError(frames.REFUSED, reply.message)
         assert isinstance(reply, expected)
         return reply
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors import reports, token_report
+from capd.actors import index_report, reports, token_report
 from capd.actors.control.definitions import summary
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
@@ -23,10 +23,12 @@ from capd.actors.control.questions import (
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.trust.project_tap import project_of
 from capd_protos import curator, embedder, finder, ledger, registry, settings
+from capd_protos import index as messages
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
 
 FIND_TIMEOUT = 2.0
+INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """The status does not wait for a model that is busy or stopped."""
 TOKENS_WITHIN = 3.0
@@ -77,6 +79,8 @@ class Reading:
         with suppress(*UNANSWERED, MethodError):
             kept = await self._ask.ledger(ledger.DescribeLedger(), ledger.LedgerDescribed)
         daemon["degraded"] += [kept.problem] if kept and kept.problem else []
+        index = await self._index()
+        daemon["degraded"] += [index.problem] if index and index.problem else []
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
         daemon["degraded"] += [sessions.problem] if sessions.problem else []
         vetted: dict[str, Any] = {}
@@ -84,13 +88,27 @@ class Reading:
             vetted = await summary(self._ask.bus)
             daemon["degraded"] += vetted["problems"]
         document = reports.status(daemon, described, model, sessions, servers)
-        return {**document, "ledger": reports.ledger(kept), "definitions": vetted}
+        return {
+            **document,
+            "ledger": reports.ledger(kept),
+            "definitions": vetted,
+            "index": index_report.status(index),
+        }
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
         request = registry.ListCapabilities(all_projects=True)
         listed = await self._ask.registry(request, registry.CapabilitiesListed)
         sessions = await self._ask.sessions()
-        return reports.caps(listed, sessions.sessions, self._keys(sessions))
+        index = await self._index()
+        metrics = index_report.metrics(index) if index is not None else {}
+        return reports.caps(listed, sessions.sessions, self._keys(sessions), metrics)
+
+    async def _index(self) -> messages.IndexDescribed | None:
+        with suppress(*UNANSWERED, MethodError):
+            return await self._ask.index(
+                messages.DescribeIndex(), messages.IndexDescribed, INDEX_TIMEOUT
+            )
+        return None
 
     async def _servers(self, _: frames.NoParams) -> dict[str, Any]:
         return reports.servers(await self._ask.servers())

@@ -22,7 +22,7 @@ from capd.core.memories.mistakes import MistakeError, checked_mistake
 from capd.core.redaction import looks_secret
 from capd.core.settings.toml_lines import line_of, line_of_error
 from capd.core.taps.frontmatter import FrontmatterError, frontmatter
-from capd.core.tools.names import near_names
+from capd_protos.naming import near_names
 from capd_protos.types import Finding, MemorySpec, TapName
 
 KINDS = ("corrective", "procedural", "declarative", "episodic")

@@ -8,6 +8,7 @@ _PLAIN = {
     "too_short": "fewer than 8 characters are left of it after cleaning",
     "model_not_ready": "the embedding model was not ready, and nobody waits for it",
     "no_candidates": "no capability may be routed to: see capd caps",
+    "set_by_user": "the user has set that it does not come on by itself, or not at this score",
     "already_active": "it is on already, so nothing changes",
 }
 

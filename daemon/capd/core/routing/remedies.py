@@ -75,6 +75,8 @@ def remedies(
             count = CLOSE if note.reason == "below_margin" else 1
             for name, _ in note.top[:count]:
                 lines += _if_meant(name, known, at)
+        case "set_by_user":
+            lines.append("`automatic` and `threshold` in capability-index.yaml: see capd index")
         case "model_not_ready":
             lines.append("capd status says how the model is; once it is ready, say it again")
         case "no_candidates":

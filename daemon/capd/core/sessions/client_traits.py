@@ -47,6 +47,9 @@ class ClientTraits:
     tool_limit: int = 128
     prefix: str | None = None
     """What it puts before a tool's name; empty where that is nothing, None where unknown."""
+    reads_instructions: bool = True
+    """Whether what its server says of itself reaches its model; where it does not, a prompt hook
+    brings it."""
     context: int = 200_000
     """Tokens that its models take."""
     prompt_source: str = ""

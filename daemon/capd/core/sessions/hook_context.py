@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from capd.core.index.token_costs import TokenCosts
 from capd_protos.types import CapabilityName, WireName
 
 TURN = WireName("capd_turn")
@@ -30,7 +31,7 @@ _LONGEST_WORD = 12
 _PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
 
 _LONGEST_NAME = 24
-"""A longer one could take more than its share of the 60 tokens."""
+"""A longer one could take more than its share of the tokens."""
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
@@ -41,30 +42,38 @@ class TurnArguments(msgspec.Struct, frozen=True):
     cwd: str = ""
 
 
-def context(name: CapabilityName, added: Sequence[WireName], caller: str = "") -> str:
+def context(
+    name: CapabilityName, added: Sequence[WireName], costs: TokenCosts, caller: str = ""
+) -> str:
     """Return what the model is told of a capability that came on; empty where nothing did.
 
     `caller` is the tool that calls what its client does not list, where it does not.
     """
     done = f"capd switched on '{_short(name)}' for this message"
     if caller:
-        return _with_names(f"{done}. Call its tools with {caller}, name=...", added)
-    return _with_names(f"{done}; its tools are listed now", added)
+        return _with_names(f"{done}. Call its tools with {caller}, name=...", added, costs)
+    return _with_names(f"{done}; its tools are listed now", added, costs)
 
 
-def coming(name: CapabilityName, expected: Sequence[WireName], caller: str, enabler: str) -> str:
+def coming(
+    name: CapabilityName,
+    expected: Sequence[WireName],
+    costs: TokenCosts,
+    caller: str,
+    enabler: str,
+) -> str:
     """Return what the model is told of a capability whose servers are being started.
 
     `expected` are the tools that they had last; where nobody knows them, `enabler` waits for them.
     """
     begun = f"capd is switching on '{_short(name)}' for this message"
     if expected:
-        return _with_names(f"{begun}. Call its tools with {caller}, name=...", expected)
+        return _with_names(f"{begun}. Call its tools with {caller}, name=...", expected, costs)
     how = f"{enabler}(action=enable, name={name}) waits for it and names its tools"
     return f"{begun}; {how}."
 
 
-def _with_names(sentence: str, names: Sequence[WireName]) -> str:
+def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts) -> str:
     """Return `sentence: names.` with as many names as a turn has tokens for."""
     told = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
@@ -72,19 +81,11 @@ def _with_names(sentence: str, names: Sequence[WireName]) -> str:
         longer = f"{', '.join(names[:count])}{f' and {left} more' if left else ''}"
         text = f"{sentence}: {longer}."
         if count > 1 and (
-            sum(map(len, names[:count])) > _MOST_CHARACTERS or tokens_at_most(text) > TURN_TOKENS
+            sum(map(len, names[:count])) > _MOST_CHARACTERS or _tokens(text, costs) > TURN_TOKENS
         ):
             break
         told = text
     return told
-
-
-def suggestion(names: Sequence[CapabilityName]) -> str:
-    """Return what the model is told of capabilities that are off and may be meant."""
-    if not names:
-        return ""
-    lines = "\n".join(f"- {_short(name)}" for name in names)
-    return f"Installed, off; if wanted, call capability(action=enable, name=...):\n{lines}"
 
 
 def _short(name: str) -> str:
@@ -92,7 +93,12 @@ def _short(name: str) -> str:
 
 
 def tools_told(
-    names: Sequence[WireName], caller: WireName, *, context: str = "", suggestion: str = ""
+    names: Sequence[WireName],
+    caller: WireName,
+    costs: TokenCosts,
+    *,
+    context: str = "",
+    suggestion: str = "",
 ) -> tuple[list[WireName], str]:
     """Return which single tools are suggested in a turn, and its words with those of `suggestion`.
 
@@ -100,14 +106,19 @@ def tools_told(
     """
     told: list[WireName] = []
     words = suggestion
-    room = min(SUGGESTION_TOKENS, TURN_TOKENS - tokens_at_most(context))
+    room = min(SUGGESTION_TOKENS, TURN_TOKENS - _tokens(f"{context}\n", costs))
     for name in names:
         tools = f"Tools that fit, by {caller}(name=...): {', '.join([*told, name])}"
         longer = f"{suggestion}\n{tools}" if suggestion else tools
-        if tokens_at_most(longer) <= room:
+        if _tokens(longer, costs) <= room:
             told.append(name)
             words = longer
     return told, words
+
+
+def _tokens(text: str, costs: TokenCosts) -> int:
+    # Neither is ever too small: of a piece that was not counted the one knows its bytes alone.
+    return min(costs.of(text), tokens_at_most(text))
 
 
 def tokens_at_most(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The MCP `instructions` member: one stable text a mode, without counts, within 400 tokens.
+"""The MCP `instructions` member: one stable text a mode, and what is installed; 400 tokens.
 
 A model reads it once, at the start; what changes later is said where it changes.
 """
@@ -14,10 +14,10 @@ _HEAD = (
 )
 
 
-def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool) -> str:
+def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "") -> str:
     """Return the text for a client that has `own` tools; `is_fixed` where its list never changes.
 
-    It is empty where capd has no tool to speak of.
+    It is empty where capd has no tool to speak of. `index` is the first level of the cascade.
     """
     names = {each.name: name for name, each in own.items()}
     capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)
@@ -38,4 +38,5 @@ def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool) -> str:
         f'`{capability}` with {{"action": "discover", "intent": "what you want to do"}} finds '
         'bundles of tools, and with {"action": "enable", "name": "..."} switches one on.'
     )
-    return " ".join(parts)
+    text = " ".join(parts)
+    return f"{text}\n{index}" if index else text

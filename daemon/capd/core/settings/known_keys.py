@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from capd.core.tools.names import near_names
+from capd_protos.naming import near_names
 
 Path = tuple[str, ...]
 ANY = "*"

@@ -6,11 +6,12 @@ Taps count in their order: the first that has a capability wins, `tap/name` pins
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from capd.core.memories.memory_format import MemoryRead
 from capd.core.taps.skills import SkillRead, prompt_names
 from capd.core.taps.tap_format import CapabilityRead
-from capd.core.tools.names import near_names
+from capd_protos.naming import NameBook, Named, Unclear
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -118,15 +119,17 @@ class Catalog:
         """Return what `name` or `tap/name` means, or why it means nothing."""
         tap_name, slash, bare = name.strip().rpartition("/")
         if slash:
-            return self._find_pinned(TapName(tap_name), CapabilityName(bare))
+            return self._find_pinned(tap_name, bare)
         found = self._winners.get(CapabilityName(bare))
         if found is not None:
             return found
         for tap in self.taps:
             if bare in tap.unroutable:
                 return Unknown(f"{tap.name} has {bare!r}, but with {tap.unroutable[bare]}")
-        near = near_names(bare, self._winners)
-        return Unknown(f"no tap has a capability {bare!r}", tuple(near))
+        meant = self._book.find(bare)
+        if isinstance(meant, Named):
+            return self._winners[CapabilityName(meant.name)]
+        return _unknown(f"no tap has a capability {bare!r}", meant)
 
     def find_skill(self, name: str) -> tuple[WireName, SkillSpec] | Unknown:
         """Return the skill of this prompt's name, or of `tap/name`, or why there is none."""
@@ -134,26 +137,35 @@ class Catalog:
         for prompt, skill in self._skills.items():
             if wanted in {prompt, f"{skill.tap}/{skill.name}"}:
                 return prompt, skill
-        near = near_names(wanted, self._skills)
-        return Unknown(f"no tap has a skill {wanted[:100]!r}", tuple(near))
+        meant = NameBook(self._skills).find(wanted)
+        if isinstance(meant, Named):
+            return WireName(meant.name), self._skills[WireName(meant.name)]
+        return _unknown(f"no tap has a skill {wanted[:100]!r}", meant)
 
     def tap_of(self, capability: CapabilityId) -> Tap | None:
         """Return the tap that owns `capability`."""
         return next((tap for tap in self.taps if tap.name == capability.tap), None)
 
-    def _find_pinned(self, tap_name: TapName, name: CapabilityName) -> CapabilitySpec | Unknown:
-        found = self._by_id.get(CapabilityId(tap_name, name))
+    @cached_property
+    def _book(self) -> NameBook:
+        return NameBook(self._winners)
+
+    def _find_pinned(self, tap_name: str, name: str) -> CapabilitySpec | Unknown:
+        meant_tap = NameBook(tap.name for tap in self.taps).find(tap_name)
+        if isinstance(meant_tap, Unclear):
+            return _unknown(f"no tap {tap_name!r}", meant_tap)
+        tap = next(tap for tap in self.taps if tap.name == meant_tap.name)
+        found = self._by_id.get(CapabilityId(tap.name, CapabilityName(name)))
         if found is not None:
             return found
-        tap = next((tap for tap in self.taps if tap.name == tap_name), None)
-        if tap is None:
-            return Unknown(f"no tap {tap_name!r}", tuple(near_names(tap_name, self._tap_names())))
         if name in tap.unroutable:
-            return Unknown(f"{tap_name} has {name!r}, but with {tap.unroutable[name]}")
-        names = (capability.id.name for capability in tap.capabilities)
-        return Unknown(
-            f"tap {tap_name!r} has no capability {name!r}", tuple(near_names(name, names))
-        )
+            return Unknown(f"{tap.name} has {name!r}, but with {tap.unroutable[name]}")
+        meant = NameBook(capability.id.name for capability in tap.capabilities).find(name)
+        if isinstance(meant, Named):
+            return self._by_id[CapabilityId(tap.name, CapabilityName(meant.name))]
+        return _unknown(f"tap {str(tap.name)!r} has no capability {name!r}", meant)
 
-    def _tap_names(self) -> list[str]:
-        return [tap.name for tap in self.taps]
+
+def _unknown(reason: str, meant: Unclear) -> Unknown:
+    # Which they are is in `near` alone: who tells it leaves out what a policy denies.
+    return Unknown(f"{reason}, and several fit" if meant.is_ambiguous else reason, meant.near)

@@ -1,4 +1,4 @@
-"""Names: the ones tools have on the wire, and the ones a person may have meant.
+"""The names that tools have on the wire.
 
 A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]` of which the
 first is no digit: what every client takes and every model's provider, so that no client writes it
@@ -7,10 +7,9 @@ every session; a name that had to be changed in more than its case and its dashe
 tool has already, ends in a short hash.
 """
 
-import difflib
 import hashlib
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container
 
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
@@ -56,13 +55,3 @@ def bare_name(
     """Return the tool's own name, whatever it is, or its wire name where its own is taken."""
     own = WireName(tool)
     return own if own not in taken else wire_name(server, identity, tool, taken)
-
-
-def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """Return known names that `name` may have meant, the nearest first."""
-    by_folded = {candidate.casefold(): candidate for candidate in known}
-    folded = name.casefold()
-    containing = [k for k in sorted(by_folded) if folded and (folded in k or k in folded)]
-    close = difflib.get_close_matches(folded, sorted(by_folded), n=limit, cutoff=0.6)
-    ordered = dict.fromkeys([*close, *containing])
-    return [by_folded[key] for key in list(ordered)[:limit]]

@@ -14,12 +14,13 @@ The weights are measured in docs/search.md.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 from typing import TYPE_CHECKING
 
 from capd.core.lexical import Bm25, Ngrams, words
-from capd.core.tools.names import near_names
 from capd.core.tools.tool_text import Tool, folded, spelled
+from capd_protos.naming import NameBook, Named, near_names
 from capd_protos.types import WireName
 
 if TYPE_CHECKING:
@@ -227,7 +228,27 @@ class ToolIndex:
         if row is not None:
             return row
         bare = self._bare.get(name, [])
-        return bare[0] if len(bare) == 1 else None
+        if bare:
+            return bare[0] if len(bare) == 1 else None
+        meant = self._book.find(name, is_call=True)
+        if isinstance(meant, Named):
+            return self._rows[WireName(meant.name)]
+        bare_name = self._bare_book.find(name, is_call=True)
+        rows = self._bare[bare_name.name] if isinstance(bare_name, Named) else []
+        return rows[0] if len(rows) == 1 else None
+
+    @cached_property
+    def _book(self) -> NameBook:
+        return NameBook(self._rows)
+
+    @cached_property
+    def _bare_book(self) -> NameBook:
+        return NameBook(self._bare)
+
+    def named(self, name: str) -> WireName | None:
+        """Return the one tool that its own or its wire name means, however that is spelled."""
+        row = self._row(name)
+        return None if row is None else self.tools[row].wire_name
 
     def _tiers(self, asked: str) -> dict[int, int]:
         tiers = dict.fromkeys(self._folded.get(folded(asked), ()), 2)

@@ -1,0 +1,79 @@
+"""Methods of `capd index`: servers asked, the file written, better words proposed."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from capd.actors import index_report, reports
+from capd.actors.control.questions import FINDER, FINDER_REPLIES, MethodError, Questions
+from capd.core.index.improving import (
+    AT_ONCE,
+    SYSTEM,
+    TOKENS_EACH,
+    BadAnswerError,
+    question,
+    revisions,
+)
+from capd_protos import curator, finder, index
+from capd_protos import socket as frames
+from capd_protos.types import SessionKey
+
+INDEX_TIMEOUT = 3600.0
+WRITE_TIMEOUT = 300.0
+SAMPLE_TIMEOUT = 310.0
+
+
+class Indexing:
+    """What makes the index."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._ask = questions
+        self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "index": self._index,
+            "index_propose": self._propose,
+            "index_accept": self._accept,
+        }
+
+    async def _index(self, params: frames.IndexParams) -> dict[str, Any]:
+        reply = finder.ServersIndexed([])
+        if params.asks_servers:
+            session = params.session
+            if not session:
+                live = (await self._ask.sessions()).sessions
+                session = live[0].key if len(live) == 1 else ""
+            request = finder.IndexServers(SessionKey(session), params.project)
+            asked = await self._ask.bus.ask(FINDER, request, FINDER_REPLIES, INDEX_TIMEOUT)
+            assert isinstance(asked, finder.ServersIndexed)
+            reply = asked
+        written = await self._ask.index(index.WriteIndex(), index.IndexWritten, WRITE_TIMEOUT)
+        return {**reports.indexed(reply), "index": index_report.written(written)}
+
+    async def _propose(self, params: frames.ProposeParams) -> dict[str, Any]:
+        listed = await self._ask.index(index.ListIndex(), index.IndexListed)
+        found: list[tuple[index.IndexEntry, index.Revision]] = []
+        by_name = {str(entry.id): entry for entry in listed.entries}
+        session = params.session
+        for start in range(0, len(listed.entries), AT_ONCE):
+            some = listed.entries[start : start + AT_ONCE]
+            request = curator.SampleText(
+                SessionKey(session), question(some), SYSTEM, TOKENS_EACH * len(some)
+            )
+            answer = await self._ask.curator(request, curator.TextSampled, SAMPLE_TIMEOUT)
+            try:
+                revised = revisions(answer.text, some)
+            except BadAnswerError as error:
+                raise MethodError(frames.REFUSED, f"{error}; nothing was changed") from None
+            found += [(by_name[each.name], each) for each in revised]
+            session = answer.session
+        return {
+            "schema": reports.SCHEMA,
+            "session": session,
+            "asked": len(listed.entries),
+            "proposals": index_report.proposals(found),
+        }
+
+    async def _accept(self, params: frames.AcceptParams) -> dict[str, Any]:
+        words = [index.Revision(w.name, w.verb, w.do, w.use_when) for w in params.words]
+        # What was never written has no place for other words.
+        await self._ask.index(index.WriteIndex(), index.IndexWritten, WRITE_TIMEOUT)
+        revised = await self._ask.index(index.ReviseIndex(words), index.IndexWritten, WRITE_TIMEOUT)
+        return {"schema": reports.SCHEMA, "index": index_report.written(revised)}

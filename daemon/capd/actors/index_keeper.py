@@ -1,0 +1,393 @@
+"""The index: what is installed, in few words, made when the catalog is read and not in a turn.
+
+    tools known anew ──> entries (words, what a person set, uses) ──> told, pieces counted
+                                     └──> what the tools take, counted ──> told again
+    capd index ──> capability-index.yaml, as far as something changed
+
+A project's sessions have an index of their own; the file holds that of everybody.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import structlog
+import trio
+
+from capd.adapters.index_file import IndexFile
+from capd.adapters.index_text import Content, IndexFileError
+from capd.adapters.tokens.piece_counts import PieceCounts
+from capd.core.index import document
+from capd.core.index.entries import Facts, entry_of, in_order, told_words
+from capd.core.index.summaries import Call, call_of, told_texts
+from capd.core.sessions.own_tools import CAPABILITY
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.serving import serve
+from capd_protos import finder, ledger, registry
+from capd_protos import index as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, WireName
+
+NAME = ActorName("index")
+FINDER = ActorName("finder")
+LEDGER = ActorName("ledger")
+REGISTRY = ActorName("registry")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
+FOUND: MsgpackCodec[finder.CapabilitiesDescribed] = MsgpackCodec(finder.CapabilitiesDescribed)
+LEDGER_REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
+REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+TOPIC = "index.tools"
+
+ASK_TIMEOUT = 10.0
+COUNT_TIMEOUT = 150.0
+WAITED = 3.0
+"""Seconds for which the first session of a daemon is kept waiting for what there is."""
+MOST_PROJECTS = 32
+LEARN_PATIENCE = 1.0
+COUNT_AFTER = 30.0
+"""Seconds after which the tools of a catalog are counted that has not changed meanwhile."""
+KNOWN_FOR = 2.0
+"""Seconds for which the ledger is not asked again for the status."""
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor="index")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What there is for the sessions of one project."""
+
+    described: list[finder.CapabilityTools] = field(default_factory=list)
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    entries: list[messages.IndexEntry] = field(default_factory=list)
+
+
+class IndexKeeper:
+    """Message in, few words out."""
+
+    def __init__(self, bus: Bus, file: IndexFile, pieces: PieceCounts) -> None:
+        self._bus = bus
+        self._file = file
+        self._pieces = pieces
+        self._problem = ""
+        self._own: Mapping[str, document.Overrides] = {}
+        self._read: OrderedDict[str, _Read] = OrderedDict()
+        self._was_read = trio.Event()
+        self._changed = trio.Event()
+        self._turn = trio.Lock()
+        self._is_wanted = trio.Event()
+        self._made = trio.Event()
+        self._written_as: tuple[trio.Event, Mapping[str, Facts]] | None = None
+        """The catalog and the uses that the file was written from last."""
+        self._counted: dict[str, tuple[list[WireName] | None, int]] = {}
+        self._learned = trio.Event()
+        self._known: Mapping[str, Facts] = {}
+        self._known_until = float("-inf")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            nursery.start_soon(self._follow)
+            nursery.start_soon(self._follow_sessions)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.ListIndex(project):
+                with trio.move_on_after(WAITED):
+                    await self._was_read.wait()
+                if not self._was_read.is_set():
+                    return messages.IndexListed([], is_known=False)
+                entries = (await self._of(project)).entries
+                # Counting starts a process: for nobody but sessions, and none waits for long.
+                self._is_wanted.set()
+                with trio.move_on_after(LEARN_PATIENCE):
+                    await self._learned.wait()
+                return messages.IndexListed(entries)
+            case messages.DescribeIndex():
+                return await self._described()
+            case messages.WriteIndex():
+                return await self._written()
+            case messages.ReviseIndex(revisions):
+                return await self._revised(revisions)
+
+    # What there is
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(NEWS, TOPIC) as news:
+            # Whatever was told before is looked for once.
+            self._changed.set()
+            async for told in news:
+                if not told.has_vectors:
+                    self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            await contained("refresh", self._refresh, log=log)
+
+    async def _follow_sessions(self) -> None:
+        """Count what sessions are told, and after a while what the tools take."""
+        await self._is_wanted.wait()
+        while True:
+            made, learned = self._made, self._learned
+            await contained("learn", self._learn, log=log)
+            learned.set()
+            with trio.move_on_after(COUNT_AFTER):
+                await made.wait()
+            if not made.is_set():
+                await contained("count", self._count, log=log)
+                await made.wait()
+
+    async def _refresh(self) -> None:
+        await self._read_file()
+        others = list(self._read)
+        self._read.clear()
+        try:
+            users = await self._of("")
+            for project in others:
+                await self._of(project)
+        except _UNANSWERED as error:
+            log.info("index_not_made", reason=str(error))
+            return
+        if not users.described and not self._was_read.is_set() and not await self._is_known():
+            return
+        self._learned = trio.Event()
+        made, self._made = self._made, trio.Event()
+        made.set()
+        self._was_read.set()
+        self._bus.publish(messages.IndexChanged(len(users.entries)))
+        log.info("index_made", capabilities=len(users.entries))
+
+    async def _is_known(self) -> bool:
+        return (await self._ask_finder("")).is_known
+
+    async def _count(self) -> None:
+        """Take over what the tools take, once that is counted."""
+        for project in list(self._read):
+            try:
+                found = await self._ask_finder(project, counts=True)
+            except _UNANSWERED as error:
+                log.info("index_not_counted", reason=str(error))
+                return
+            read = self._read.get(project)
+            if read is not None and any(each.tokens is not None for each in found.capabilities):
+                self._take(project, found.capabilities, read.facts)
+        await self._learn()
+        self._bus.publish(messages.IndexChanged(len(self._read[""].entries)))
+
+    async def _of(self, project: str) -> _Read:
+        read = self._read.get(project)
+        if read is not None:
+            self._read.move_to_end(project)
+            return read
+        found = await self._ask_finder(project)
+        return self._take(project, found.capabilities, await self._facts())
+
+    def _take(
+        self,
+        project: str,
+        described: list[finder.CapabilityTools],
+        facts: Mapping[str, Facts],
+    ) -> _Read:
+        described = [self._with_tokens(each) for each in described]
+        entries = [
+            document.applied(
+                entry_of(each, facts.get(str(each.capability.id), Facts())),
+                self._own.get(str(each.capability.id), document.Overrides()),
+            )
+            for each in described
+        ]
+        read = self._read[project] = _Read(described, facts, in_order(entries))
+        while len(self._read) > MOST_PROJECTS:
+            oldest = next(name for name in self._read if name)
+            del self._read[oldest]
+        return read
+
+    def _with_tokens(self, described: finder.CapabilityTools) -> finder.CapabilityTools:
+        """Return a capability with what its tools took when they were counted last.
+
+        Else a change elsewhere would have the texts of all be others for half a minute.
+        """
+        name = str(described.capability.id)
+        if described.tokens is not None:
+            self._counted[name] = (described.tools, described.tokens)
+            return described
+        tools, tokens = self._counted.get(name, (None, 0))
+        if tools is None or tools != described.tools:
+            return described
+        return finder.CapabilityTools(described.capability, described.tools, tokens)
+
+    async def _ask_finder(
+        self, project: str, *, counts: bool = False
+    ) -> finder.CapabilitiesDescribed:
+        request = finder.DescribeCapabilities(project, waits=True, counts=counts)
+        timeout = COUNT_TIMEOUT if counts else ASK_TIMEOUT
+        return await self._bus.ask(FINDER, request, FOUND, timeout)
+
+    async def _facts(self) -> dict[str, Facts]:
+        """Return what the ledger has of each capability; nothing where it has none."""
+        try:
+            reply = await self._bus.ask(LEDGER, ledger.SumCalls(0.0), LEDGER_REPLIES, ASK_TIMEOUT)
+        except _UNANSWERED:
+            return {}
+        if not isinstance(reply, ledger.CallsSummed):
+            return {}
+        return {
+            each.name: Facts(each.calls, each.successes, each.mean_ms)
+            for each in reply.capabilities
+            if each.name
+        }
+
+    async def _learn(self) -> None:
+        """Have everything counted that sessions may be told."""
+        texts = [*told_texts(call_of(CAPABILITY))]
+        for read in self._read.values():
+            texts += [word for entry in read.entries for word in told_words(entry)]
+            texts += [f" {name}" for each in read.described for name in each.tools or ()]
+        await self._pieces.learn(texts)
+
+    # The file
+
+    async def _read_file(self) -> None:
+        try:
+            self._own = await trio.to_thread.run_sync(self._file.overrides)
+            self._problem = ""
+        except IndexFileError as error:
+            # What counted last goes on counting.
+            if self._problem != str(error):
+                log.warning("index_file_not_read", reason=str(error))
+            self._problem = str(error)
+
+    async def _written(self) -> messages.Reply:
+        started_at = time.monotonic()
+        async with self._turn:
+            facts = await self._facts()
+            state = (self._made, facts)
+            if self._written_as == state and not self._changed.is_set() and self._is_same_file():
+                return self._same(started_at)
+            await self._read_file()
+            if self._problem:
+                return messages.IndexRefused(self._problem)
+            try:
+                found = await self._ask_finder("", counts=True)
+                users = self._take("", found.capabilities, facts)
+                content = await self._content(users)
+                done = await trio.to_thread.run_sync(self._file.write, content)
+            except _UNANSWERED as error:
+                return messages.IndexRefused(f"what is installed is not known: {error}")
+            except IndexFileError as error:
+                return messages.IndexRefused(str(error))
+        self._written_as = state
+        await self._learn()
+        self._bus.publish(messages.IndexChanged(len(users.entries)))
+        return messages.IndexWritten(
+            str(self._file.path),
+            len(users.entries),
+            done.changed,
+            done.kept,
+            round((time.monotonic() - started_at) * 1000, 1),
+            done.is_same,
+        )
+
+    def _is_same_file(self) -> bool:
+        try:
+            return self._file.is_as_it_was
+        except IndexFileError:
+            return False
+
+    def _same(self, started_at: float) -> messages.IndexWritten:
+        count, kept = len(self._read[""].entries), sum(map(len, self._own.values()))
+        ms = round((time.monotonic() - started_at) * 1000, 1)
+        return messages.IndexWritten(str(self._file.path), count, 0, kept, ms, is_same=True)
+
+    async def _revised(self, revisions: list[messages.Revision]) -> messages.Reply:
+        words: dict[str, dict[str, Any]] = {}
+        for each in revisions:
+            said = {"verb": each.verb, "do": each.do, "use_when": each.use_when}
+            words[each.name] = {key: value for key, value in said.items() if value}
+        async with self._turn:
+            try:
+                changed = await trio.to_thread.run_sync(self._file.revise, words)
+            except IndexFileError as error:
+                return messages.IndexRefused(str(error))
+        self._changed.set()
+        users = self._read.get("", _Read())
+        return messages.IndexWritten(str(self._file.path), len(users.entries), changed, 0, 0.0)
+
+    async def _content(self, users: _Read) -> Content:
+        listed = await self._bus.ask(REGISTRY, registry.ListSkills(), REGISTRY_REPLIES, ASK_TIMEOUT)
+        described = await self._bus.ask(
+            REGISTRY, registry.DescribeRegistry(), REGISTRY_REPLIES, ASK_TIMEOUT
+        )
+        assert isinstance(listed, registry.SkillsListed)
+        assert isinstance(described, registry.RegistryDescribed)
+        skills: dict[str, list[str]] = {}
+        for entry in listed.skills:
+            for name in entry.skill.capabilities:
+                skills.setdefault(name, []).append(entry.prompt)
+        # Ten thousand entries are a second of work.
+        made = partial(_values, users, skills, call_of(CAPABILITY))
+        capabilities = await trio.to_thread.run_sync(made)
+        sources = [
+            {"tap": each.name, "path": each.path, "revision": each.revision}
+            for each in described.taps
+        ]
+        uses = sum(entry.uses for entry in users.entries)
+        counted = [entry.tokens for entry in users.entries if entry.tokens is not None]
+        metrics = {"capabilities": len(capabilities), "uses": uses, "token_cost": sum(counted)}
+        return Content(sources, capabilities, metrics)
+
+    async def _described(self) -> messages.IndexDescribed:
+        users = self._read.get("", _Read())
+        if trio.current_time() >= self._known_until:
+            # Calls come, and no catalog changes for them; who watches asks every second.
+            self._known, self._known_until = await self._facts(), trio.current_time() + KNOWN_FOR
+        facts = self._known
+        return messages.IndexDescribed(
+            str(self._file.path),
+            len(users.entries),
+            self._problem,
+            [
+                messages.CapabilityMetrics(
+                    each.capability.id,
+                    fact.uses,
+                    fact.successes,
+                    fact.mean_ms,
+                    None if each.tools is None else len(each.tools),
+                    each.tokens,
+                )
+                for each in users.described
+                for fact in (facts.get(str(each.capability.id), Facts()),)
+            ],
+            sum(map(len, self._own.values())),
+        )
+
+
+def _values(users: _Read, skills: Mapping[str, list[str]], call: Call) -> dict[str, Any]:
+    """Return what the file says of each capability, as `document.with_digests` has it."""
+    values: dict[str, document.Values] = {}
+    for described in sorted(users.described, key=lambda each: str(each.capability.id)):
+        spec = described.capability
+        fact = users.facts.get(str(spec.id), Facts())
+        parts = document.Parts(
+            call(str(spec.id.name)),
+            described.tools or (),
+            [*skills.get(str(spec.id.name), ()), *skills.get(str(spec.id), ())],
+            (),
+            (*spec.triggers, *spec.extra_triggers),
+            fact.successes,
+            fact.mean_ms,
+        )
+        # Without what a person set: that is what a value is compared with.
+        entry = entry_of(described, fact)
+        values[str(spec.id)] = document.with_digests(document.described(entry, parts))
+    return values

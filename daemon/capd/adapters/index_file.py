@@ -1,0 +1,144 @@
+"""capability-index.yaml on disk: followed, locked while it is written, replaced as a whole."""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capd.adapters.index_text import (
+    NAME,
+    Content,
+    IndexFileError,
+    loaded,
+    own_values,
+    revised,
+    rewritten,
+)
+from capd.core.index import document
+
+LOCKED_FOR = 5.0
+"""Seconds for which another writer is waited for."""
+MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of writing."""
+
+    changed: int
+    is_same: bool
+    kept: int
+
+
+@dataclass(slots=True)
+class IndexFile:
+    """The file of one user."""
+
+    path: Path
+    _seen: tuple[int, int, int] | None = None
+    _own: dict[str, document.Overrides] = field(default_factory=dict)
+
+    def overrides(self) -> dict[str, document.Overrides]:
+        """Return what a person set, by capability; read again only where the file is another.
+
+        Raises:
+            IndexFileError: it is there and cannot be read.
+        """
+        stamp = self._stamp()
+        if stamp != self._seen:
+            self._own = {} if stamp is None else own_values(loaded(self._text()))
+            self._seen = stamp
+        return self._own
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether the file is there, and is the one that was read or written last."""
+        return self._seen is not None and self._stamp() == self._seen
+
+    def write(self, content: Content) -> Outcome:
+        """Bring the file up to `content`, as a whole or not at all.
+
+        Raises:
+            IndexFileError: it cannot be read or written, or another writer has it.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(self.path.with_name(f".{self.path.name}.lock")):
+                kept = sum(map(len, self.overrides().values()))
+                old = self._text() if self._seen is not None else ""
+                text, changed = rewritten(old, content)
+                if text != old:
+                    self._store(text)
+                    # What a person set is what it was: it stays with every change.
+                    self._seen = self._stamp()
+                return Outcome(changed, text == old, kept)
+        except OSError as error:
+            raise IndexFileError(f"{self.path} cannot be written: {error}") from error
+
+    def revise(self, words: Mapping[str, Mapping[str, Any]]) -> int:
+        """Set words of capabilities as a person does; return how many have others by that.
+
+        Raises:
+            IndexFileError: as for `write`.
+        """
+        try:
+            with _locked(self.path.with_name(f".{self.path.name}.lock")):
+                self.overrides()
+                old = self._text() if self._seen is not None else ""
+                text, changed = revised(old, words)
+                if text != old:
+                    self._store(text)
+                    self.overrides()
+                return changed
+        except OSError as error:
+            raise IndexFileError(f"{self.path} cannot be written: {error}") from error
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise IndexFileError(f"{self.path} cannot be read: {error}") from error
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def _text(self) -> str:
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise IndexFileError(f"{self.path} is over {MOST_BYTES >> 20} MiB: move it away")
+            return data.decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise IndexFileError(f"{self.path} cannot be read: {error}") from error
+
+    def _store(self, text: str) -> None:
+        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{NAME}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as lock:
+        deadline = time.monotonic() + LOCKED_FOR
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() >= deadline:
+                raise IndexFileError(f"{path.parent / NAME} is being written by another program")
+            time.sleep(0.05)
+        yield

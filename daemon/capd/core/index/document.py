@@ -1,0 +1,178 @@
+"""One capability in capability-index.yaml: what capd writes there, and what of it a person set.
+
+Words and activation are a person's as soon as they are other than what capd wrote last, of which
+`written` has a short digest each; they stay. Facts are written anew each time. Whatever else
+stands in the file is nobody's business and stays as well.
+"""
+
+import hashlib
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from capd_protos.index import IndexEntry
+
+SCHEMA = 1
+DIGEST = "digest"
+WRITTEN = "written"
+_DIGITS = 8
+FACTS = ("next", "cost", "elements", "metrics")
+OWN_WORDS = ("verb", "do", "use_when")
+ACTIVATION = "activation"
+OWN_ACTIVATION = ("automatic", "threshold", "priority", "triggers")
+LONGEST = 400
+"""Characters of a text that a person set which count."""
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What belongs to a capability, beside its words."""
+
+    call: str = ""
+    tools: Sequence[str] = ()
+    skills: Sequence[str] = ()
+    memories: Sequence[str] = ()
+    triggers: Sequence[str] = ()
+    successes: int = 0
+    mean_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a person has set for one capability."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By the name of the value: those of `OWN_WORDS` and of `OWN_ACTIVATION`."""
+
+    def __len__(self) -> int:
+        """Return how many values there are."""
+        return len(self.values)
+
+
+def described(entry: IndexEntry, parts: Parts) -> Values:
+    """Return what capd has to say of a capability, in the order of the file."""
+    rate = round(parts.successes / entry.uses, 3) if entry.uses else None
+    return {
+        "verb": entry.verb,
+        "do": entry.do,
+        "use_when": list(entry.use_when),
+        "next": parts.call,
+        "cost": {"tools": entry.tools, "tokens": entry.tokens},
+        ACTIVATION: {
+            "automatic": entry.is_automatic,
+            "threshold": entry.threshold,
+            "priority": entry.priority,
+            "triggers": list(parts.triggers),
+        },
+        "elements": {
+            "tools": list(parts.tools),
+            "skills": list(parts.skills),
+            "memories": list(parts.memories),
+        },
+        "metrics": {
+            "uses": entry.uses,
+            "success_rate": rate,
+            "mean_ms": round(parts.mean_ms, 1) if entry.uses else None,
+            "token_cost": entry.tokens,
+        },
+    }
+
+
+def with_digests(values: Values) -> Values:
+    """Return `values` as they are written for the first time: with what tells them apart later."""
+    written = {key: short_digest(values[key]) for key in OWN_WORDS}
+    written |= {key: short_digest(values[ACTIVATION][key]) for key in OWN_ACTIVATION}
+    return {DIGEST: short_digest(values), **values, WRITTEN: written}
+
+
+def merge(old: MutableMapping[str, Any], new: Values) -> None:
+    """Bring `old`, as the file has it, up to `new`, as `with_digests` returned it."""
+    kept = overrides(old).values
+    old[DIGEST] = new[DIGEST]
+    written = old.get(WRITTEN)
+    if not isinstance(written, MutableMapping):
+        written = old[WRITTEN] = {}
+    activation = old.get(ACTIVATION)
+    if not isinstance(activation, MutableMapping):
+        activation = old[ACTIVATION] = {}
+    for keys, place, source in (
+        (OWN_WORDS, old, new),
+        (OWN_ACTIVATION, activation, new[ACTIVATION]),
+    ):
+        for key in keys:
+            if key in kept:
+                continue
+            if place.get(key) != source[key] or key not in place:
+                place[key] = source[key]
+            written[key] = new[WRITTEN][key]
+    for key in FACTS:
+        fact = old.get(key)
+        if isinstance(fact, MutableMapping) and isinstance(new[key], dict):
+            fact.update({k: v for k, v in new[key].items() if k not in fact or fact[k] != v})
+        else:
+            old[key] = new[key]
+
+
+def overrides(old: Mapping[str, Any]) -> Overrides:
+    """Return what of one capability's part of the file a person has set."""
+    written = old.get(WRITTEN)
+    digests = written if isinstance(written, Mapping) else {}
+    activation = old.get(ACTIVATION)
+    places = (
+        (OWN_WORDS, old),
+        (OWN_ACTIVATION, activation if isinstance(activation, Mapping) else {}),
+    )
+    found = {
+        key: place[key]
+        for keys, place in places
+        for key in keys
+        if key in place and digests.get(key) != short_digest(place[key])
+    }
+    return Overrides(found)
+
+
+def applied(entry: IndexEntry, own: Overrides) -> IndexEntry:
+    """Return an entry with what a person has set; what is of the wrong kind does not count."""
+    values = own.values
+    changed: dict[str, Any] = {}
+    for key in ("verb", "do"):
+        if isinstance(text := values.get(key), str) and text.strip():
+            changed[key] = text.strip()[:LONGEST]
+    if isinstance(phrases := values.get("use_when"), Sequence) and not isinstance(phrases, str):
+        changed["use_when"] = [str(each)[:LONGEST] for each in phrases]
+    if isinstance(automatic := values.get("automatic"), bool):
+        changed["is_automatic"] = automatic
+    threshold, priority = values.get("threshold"), values.get("priority")
+    if isinstance(threshold, int | float) and not isinstance(threshold, bool):
+        changed["threshold"] = float(threshold)
+    if isinstance(priority, int) and not isinstance(priority, bool):
+        changed["priority"] = priority
+    return msgspec.structs.replace(entry, **changed) if changed else entry
+
+
+def is_touched(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bool:
+    """Tell whether anything in one capability's part is a person's: a value, or a key."""
+    known = {DIGEST, WRITTEN, ACTIVATION, *OWN_WORDS, *FACTS, *usual}
+    return bool(overrides(old)) or bool(set(old) - known)
+
+
+def short_digest(value: object) -> str:
+    """Return a digest of a value, whatever kind of mapping or list it is."""
+    text = msgspec.json.encode(_plain(value), order="sorted")
+    return hashlib.sha256(text).hexdigest()[:_DIGITS]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, str | bool | int | float | None):
+        # What a library adds to a text or a number to write it as it was is not the value.
+        kinds = (bool, int, float, str)
+        return next((kind(value) for kind in kinds if isinstance(value, kind)), None)
+    if isinstance(value, Sequence):
+        return [_plain(each) for each in value]
+    return str(value)

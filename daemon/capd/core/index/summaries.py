@@ -1,0 +1,124 @@
+"""The second level: what fits a message and is off, in words that end in a call.
+
+    docker: DO run containers. USE_WHEN "restart the container". NEXT capability {…}. COST 9 tools
+
+One that stands alone has 60 tokens, several have them together: then the call is written once,
+for the best of them, and what each does as far as there is room.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from capd.core.index.token_costs import TokenCosts, one_line
+from capd_protos.index import IndexEntry
+from capd_protos.types import CapabilityId, CapabilityName, TapName
+
+SUMMARY_TOKENS = 60
+_LEAST_DO = 4
+"""Tokens below which a cut sentence says nothing."""
+_FAIR_DO = 12
+"""What the better ones are given before the others have any."""
+
+_NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
+_NOTHING = TokenCosts()
+
+Call = Callable[[str], str]
+"""Returns the exact call that switches on the capability of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """What is told, of how many, and how many there was no room for."""
+
+    text: str = ""
+    told: int = 0
+    left_out: int = 0
+
+
+def call_of(tool: str) -> Call:
+    """Return the call as a client's model makes it, whose name for capd's own tool is `tool`."""
+
+    def call(name: str) -> str:
+        arguments = {"action": "enable", "name": one_line(name)}
+        return f"{tool} {msgspec.json.encode(arguments).decode()}"
+
+    return call
+
+
+def suggested(
+    entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS
+) -> Suggested:
+    """Return what the model is told of capabilities that may be meant, the best first."""
+    if not entries:
+        return Suggested()
+    if len(entries) == 1:
+        text = summary(entries[0], call, costs, room)
+        return Suggested(text, 1 if text else 0, 0 if text else 1)
+    for count in range(len(entries), 1, -1):
+        text = _together(entries[:count], call, costs, room)
+        if text:
+            return Suggested(text, count, len(entries) - count)
+    alone = summary(entries[0], call, costs, room)
+    return Suggested(alone, 1 if alone else 0, len(entries) - (1 if alone else 0))
+
+
+def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS) -> str:
+    """Return one capability in at most `room` tokens; empty where its call alone takes more."""
+    head = f"Installed, off: {one_line(entry.id.name)}."
+    following = f" NEXT {call(entry.id.name)}"
+    if costs.of(head + following) > room:
+        return ""
+    cost = _cost(entry)
+    if costs.of(head + following + cost) > room:
+        cost = ""
+    do = _part(" DO ", entry.do, costs, room - costs.of(head + following + cost))
+    use_when = ""
+    for count in range(len(entry.use_when), 0, -1):
+        phrases = " or ".join(f'"{one_line(each)}"' for each in entry.use_when[:count])
+        longer = f" USE_WHEN {phrases}."
+        if costs.of(head + do + longer + following + cost) <= room:
+            use_when = longer
+            break
+    text = head + do + use_when + following + cost
+    # The parts were measured one by one; together they are measured as they are sent.
+    return text if costs.of(text) <= room else head + following
+
+
+def told_texts(call: Call) -> list[str]:
+    """Return texts that have every piece of what is around the words of capabilities."""
+    frames = [IndexEntry(_NOBODY, "", "x", ["y", "z"], tools, 9) for tools in (1, 9)]
+    one = [summary(frame, call, _NOTHING, room=10_000) for frame in frames]
+    return [*one, _together(frames, call, _NOTHING, 10_000), call(""), f" NEXT {call('')}"]
+
+
+def _together(entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int) -> str:
+    names = [one_line(entry.id.name) for entry in entries]
+    head = f"Installed, off; NEXT {call(entries[0].id.name)} or another of:"
+    lines = [f"- {name}" for name in names]
+    if costs.of("\n".join([head, *lines])) > room:
+        return ""
+    for at, entry in enumerate(entries):
+        left = room - costs.of("\n".join([head, *lines]))
+        share = max(left // (len(entries) - at), min(left, _FAIR_DO))
+        longer = [*lines[:at], lines[at] + _part(": DO ", entry.do, costs, share), *lines[at + 1 :]]
+        if costs.of("\n".join([head, *longer])) <= room:
+            lines = longer
+    return "\n".join([head, *lines])
+
+
+def _part(label: str, words: str, costs: TokenCosts, room: int) -> str:
+    left = room - costs.of(label) - 1
+    said = costs.cut(one_line(words), left) if left >= _LEAST_DO else ""
+    if not said:
+        return ""
+    return f"{label}{said}" + ("" if said.endswith("…") else ".")
+
+
+def _cost(entry: IndexEntry) -> str:
+    if entry.tools is None:
+        return ""
+    counted = f"{entry.tools} tool{'' if entry.tools == 1 else 's'}"
+    tokens = f", {entry.tokens} tokens" if entry.tokens is not None else ""
+    return f" COST {counted}{tokens}"

@@ -1,0 +1,70 @@
+"""How many tokens a text is, without a tokenizer at hand: the sum of pieces counted beforehand.
+
+A tokenizer of the o200k family merges nothing over certain seams: before a space that follows a
+character, and where a letter or digit is followed by anything else. Cut there, a text is exactly
+the sum of its pieces, and the pieces of thousands of texts are a few thousand words. A piece that
+was never counted is taken for its bytes, of which no token has less than one: the sum is then too
+large, never too small.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+
+from capd.core.index.frame_costs import FRAMES
+
+_SEAM = re.compile(r"(?<=\S)(?= )|(?<=[^\W_])(?=[\W_])")
+_CUT = "…"
+
+
+class TokenCosts:
+    """Counts of pieces, and of whatever is made of them."""
+
+    def __init__(self, known: Mapping[str, int] | None = None) -> None:
+        self._known = known if known is not None else {}
+
+    def of(self, text: str) -> int:
+        """Return how many tokens `text` takes at most; exactly, where all of it was counted."""
+        known = self._known
+        return sum(known.get(piece) or FRAMES.get(piece) or _bytes(piece) for piece in pieces(text))
+
+    def unknown(self, texts: Iterable[str]) -> list[str]:
+        """Return the pieces of `texts` that were never counted, each once."""
+        found = (piece for text in texts for piece in pieces(text))
+        return list(dict.fromkeys(piece for piece in found if piece not in self._known))
+
+    def cut(self, text: str, room: int) -> str:
+        """Return as many whole words of `text` as `room` takes, empty where that is none."""
+        if self.of(text) <= room:
+            return text
+        kept = ""
+        for word in text.split():
+            longer = f"{kept} {word}" if kept else word
+            if self.of(longer + _CUT) > room:
+                break
+            kept = longer
+        return kept.rstrip(",;:-") + _CUT if kept else ""
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield a text in the pieces that no token reaches over."""
+    start = 0
+    for seam in _SEAM.finditer(text):
+        at = seam.start()
+        # A clitic and an accent belong to the letter before; what no version of Unicode names
+        # here may be a letter to the tokenizer.
+        is_joined = text[at] == "'" or unicodedata.category(text[at]) in {"Mn", "Mc", "Me", "Cn"}
+        if not is_joined:
+            yield text[start:at]
+            start = at
+    if start < len(text):
+        yield text[start:]
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, with nothing in it that steers a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _bytes(piece: str) -> int:
+    return len(piece.encode(errors="replace"))

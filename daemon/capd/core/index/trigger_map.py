@@ -1,0 +1,54 @@
+"""The first level: what is installed, by verb, in view from a conversation's beginning on.
+
+    query: database-postgres, database-sqlite
+    deploy: kubernetes
+
+The same entries give the same bytes, so that what a provider has cached of a prompt stays good.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from capd.core.index.token_costs import TokenCosts, one_line
+from capd_protos.index import IndexEntry
+
+MAP_TOKENS = 150
+HEAD = "Installed (verb: capabilities):"
+_TRIED_ON = 12
+"""Names that are tried in vain before the rest is left out: a shorter one may still fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """The map, and what it has no room for."""
+
+    text: str = ""
+    listed: int = 0
+    left_out: int = 0
+    tokens: int = 0
+
+
+def trigger_map(entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS) -> Mapped:
+    """Return the map of `entries`, of which the first are the most wanted."""
+    by_verb: dict[str, list[str]] = {}
+    text, listed, left_out, in_vain = "", 0, 0, 0
+    for entry in entries:
+        if in_vain >= _TRIED_ON:
+            left_out += 1
+            continue
+        verb, name = one_line(entry.verb), one_line(entry.id.name)
+        by_verb.setdefault(verb, []).append(name)
+        longer = _written(by_verb)
+        if costs.of(longer) <= room:
+            text, listed, in_vain = longer, listed + 1, 0
+            continue
+        left_out, in_vain = left_out + 1, in_vain + 1
+        by_verb[verb].pop()
+        if not by_verb[verb]:
+            del by_verb[verb]
+    return Mapped(text, listed, left_out, costs.of(text))
+
+
+def _written(by_verb: dict[str, list[str]]) -> str:
+    lines = (f"{verb}: {', '.join(names)}" for verb, names in by_verb.items())
+    return "\n".join([HEAD, *lines])

@@ -1,0 +1,144 @@
+"""What a name means that a person or a model has written: one rule wherever a name is taken.
+
+    as it stands ─> whatever its case ─> hyphen = underscore = space ─> without accents
+                 ─> one or many ─> the beginning of it ─> nothing: near names are offered
+
+The first step at which a single name fits decides. Where two fit, nobody is guessed for: both are
+offered. The daemon and the command line go by it alike, so it is here.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+SHORTEST_BEGINNING = 2
+"""Characters of a name that may stand for all of it: a single letter is a slip of the hand."""
+OFFERED = 5
+"""Names that are offered where several fit."""
+_GAP = re.compile(r"[\s_\-‐-―]+")
+_SIBILANTS = ("ses", "xes", "zes", "ches", "shes")
+_NO_PLURALS = ("ss", "us", "is")
+_SPELLINGS = 3
+"""How many of the steps after the first leave every word as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The one name that is meant."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """No name, or more than one: `near` are those to choose from."""
+
+    near: tuple[str, ...] = ()
+    is_ambiguous: bool = False
+
+
+class NameBook:
+    """The names of one kind of thing."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = dict.fromkeys(names)
+
+    def find(self, wanted: str, *, is_call: bool = False) -> Named | Unclear:
+        """Return the name that `wanted` means.
+
+        `is_call` takes no more than another spelling of the same words: who calls `delete_row`
+        must get neither `delete_rows` nor `delete_row_and_all`.
+        """
+        asked = wanted.strip()
+        if asked in self._names:
+            return Named(asked)
+        for spelling, by_key in self._indexes[: _SPELLINGS if is_call else None]:
+            # An empty spelling is that of every name that is nothing but punctuation.
+            found = by_key.get(key, ()) if (key := spelling(asked)) else ()
+            if found:
+                return _only(found)
+        if not is_call and (found := self._beginning_with(plain(asked))):
+            return _only(found)
+        return Unclear(tuple(near_names(asked, self._names)))
+
+    @cached_property
+    def _indexes(self) -> "list[tuple[Callable[[str], str], dict[str, list[str]]]]":
+        spellings = (_folded, slug, plain, singular)
+        return [(spelling, _by(spelling, self._names)) for spelling in spellings]
+
+    def _beginning_with(self, start: str) -> list[str]:
+        if len(start) < SHORTEST_BEGINNING:
+            return []
+        by_plain = self._indexes[2][1]
+        return [name for key, names in by_plain.items() if key.startswith(start) for name in names]
+
+
+def slug(name: str) -> str:
+    """Return a name without what does not tell it from another: case, and what parts words."""
+    return _GAP.sub("-", _folded(name)).strip("-")
+
+
+def plain(name: str) -> str:
+    """Return a slug without accents."""
+    parted = unicodedata.normalize("NFD", slug(name))
+    bare = "".join(each for each in parted if unicodedata.category(each) != "Mn")
+    return unicodedata.normalize("NFC", bare)
+
+
+def singular(name: str) -> str:
+    """Return a plain slug whose last word is not in the plural, by the rules of English."""
+    word = plain(name)
+    if word.endswith("ies") and len(word) > len("ties"):
+        return word.removesuffix("ies") + "y"
+    if word.endswith(_SIBILANTS):
+        # `databases` is of `database`, and `boxes` of `box`: both lose the same.
+        return word.removesuffix("s").removesuffix("e")
+    if word.endswith("s") and not word.endswith(_NO_PLURALS):
+        return word.removesuffix("s").removesuffix("e")
+    return word.removesuffix("e")
+
+
+def near_names(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """Return known names that `name` may have meant, the nearest first."""
+    import difflib  # noqa: PLC0415 - for mistakes alone
+
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    folded = name.casefold()
+    containing = [k for k in sorted(by_folded) if folded and (folded in k or k in folded)]
+    close = difflib.get_close_matches(folded, sorted(by_folded), n=limit, cutoff=0.6)
+    ordered = dict.fromkeys([*close, *containing])
+    return [by_folded[key] for key in list(ordered)[:limit]]
+
+
+def offer(found: Unclear) -> str:
+    """Return the sentence that offers what a name may have meant; empty where nothing is near."""
+    if not found.near:
+        return ""
+    if found.is_ambiguous:
+        return f"it may be one of {', '.join(found.near)}"
+    return f"near names: {', '.join(found.near)}"
+
+
+def advice(found: Unclear) -> str:
+    """Return `offer` as a sentence of its own."""
+    words = offer(found)
+    return f"{words[0].upper()}{words[1:]}." if words else ""
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def _by(spelling: "Callable[[str], str]", names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(spelling(name), []).append(name)
+    return found
+
+
+def _only(found: list[str]) -> Named | Unclear:
+    if len(found) == 1:
+        return Named(found[0])
+    return Unclear(tuple(sorted(found)[:OFFERED]), is_ambiguous=True)

@@ -1,0 +1,282 @@
+"""What a session is told of what is installed, level by level, and the file behind it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import yaml
+
+from capd.actors.index_desk import INDEX, REPLIES
+from capd.adapters.tokens.token_counts import count
+from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.session_rules import SessionRules
+from capd_protos.index import IndexEntry, IndexListed, ListIndex
+
+from .test_single_tools import known
+from .world import Client, World, running_world
+
+TRIGGERS = 'triggers = ["read the file", "read a page of it", "open it"]\n'
+
+
+class Real:
+    """The tokenizer itself, in this process."""
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        await trio.lowlevel.checkpoint()
+        return {text: count(text) for text in texts}
+
+
+def describe(world: World, name: str, triggers: str = "", **members: str) -> None:
+    """Give a capability of the tap its phrases, and a description."""
+    folder = world.folder / "tap/capabilities" / name
+    if triggers:
+        (folder / "config.toml").write_text(triggers)
+    for member, value in members.items():
+        file = next(each for each in folder.glob("*.toml") if each.name != "config.toml")
+        file.write_text(f"# {member.capitalize()}: {value}\n{file.read_text()}")
+
+
+Entries = dict[str, IndexEntry]
+
+
+async def indexed(world: World, is_so: Callable[[Entries], bool] = bool) -> None:
+    """Wait until the index is as it is to be."""
+    while True:
+        reply = await world.bus.ask(INDEX, ListIndex(), REPLIES, 1000.0)
+        if isinstance(reply, IndexListed) and is_so({e.id.name: e for e in reply.entries}):
+            return
+        await trio.sleep(0.02)
+
+
+async def instructions(client: Client) -> str:
+    result = await client.result("initialize", protocolVersion="2025-11-25")
+    return str(result["instructions"])
+
+
+def file_of(world: World) -> Any:
+    return yaml.safe_load((world.folder / "capability-index.yaml").read_text())
+
+
+async def test_the_instructions_name_what_is_installed_by_verb_within_150_tokens(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        describe(world, "alpha", TRIGGERS)
+        for number in range(80):
+            world.capability(f"capability-{number}", "beta")
+        await world.reload()
+        await indexed(world, lambda has: "capability-79" in has and has["alpha"].verb == "read")
+
+        client = await world.session("s", cwd="")
+
+        told = await instructions(client)
+        index = told[told.index("Installed (verb: capabilities):") :]
+        assert "\nread: alpha" in index
+        assert count(index) <= 150
+        assert count(told) <= 400
+        (entry,) = await world.sessions()
+        assert entry.index_listed > 20
+        assert entry.index_tokens == count(index)
+        assert (await instructions(client)) == told
+
+
+async def test_what_is_on_and_what_policy_denies_is_not_on_the_map(
+    tmp_path: Path,
+) -> None:
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("beta:*",)))
+    async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
+        world.capability("gamma", "gamma")
+        await world.reload()
+        await indexed(world, lambda has: "gamma" in has)
+        client = await world.session("s", cwd="")
+        first = await instructions(client)
+        await client.capability("enable", "alpha")
+
+        second = await instructions(client)
+
+        assert ("alpha" in first, "gamma" in first, "beta" in first) == (True, True, False)
+        assert ("alpha" in second, "gamma" in second, "beta" in second) == (False, True, False)
+
+
+async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
+    tmp_path: Path,
+) -> None:
+    table = {"editor": ClientTraits(names=("editor",), reads_instructions=False)}
+    async with running_world(
+        tmp_path, counts=Real(), pieces=Real(), rules=SessionRules(table=table)
+    ) as world:
+        await indexed(world)
+        client = await world.session("s", cwd="")
+
+        # What the command line asks reaches no model.
+        await client.result("capd/turn", text="nothing to do")
+        said = [(await client.call("capd_turn", prompt="nothing to do"))[0] for _ in range(2)]
+
+        assert "Installed (verb: capabilities):" in said[0]
+        assert said[1] == "{}"
+
+
+async def test_a_suggestion_ends_in_the_exact_call_of_the_client(
+    tmp_path: Path,
+) -> None:
+    table = {"editor": ClientTraits(names=("editor",), prefix="mcp__capd__")}
+    async with running_world(
+        tmp_path, counts=Real(), pieces=Real(), rules=SessionRules(table=table)
+    ) as world:
+        describe(world, "alpha", description="Reads files of any kind")
+        (world.folder / "capability-index.yaml").write_text(
+            "capabilities:\n  mine/alpha:\n    activation:\n      automatic: false\n"
+        )
+        await known(world, "alpha")
+        await world.reload()
+        await indexed(world, lambda has: not has["alpha"].is_automatic)
+        # Counts what the tools take, which sessions have half a minute later.
+        await (await world.controller()).result("index", asks_servers=False)
+        words = ' DO Reads files of any kind. "alpha one" or "alpha two".'
+        while world.pieces.costs.unknown([words]):
+            await trio.sleep(0.02)
+        client = await world.session("s", cwd="")
+        control = await world.controller()
+        await world.until_routing()
+
+        turn = await control.result("turn", session="s", text="alpha one please")
+
+        assert turn["outcome"] == "suggest"
+        assert turn["reason"] == "set_by_user"
+        assert turn["suggestion"] == (
+            "Installed, off: alpha. DO Reads files of any kind. "
+            'USE_WHEN "alpha one" or "alpha two". '
+            'NEXT mcp__capd__capability {"action":"enable","name":"alpha"} '
+            "COST 2 tools, 34 tokens"
+        )
+        assert count(turn["suggestion"]) <= 60
+        assert await client.tools() == ["capability", "tool_search", "tool_call"]
+
+
+async def test_the_file_is_written_by_the_command_and_not_touched_without_a_change(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        await known(world, "alpha")
+        await indexed(world)
+        control = await world.controller()
+
+        first = await control.result("index", asks_servers=False)
+        second = await control.result("index", asks_servers=False)
+
+        assert (first["servers"], first["index"]["changed"]) == ([], 16)
+        assert (second["index"]["changed"], second["index"]["unchanged"]) == (0, True)
+        entry = file_of(world)["capabilities"]["mine/alpha"]
+        assert entry["elements"]["tools"] == ["alpha__echo", "alpha__die"]
+        assert entry["next"] == 'capability {"action":"enable","name":"alpha"}'
+        assert file_of(world)["sources"][0]["tap"] == "mine"
+
+
+async def test_a_broken_file_is_left_alone_and_said_in_the_status(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path) as world:
+        (world.folder / "capability-index.yaml").write_text("a: [")
+        await world.reload()
+        while not world.index._problem:
+            await trio.sleep(0.02)
+        control = await world.controller()
+
+        answer = await control.ask("index", asks_servers=False)
+        status = await control.result("status")
+
+        assert "correct it, or move it away" in answer["error"]["message"]
+        assert any("is no YAML" in each for each in status["daemon"]["degraded"])
+        assert (world.folder / "capability-index.yaml").read_text() == "a: ["
+
+
+class Model:
+    """The far end of a client that offers sampling."""
+
+    def __init__(self, client: Client, answer: str) -> None:
+        self._client = client
+        self._answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    async def serve(self) -> None:
+        seen = 0
+        while True:
+            for message in self._client.heard[seen:]:
+                seen += 1
+                if message.get("method") == "sampling/createMessage":
+                    self.asked.append(message["params"])
+                    content = {"type": "text", "text": self._answer}
+                    result = {"role": "assistant", "model": "m", "content": content}
+                    answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+                    await self._client.send(answer)
+            await trio.sleep(0.05)
+
+
+async def sampling_session(world: World, capabilities: dict[str, Any]) -> Client:
+    client = await world.connected()
+    await client.hello(session="s", cwd="")
+    world.nursery.start_soon(client.listen)
+    await client.result("initialize", protocolVersion="2025-11-25", capabilities=capabilities)
+    await client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    return client
+
+
+async def test_the_clients_model_proposes_words_and_only_accepted_ones_are_written(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        describe(world, "alpha", TRIGGERS)
+        await world.reload()
+        await indexed(world, lambda has: has["alpha"].verb == "read")
+        better = {"mine/alpha": {"verb": "view", "do": "Views files", "use_when": ["see it"]}}
+        client = await sampling_session(world, {"sampling": {}})
+        model = Model(client, f"Here: {json.dumps({**better, 'mine/none': {'do': 'x'}})}")
+        world.nursery.start_soon(model.serve)
+        control = await world.controller()
+
+        found = await control.result("index_propose", session="s")
+        assert not (world.folder / "capability-index.yaml").exists()
+        (proposal,) = found["proposals"]
+        words = {"name": proposal["name"], **proposal["after"]}
+        await control.result("index_accept", words=[words])
+        await control.result("index", asks_servers=False)
+
+        assert (found["asked"], proposal["before"]["verb"]) == (16, "read")
+        assert "mine/beta" in model.asked[0]["messages"][0]["content"]["text"]
+        entry = file_of(world)["capabilities"]["mine/alpha"]
+        assert {key: entry[key] for key in better["mine/alpha"]} == better["mine/alpha"]
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"roots": {}}])
+async def test_a_client_without_sampling_is_not_asked(
+    tmp_path: Path, capabilities: dict[str, Any]
+) -> None:
+    async with running_world(tmp_path) as world:
+        await indexed(world)
+        client = await sampling_session(world, capabilities)
+        control = await world.controller()
+
+        answer = await control.ask("index_propose", session="s")
+
+        assert answer["error"]["message"] == "editor offers no sampling (MCP)"
+        assert [each for each in client.heard if each.get("method", "").startswith("samp")] == []
+
+
+async def test_an_answer_that_is_none_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path) as world:
+        await indexed(world)
+        client = await sampling_session(world, {"sampling": {}})
+        world.nursery.start_soon(Model(client, "I cannot do that.").serve)
+        control = await world.controller()
+
+        answer = await control.ask("index_propose", session="s")
+
+        assert answer["error"]["message"] == (
+            "the client's model did not answer with a JSON object; nothing was changed"
+        )

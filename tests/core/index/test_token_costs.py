@@ -1,0 +1,91 @@
+"""Sums of pieces against the tokenizer itself."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from capd.adapters.tokens.token_counts import count
+from capd.core.index.frame_costs import FRAMES
+from capd.core.index.token_costs import TokenCosts, one_line, pieces
+
+SCRIPTS = st.text(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"]),
+        st.sampled_from("aZ09 _-.,:;'\"{}()/\\\n\t"),
+        st.sampled_from("数据库查询の東京한국어"),
+        st.sampled_from("أداة البحث في الملفات🙂👩‍💻🇩🇪é\u0301ñ"),
+    ),
+    max_size=60,
+)
+
+
+def counted(text: str) -> TokenCosts:
+    return TokenCosts({piece: count(piece) for piece in pieces(text)})
+
+
+@settings(max_examples=400, deadline=None)
+@given(SCRIPTS)
+@example("git__git_log, git__git_show and 3 more")
+@example('mcp__capd__capability {"action":"enable","name":"docker-compose"}')
+@example("it's DON'T x'LL 'twas  two  blanks \n\n/three//four")
+@example("١٢٣ 1️⃣ a\u0301b ﷺ")
+def test_a_text_is_the_sum_of_its_pieces(text: str) -> None:
+    got = counted(text).of(text)
+
+    assert got == count(text)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SCRIPTS, st.sets(st.integers(0, 20)))
+def test_what_was_never_counted_is_taken_for_too_much_and_never_for_too_little(
+    text: str, left: set[int]
+) -> None:
+    found = list(dict.fromkeys(pieces(text)))
+    some = {piece: count(piece) for at, piece in enumerate(found) if at in left}
+
+    got = TokenCosts(some).of(text)
+
+    assert got >= count(text)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SCRIPTS, st.integers(0, 30), st.booleans())
+def test_a_cut_text_takes_no_more_than_there_is_room_for(
+    text: str, room: int, is_counted: bool
+) -> None:
+    costs = counted(one_line(text)) if is_counted else TokenCosts()
+
+    got = costs.cut(one_line(text), room)
+
+    assert count(got) <= room
+
+
+def test_the_words_around_capabilities_are_counted_right() -> None:
+    got = {piece: count(piece) for piece in FRAMES}
+
+    assert got == FRAMES
+
+
+@given(SCRIPTS)
+def test_pieces_are_the_text(text: str) -> None:
+    got = "".join(pieces(text))
+
+    assert got == text
+
+
+def test_only_what_is_not_known_has_to_be_counted() -> None:
+    costs = TokenCosts({"git": 1})
+
+    got = costs.unknown(["git log", "git log --all"])
+
+    assert got == [" log", " --all"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a\n\tb  c ", "a b c"), ("red \x1b[31m", "red [31m"), ("\u202eabc", "abc"), ("", "")],
+)
+def test_a_line_is_one_and_steers_nothing(text: str, line: str) -> None:
+    got = one_line(text)
+
+    assert got == line

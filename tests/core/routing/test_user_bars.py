@@ -1,0 +1,45 @@
+"""What a person has set on switching capabilities on by a message."""
+
+import pytest
+
+from capd.core.routing.user_bars import held_back
+from capd_protos.types import (
+    CapabilityBar,
+    CapabilityId,
+    CapabilityName,
+    Decision,
+    Score,
+    TapName,
+)
+
+GIT = CapabilityId(TapName("mine"), CapabilityName("git"))
+WEB = CapabilityId(TapName("mine"), CapabilityName("web"))
+TOP = (Score(GIT, 0.6), Score(WEB, 0.1))
+ON = Decision("activate", id=GIT, top=TOP)
+HELD = Decision("suggest", "set_by_user", top=TOP, suggested=(GIT,))
+
+
+@pytest.mark.parametrize(
+    ("bars", "decision"),
+    [
+        pytest.param([], ON, id="nothing set"),
+        pytest.param([CapabilityBar(GIT, 0.6)], ON, id="reached"),
+        pytest.param([CapabilityBar(GIT, 0.7)], HELD, id="not reached"),
+        pytest.param([CapabilityBar(GIT, is_automatic=False)], HELD, id="never by itself"),
+        pytest.param([CapabilityBar(WEB, is_automatic=False)], ON, id="another's"),
+    ],
+)
+def test_what_is_held_back_is_suggested_in_its_place(
+    bars: list[CapabilityBar], decision: Decision
+) -> None:
+    got = held_back(ON, bars)
+
+    assert got == decision
+
+
+def test_what_would_not_come_on_stays_as_it_is_decided() -> None:
+    abstained = Decision("abstain", "below_threshold", top=TOP)
+
+    got = held_back(abstained, [CapabilityBar(GIT, is_automatic=False)])
+
+    assert got == abstained
