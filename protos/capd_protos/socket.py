@@ -248,6 +248,7 @@ class ProposeParams(msgspec.Struct, frozen=True):
     """Params of `index_propose`: the model of `session` is asked for better words."""
 
     session: str = ""
+    """The key of a session; empty for the only one there is."""
 
 
 class NewWords(msgspec.Struct, frozen=True):
@@ -256,14 +257,18 @@ class NewWords(msgspec.Struct, frozen=True):
     name: str
     """`tap/name`."""
     verb: str = ""
+    """What one does with it: one word."""
     do: str = ""
+    """What it does."""
     use_when: list[str] = []
+    """When it is wanted, each in a few words."""
 
 
 class AcceptParams(msgspec.Struct, frozen=True):
     """Params of `index_accept`: words that a person has seen and wants."""
 
     words: list[NewWords]
+    """As `index_propose` answered them, those that are wanted."""
 
 
 class SearchParams(msgspec.Struct, frozen=True):
@@ -372,46 +377,61 @@ class MemoriesParams(msgspec.Struct, frozen=True):
     """Params of `memories`: a project's own count as well, as far as they are trusted."""
 
     project: str = ""
+    """The absolute path of a folder whose own memories count as well."""
 
 
 class MemoryParams(msgspec.Struct, frozen=True):
     """Params of `memory_read` and `memory_forget`: one of the user's own, by name."""
 
     name: str
+    """The name of its file, without the ending."""
 
 
 class MemoryAddParams(msgspec.Struct, frozen=True):
     """Params of `memory_add`: the keys of its file."""
 
     kind: str
+    """`declarative`, `procedural`, `corrective` or `episodic`."""
     content: str
+    """What the model is told."""
     name: str = ""
     """Made from its content where it is empty."""
     capability: str = ""
+    """The capability that it belongs to, by name; empty for that of its tool."""
     tool: str = ""
+    """The tool that it belongs to; empty for a whole capability."""
     patterns: dict[str, str] = {}
     """Globs of arguments that are the mistake, by name."""
     schema: Any = None
     """The same as a JSON Schema."""
     refuses: bool = False
+    """Whether a call that repeats the mistake is refused with the content."""
     confidence: float = 1.0
+    """How sure it is, from 0 to 1."""
     priority: float = 1.0
+    """How much it counts beside others."""
     learned_from: str = ""
+    """Where it comes from, in words."""
 
 
 class MemoryWriteParams(msgspec.Struct, frozen=True):
     """Params of `memory_write`: the whole text of a memory's file, as somebody edited it."""
 
     name: str
+    """The name of its file, without the ending."""
     text: str
+    """All of it."""
 
 
 class MemoryAcceptParams(msgspec.Struct, frozen=True):
     """Params of `memory_accept`: a suggestion by its content, which a person has seen."""
 
     content: str
+    """That of the suggestion, word for word."""
     name: str = ""
+    """Made from its content where it is empty."""
     refuses: bool = False
+    """Whether a call that repeats the mistake is refused with the content."""
 
 
 class NoParams(msgspec.Struct, frozen=True):
