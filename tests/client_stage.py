@@ -32,6 +32,9 @@ class Talk:
         self.error: Exception | None = None
         self.hold: trio.Event | None = None
 
+    async def ready(self) -> None:
+        pass
+
     def instructions(self) -> str:
         return "Be brief."
 

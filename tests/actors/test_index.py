@@ -114,7 +114,8 @@ async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
 
         # What the command line asks reaches no model.
         await client.result("capd/turn", text="nothing to do")
-        said = [(await client.call("capd_turn", prompt="nothing to do"))[0] for _ in range(2)]
+        prompts = ("nothing at all", "nothing yet")
+        said = [(await client.call("capd_turn", prompt=prompt))[0] for prompt in prompts]
 
         assert "Installed (verb: capabilities):" in said[0]
         assert said[1] == "{}"
@@ -174,6 +175,30 @@ async def test_the_file_is_written_by_the_command_and_not_touched_without_a_chan
         assert entry["elements"]["tools"] == ["alpha__echo", "alpha__die"]
         assert entry["next"] == 'capability {"action":"enable","name":"alpha"}'
         assert file_of(world)["sources"][0]["tap"] == "mine"
+
+
+async def test_who_asks_while_the_catalog_is_read_again_gets_what_was_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        await known(world, "alpha")
+        await indexed(world)
+        control = await world.controller()
+        await control.result("index", asks_servers=False)
+        asked, ask = trio.Event(), world.index._ask_finder
+
+        async def never(*_: object, **__: object) -> None:
+            asked.set()
+            await trio.sleep_forever()
+
+        monkeypatch.setattr(world.index, "_ask_finder", never)
+        await world.reload()
+        await asked.wait()
+
+        again = await control.result("index", asks_servers=False)
+
+        assert again["index"]["unchanged"]
+        monkeypatch.setattr(world.index, "_ask_finder", ask)
 
 
 async def test_a_broken_file_is_left_alone_and_said_in_the_status(

@@ -196,9 +196,9 @@ async def test_another_conversation_of_the_same_client_is_told_anew(tmp_path: Pa
 
         hooks = [
             await client.result(
-                "tools/call", name="capd_turn", arguments={"prompt": "x y z", "session_id": id_}
+                "tools/call", name="capd_turn", arguments={"prompt": prompt, "session_id": id_}
             )
-            for id_ in ("c-1", "c-1", "c-2")
+            for prompt, id_ in (("x y", "c-1"), ("x z", "c-1"), ("x y z", "c-2"))
         ]
 
         told = ["Alpha is slow" in hook["content"][0]["text"] for hook in hooks]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from capd_client.commands import cli
 
-_CLEARED = ("CAPD_HOME", "CAPD_SOCKET", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME")
+_CLEARED = ("CAPD_HOME", "CAPD_SOCKET", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME", "COLUMNS")
 _XDG = ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
 
 

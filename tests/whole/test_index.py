@@ -47,7 +47,7 @@ def test_42_tools_cost_at_most_400_tokens_before_any_match_and_one_call_each_aft
     assert "written anew" in indexed.stdout, indexed.stderr
     entry = written["capabilities"]["mine/things-3"]
     assert entry["cost"]["tools"] == len(VERBS)
-    assert entry["elements"]["tools"] == [f"things-3__{verb}_thing_3" for verb in VERBS]
+    assert entry["elements"]["tools"] == [f"things_3__{verb}_thing_3" for verb in VERBS]
     assert "as it was" in again.stdout, again.stdout + again.stderr
     assert file.stat() == before
     assert len(listed) == len(OWN_TOOLS)

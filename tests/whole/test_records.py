@@ -171,7 +171,9 @@ def test_a_full_disk_costs_no_call_is_told_and_heals(home: Home, small_disk: Pat
     exit_code = home.capd("status").returncode
     again = editor.call("talk__echo", {"text": "still"})["content"][0]["text"]
     filler.unlink()
-    wait_for(lambda: home.ask("status")["ledger"]["waiting"] == 0 or None)
+    # Each part that could not write tries again by itself.
+    wait_for(lambda: home.ask("status")["daemon"]["degraded"] == [])
+    wait_for(lambda: home.ask("status")["ledger"]["waiting"] == 0)
     healed = home.ask("status")
 
     assert said.endswith("while it is full")

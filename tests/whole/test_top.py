@@ -45,7 +45,7 @@ def test_the_screen_follows_the_daemon_until_q(home: Home) -> None:
                 assert [row[:2] + row[3:4] for row in cells(app, "#servers")] == [
                     ["alpha", "ready", "one"]
                 ]
-                assert "server.started" in text(app, "#events")
+                await until(pilot, lambda: "index.tools" in text(app, "#events"))
                 await pilot.press("tab")
                 assert app.focused is app.query_one("#servers")
             await until(pilot, lambda: cells(app, "#sessions") == [])

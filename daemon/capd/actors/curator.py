@@ -62,6 +62,8 @@ from capd_protos.types import (
     WireName,
 )
 
+INDEX_PATIENCE = 1.5
+"""Seconds for which a connection's first answer waits for what its instructions are to name."""
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
 took 8 to 26 ms where a client does it at all (45-clients, finding 1)."""
@@ -250,6 +252,11 @@ class Curator:
             self.activation.restrict(self.view.policy)
 
     # What a connection asks
+
+    async def ready(self) -> None:
+        """Wait, a moment at most, for what the instructions are to name."""
+        with trio.move_on_after(INDEX_PATIENCE):
+            await self.index.meet()
 
     def instructions(self) -> str:
         """Return the stable text for the model."""

@@ -71,8 +71,6 @@ LOST_RETENTION = 30.0
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
 HANDOVER_TIMEOUT = 10.0
 LOOK_AGAIN = 0.25
-INDEX_PATIENCE = 1.5
-"""Seconds for which a connection's first answer waits for what its instructions are to name."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -263,8 +261,6 @@ class CuratorHost:
         try:
             with trio.move_on_after(HANDOVER_TIMEOUT):
                 await connection.welcomed.wait()
-            with trio.move_on_after(INDEX_PATIENCE):
-                await curator.index.meet()
             upstream = Upstream(
                 connection.sink,
                 connection.lines,

@@ -149,12 +149,11 @@ class IndexKeeper:
 
     async def _refresh(self) -> None:
         await self._read_file()
-        others = list(self._read)
-        self._read.clear()
         try:
-            users = await self._of("")
-            for project in others:
-                await self._of(project)
+            users = await self._again("")
+            # What was read before is there until it is read again: others ask meanwhile.
+            for project in [name for name in self._read if name]:
+                await self._again(project)
         except _UNANSWERED as error:
             log.info("index_not_made", reason=str(error))
             return
@@ -189,6 +188,9 @@ class IndexKeeper:
         if read is not None:
             self._read.move_to_end(project)
             return read
+        return await self._again(project)
+
+    async def _again(self, project: str) -> _Read:
         found = await self._ask_finder(project)
         return self._take(project, found.capabilities, await self._facts())
 

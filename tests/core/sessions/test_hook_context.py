@@ -134,8 +134,8 @@ def test_no_tool_is_no_word() -> None:
     assert got == ([], "words")
 
 
-def test_what_is_installed_stands_before_what_a_turn_says() -> None:
-    got = said("came on", "may be meant", "Installed")
+def test_the_parts_of_a_turn_stand_below_each_other() -> None:
+    got = said("Installed", "came on", "may be meant")
 
     assert got == "Installed\ncame on\nmay be meant"
 

@@ -99,6 +99,10 @@ class Conversation(Protocol):
         """Have what the client subscribed to before its connection told to it again."""
         ...
 
+    async def ready(self) -> None:
+        """Wait, a moment at most, for what the first answers are to say."""
+        ...
+
     def instructions(self) -> str:
         """Return the text for the model in the answer to `initialize`."""
         ...

@@ -119,6 +119,7 @@ class Upstream:
                         wants_dispatched=self.wants_dispatched,
                     )
                     try:
+                        await conversation.ready()
                         await self._read(conversation)
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)

@@ -42,6 +42,9 @@ class Talk:
         self.tools = [b'{"name":"t"}']
         self.run: Callable[[Request], Awaitable[bytes]] | None = None
 
+    async def ready(self) -> None:
+        pass
+
     def instructions(self) -> str:
         return ""
 
