@@ -138,6 +138,7 @@ def test_a_result_of_64_mib_comes_through_byte_for_byte(home: Home, evil_server:
     editor.leave()
 
 
+@pytest.mark.reliability
 def test_a_result_of_a_gibibyte_is_told_with_its_size_and_the_server_goes_on(
     home: Home, evil_server: list[str]
 ) -> None:

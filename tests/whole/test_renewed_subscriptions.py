@@ -16,7 +16,10 @@ from .test_matrix import ERA_SERVER, Talk, talking
 URI = "note://mine"
 
 # The SDK warns of what the newer revision drops, and that is what the older one is tested for.
-pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+pytestmark = [
+    pytest.mark.reliability,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
 
 
 def kill_the_server(home: Home) -> None:
