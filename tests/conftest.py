@@ -2,9 +2,13 @@
 
 import os
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 LONG_TIERS = ("real", "reliability", "clients", "servers")
 LONG_TIMEOUT = 3600
@@ -35,3 +39,38 @@ def shared_fixtures() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared folder at {folder}: set CAPD_SHARED")
     return folder
+
+
+LONGEST_THREAD = 2.0
+"""Seconds after which a thread is taken for one that a test lets hang."""
+
+
+@pytest.fixture
+def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """Return a clock that jumps when nothing happens, and a thread at work is something.
+
+    trio's own jumps over it: on a machine that is busy a question's 10,000 s pass while its file
+    is read.
+    """
+    clock = MockClock(autojump_threshold=0)
+    jump, in_thread = clock._autojump, trio.to_thread.run_sync
+    began: dict[object, float] = {}
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        mark = object()
+        began[mark] = time.monotonic()
+        try:
+            return await in_thread(*arguments, **options)
+        finally:
+            del began[mark]
+
+    def jump_unless_threads_work() -> None:
+        if any(time.monotonic() - each < LONGEST_THREAD for each in began.values()):
+            time.sleep(0.001)
+        else:
+            jump()
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", counted)
+    # The class is final, so that its one method is replaced on the object.
+    clock._autojump = jump_unless_threads_work  # type: ignore[method-assign]
+    return clock

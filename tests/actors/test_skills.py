@@ -10,9 +10,6 @@ from .fakes import Json
 from .test_relaying import Library, library
 from .world import Client, World, world
 
-FOR_THREADS = 3.0
-"""Seconds after which a clock may jump: a skill is read in a thread, which no clock waits for."""
-
 
 def skill(made: World, name: str, capabilities: str = "", text: str = "Do it.") -> Path:
     file = made.folder / "tap" / "skills" / name / "SKILL.md"
@@ -163,7 +160,6 @@ async def test_a_skill_does_not_drive_out_its_own(tmp_path: Path) -> None:
 async def test_a_server_that_takes_too_long_is_told_and_the_text_comes(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    autojump_clock.autojump_threshold = FOR_THREADS
     async with started(tmp_path) as made:
         made.machine.scripts["alpha"].start_delay = 50.0
         client = await made.session("s")
@@ -222,7 +218,6 @@ async def test_a_model_uses_a_skill_by_its_name(tmp_path: Path) -> None:
 async def test_the_registry_lost_shows_no_skill_and_breaks_no_list(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    autojump_clock.autojump_threshold = FOR_THREADS
     async with started(tmp_path) as made:
         client = await made.session("s")
         await library(made, client, "books", Library("p"))
@@ -236,7 +231,6 @@ async def test_the_registry_lost_shows_no_skill_and_breaks_no_list(
 async def test_discover_names_no_skill_where_no_finder_answers(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    autojump_clock.autojump_threshold = FOR_THREADS
     async with started(tmp_path) as made:
         client = await made.session("s")
         await made.until_routing()

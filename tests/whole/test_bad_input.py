@@ -119,7 +119,9 @@ def test_a_folder_whose_name_is_no_text_and_a_pipe_cost_nothing_else(home: Home)
 
 
 def test_a_call_that_is_under_way_ends_before_its_server(home: Home) -> None:
-    call = 'time.sleep(1.5); reply(b\'{"content":[{"type":"text","text":"done"}]}\')'
+    begun = home.folder / "begun"
+    call = f'open({str(begun)!r}, "w"); time.sleep(1.5); '
+    call += 'reply(b\'{"content":[{"type":"text","text":"done"}]}\')'
     odd_server(home, "slow", tools=ECHO, call=call)
     home.start()
     editor = home.shim("one")
@@ -127,6 +129,7 @@ def test_a_call_that_is_under_way_ends_before_its_server(home: Home) -> None:
     results: list[dict[str, object]] = []
     calling = threading.Thread(target=lambda: results.append(editor.call("slow__echo", {})))
     calling.start()
+    wait_for(begun.exists)
 
     answer = home.ask("disable", session="one", name="slow")
     calling.join()
