@@ -30,7 +30,9 @@ types: $(VENV)/.developing
 contracts: $(VENV)/.developing
 	lint-imports
 
+# Hundreds of tests start a process: none shall compile what it imports once more.
 unit: $(VENV)/.developing
+	@$(BIN)/python -m compileall -q daemon clients protos tests
 	pytest -m "not real and not reliability and not clients and not servers" -q -n $(JOBS) --dist worksteal
 
 test-real: $(VENV)/.developing
@@ -75,7 +77,7 @@ $(VENV)/.installed: $(VENV)/.uv pyproject.toml
 	@touch $@
 
 $(VENV)/.developing: $(VENV)/.installed pyproject.toml
-	@$(BIN)/uv pip install --quiet -e '.[dev]' || $(BIN)/python -m pip install --quiet -e '.[dev]'
+	@$(BIN)/uv pip install --quiet --compile-bytecode -e '.[dev]' || $(BIN)/python -m pip install --quiet -e '.[dev]'
 	@touch $@
 
 $(VENV)/.documenting: $(VENV)/.installed pyproject.toml
