@@ -226,6 +226,28 @@ def test_the_trust_goes_with_the_hook_where_the_file_was_changed_since(tmp_path:
     assert list(states(user)) == theirs
 
 
+@pytest.mark.parametrize("again", ["uninstall", "install"])
+def test_the_trust_that_its_user_gave_in_codex_stands_in_no_ones_way(
+    tmp_path: Path, again: str
+) -> None:
+    user = User(tmp_path)
+    user.file(".codex/config.toml", "# mine\n")
+    user.capd("install", "codex")
+    config = user.home / ".codex/config.toml"
+    (group,) = user.json(".codex/hooks.json")["hooks"]["UserPromptSubmit"]
+    key = f"{user.home}/.codex/hooks.json:user_prompt_submit:0:0"
+    digest = trusted_hash(group["hooks"][0])
+    trusted = f'[hooks.state."{key}"]\ntrusted_hash = "{digest}"\n'
+    config.write_text(f"{config.read_text()}\n{trusted}")
+
+    done = user.capd(again, "codex")
+
+    assert (done.code, done.err) == (0, "")
+    assert states(user) == ({} if again == "uninstall" else {key: {"trusted_hash": digest}})
+    user.capd("uninstall", "codex")
+    assert user.snapshot() == {".codex/config.toml": b"# mine\n"}
+
+
 def test_trust_is_given_to_what_is_named_alone(tmp_path: Path) -> None:
     user = User(tmp_path)
     user.file(".codex/config.toml", "")
