@@ -34,6 +34,7 @@ class Ledger:
     """The entries of one client."""
 
     def __init__(self, state: Path, client: str) -> None:
+        self._client = client
         self._folder = state / "install"
         self._path = self._folder / f"{client}.json"
 
@@ -71,7 +72,9 @@ class Ledger:
         """Keep `original`, and that `left` is what is there; return the backup's path."""
         backup = ""
         if original is not None:
-            backup = f"{path.name.lstrip('.')}.{digest(original)[:12]}.backup"
+            # Its client's alone: another's file may have the same name, and the same in it.
+            name = f"{self._client}.{path.name.lstrip('.')}"
+            backup = f"{name}.{digest(original)[:12]}.backup"
             replace(self._folder / backup, original, PRIVATE)
         self._store({**self.entries(), path: Entry(digest(left), backup)})
         return self._folder / backup if backup else None
