@@ -248,6 +248,24 @@ def test_the_trust_that_its_user_gave_in_codex_stands_in_no_ones_way(
     assert user.snapshot() == {".codex/config.toml": b"# mine\n"}
 
 
+def test_trust_that_is_asked_for_later_leaves_the_whole_of_capd_to_be_undone(
+    tmp_path: Path,
+) -> None:
+    user = User(tmp_path)
+    user.file(".codex/config.toml", "# mine\n")
+    user.capd("install", "codex")
+    config = user.home / ".codex/config.toml"
+    theirs = '\n[projects."/src/boat"]\ntrust_level = "trusted"\n'
+    config.write_text(config.read_text() + theirs)
+    user.capd("install", "codex", "--trust-hooks")
+
+    said = user.capd("uninstall", "codex")
+
+    assert (said.code, said.err) == (0, "")
+    assert f"{config}: as it was before" in said.out
+    assert user.snapshot() == {".codex/config.toml": f"# mine\n{theirs}".encode()}
+
+
 def test_trust_is_given_to_what_is_named_alone(tmp_path: Path) -> None:
     user = User(tmp_path)
     user.file(".codex/config.toml", "")

@@ -158,12 +158,15 @@ def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
 
 def _trust_hooks(known: KnownClient) -> None:
     from capd_client.install.edits import make, plan_install  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path  # noqa: PLC0415
     from capd_client.install.prompt_hooks import trust_edits  # noqa: PLC0415
 
     ledger = _ledger(known.id)
     with ledger.locked():
-        edits = trust_edits(known.id, os.environ, launcher_path(os.environ))
+        trust = trust_edits(known.id, os.environ, launcher_path(os.environ))
+        # Together with the rest: the original is the file without all that capd has in it.
+        edits = [*client_of(known, os.environ).edits(), *trust]
         changes = [change for change in plan_install(ledger, edits) if not change.is_none]
         for change in changes:
             make(ledger, change)
