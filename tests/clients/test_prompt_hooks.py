@@ -155,6 +155,48 @@ def test_what_others_wrote_into_a_file_of_ours_stays(tmp_path: Path, client: str
     assert ("capd-mcp" in left) is (client.startswith("cline"))
 
 
+TWINS = [
+    ("vscode", "vscode-insiders"),
+    ("vscode-insiders", "vscode"),
+    ("cline", "cline-vscode"),
+    ("cline-vscode", "cline"),
+]
+
+
+@pytest.mark.parametrize(("gone", "stays"), TWINS)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_hook_that_two_have_goes_with_the_second_of_them(
+    tmp_path: Path, gone: str, stays: str, order: int
+) -> None:
+    user = User(tmp_path)
+    user.capd("install", *[gone, stays][::order])
+    before = user.snapshot()
+
+    said = user.capd("uninstall", gone)
+
+    hooks = {name: before[name] for name in FILES[gone]}
+    assert (said.code, said.err) == (0, "")
+    assert user.snapshot().items() >= hooks.items()
+    assert len(user.snapshot()) == len(before) - 1
+    assert all(f"{user.home / name}: stays, for " in said.out for name in hooks)
+    assert user.capd("uninstall", gone).out.endswith(" does not have capd: no change\n")
+    assert user.capd("uninstall", stays).code == 0
+    assert user.snapshot() == {}
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS)
+def test_a_hook_that_two_have_goes_where_all_lose_capd(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    user = User(tmp_path)
+    user.capd("install", one, other)
+
+    said = user.capd("uninstall", "--all")
+
+    assert (said.code, user.snapshot()) == (0, {})
+    assert user.capd("uninstall", "--all").out == "No client has capd: no change\n"
+
+
 def test_a_script_of_cline_can_be_run(tmp_path: Path) -> None:
     user = User(tmp_path)
 

@@ -175,20 +175,22 @@ def _trust_hooks(known: KnownClient) -> None:
 
 def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
     from capd_client.install.edits import plan_uninstall, unmake  # noqa: PLC0415
-    from capd_client.install.installed_clients import client_of  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of, needed_by_others  # noqa: PLC0415
 
     if not known.is_edited:
         click.echo(f"{known.title}: nothing was changed; take out what you put in by hand")
         return
     made, ledger = client_of(known, os.environ), _ledger(known.id)
+    needed = needed_by_others(made, os.environ)
+    edits = [edit for edit in made.edits() if edit.path.resolve() not in needed]
     if dry_run:
-        for change in plan_uninstall(ledger, made.edits()):
+        for change in plan_uninstall(ledger, edits):
             click.echo(change.diff(), nl=False)
         return
     _put_back_imported(known)
     whole = {path.resolve() for path in made.whole_files}
     with ledger.locked():
-        changes = plan_uninstall(ledger, made.edits())
+        changes = plan_uninstall(ledger, edits)
         for change in changes:
             backup = unmake(ledger, change)
             if not change.is_none:
@@ -197,8 +199,13 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
                 _say_backup(change.path, what, backup)
             elif change.before is not None and change.path in whole:
                 tables.say(f"{change.path}: was edited and stays; remove it by hand")
+        for path, other in needed.items():
+            ledger.hand_over(path, _ledger(other.id))
     if all(change.is_none for change in changes):
         click.echo(f"{made.title} does not have capd: no change")
+        return
+    for path, other in needed.items():
+        tables.say(f"{path}: stays, for {other.title} has capd")
 
 
 def _put_back_imported(known: KnownClient) -> None:

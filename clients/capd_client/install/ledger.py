@@ -93,6 +93,20 @@ class Ledger:
             backup.unlink(missing_ok=True)
         return None
 
+    def hand_over(self, path: Path, to: "Ledger") -> None:
+        """Leave the entry to another client, which has our part of the file from here on."""
+        entry = self.entries().get(path)
+        if entry is not None:
+            self.forget(path, keep_backup=to.adopt(path, entry))
+
+    def adopt(self, path: Path, entry: Entry) -> bool:
+        """Take another client's entry and its backup over, unless there is one of our own."""
+        entries = self.entries()
+        if path in entries:
+            return False
+        self._store({**entries, path: entry})
+        return True
+
     def _store(self, entries: dict[Path, Entry]) -> None:
         files = {
             str(path): {"left": each.left, "backup": each.backup} for path, each in entries.items()
