@@ -133,6 +133,71 @@ def test_the_copies_are_their_owners_alone_and_go_when_that_is_said(user: Import
     assert user.capd("import", "--undo").out == "Nothing is taken out by an import: no change\n"
 
 
+def copies(user: Importer) -> list[Path]:
+    return sorted((user.capd_home / "state" / "install").glob("*.backup"))
+
+
+def replaced_with_a_change_after_it(few: Importer) -> Path:
+    """Return Cursor's file, a server of which was taken out before the user added another."""
+    path = few.servers(one={"command": "one", "env": {"API_KEY": "secret-value"}})
+    few.capd("import", "--replace", "--yes")
+    servers = json.loads(path.read_text())["mcpServers"]
+    few.servers(**servers, two={"command": "two"})
+    return path
+
+
+def test_a_copy_that_another_takes_the_place_of_goes(few: Importer) -> None:
+    path = replaced_with_a_change_after_it(few)
+
+    few.capd("import", "--replace", "--yes")
+
+    (kept,) = [each for each in copies(few) if each.name.startswith("import.")]
+    assert sorted(json.loads(kept.read_text())["mcpServers"]) == ["capd", "one", "two"]
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["capd"]
+
+
+@pytest.mark.parametrize("between", ["--replace", "--undo"])
+def test_no_copy_is_left_that_nothing_would_put_back(few: Importer, between: str) -> None:
+    replaced_with_a_change_after_it(few)
+    few.capd("import", between, *(["--yes"] if between == "--replace" else []))
+    there = copies(few)
+
+    said = few.capd("import", "--forget", "--yes")
+
+    assert there
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [f"{path}: removed" for path in there]
+    assert copies(few) == []
+
+
+def test_what_capd_install_keeps_of_another_client_stays(few: Importer) -> None:
+    junie = few.servers(".junie/mcp/mcp.json")
+    before = junie.read_bytes()
+    few.capd("install", "junie")
+    few.servers(one={"command": "one"})
+    few.capd("import", "--replace", "--yes")
+    kept = [path for path in copies(few) if path.name.startswith("junie.")]
+
+    few.capd("import", "--forget", "--yes")
+
+    assert copies(few) == kept != []
+    assert few.capd("uninstall", "junie").code == 0
+    assert junie.read_bytes() == before
+
+
+def test_no_copy_is_removed_while_a_note_of_them_cannot_be_read(few: Importer) -> None:
+    few.servers(one={"command": "one"})
+    few.capd("import", "--replace", "--yes")
+    damaged = few.capd_home / "state" / "install" / "zed.json"
+    damaged.write_text("{")
+    there = copies(few)
+
+    said = few.capd("import", "--forget", "--yes")
+
+    assert (said.code, said.err.splitlines()[0]) == (1, f"capd: {damaged} is damaged")
+    assert copies(few) == there != []
+
+
 def test_what_is_replaced_is_only_shown_in_a_dry_run(user: Importer) -> None:
     before = files(user)
 

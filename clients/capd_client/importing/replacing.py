@@ -100,16 +100,30 @@ class Replacements:
         return done
 
     def forget(self) -> list[Path]:
-        """Remove the originals' copies, those of `capd install` too; return what is gone."""
-        gone = []
-        for path, taken in self.files().items():
-            for ledger in (self._ledger, Ledger(self._state, taken.client)):
-                entry = ledger.entries().get(path)
-                if entry is not None:
-                    ledger.forget(path, keep_backup=False)
-                    gone += [self._state / "install" / entry.backup] if entry.backup else []
-        self._store({"files": {}, "installed": []})
-        return gone
+        """Remove the originals' copies, those of `capd install` too; return what is gone.
+
+        A copy goes as well that no note names: of a file that was changed before it was undone.
+
+        Raises:
+            InstallError: what is noted of a client cannot be read.
+        """
+        folder = self._path.parent
+        with self._ledger.locked():
+            names = [path.stem for path in folder.glob("*.json") if path != self._path]
+            ledgers = {name: Ledger(self._state, name) for name in names}
+            # All are read before the first copy goes: one that is damaged may name any of them.
+            noted = {name: ledger.entries() for name, ledger in ledgers.items()}
+            there = sorted(folder.glob("*.backup"))
+            for path, taken in self.files().items():
+                for name in (_LEDGER, taken.client):
+                    if noted.get(name, {}).pop(path, None) is not None:
+                        ledgers[name].forget(path, keep_backup=True)
+            named = {each.backup for entries in noted.values() for each in entries.values()}
+            gone = [copy for copy in there if copy.name not in named]
+            for copy in gone:
+                copy.unlink(missing_ok=True)
+            self._store({"files": {}, "installed": []})
+            return gone
 
     def _put_back(self, path: Path, taken: TakenFile) -> None:
         edit = FileEdit(

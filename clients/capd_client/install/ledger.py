@@ -70,13 +70,18 @@ class Ledger:
 
     def note(self, path: Path, *, original: bytes | None, left: bytes | None) -> Path | None:
         """Keep `original`, and that `left` is what is there; return the backup's path."""
+        entries = self.entries()
+        former = entries.get(path)
         backup = ""
         if original is not None:
             # Its client's alone: another's file may have the same name, and the same in it.
             name = f"{self._client}.{path.name.lstrip('.')}"
             backup = f"{name}.{digest(original)[:12]}.backup"
             replace(self._folder / backup, original, PRIVATE)
-        self._store({**self.entries(), path: Entry(digest(left), backup)})
+        entries[path] = Entry(digest(left), backup)
+        self._store(entries)
+        if former is not None:
+            self._discard(former.backup, entries)
         return self._folder / backup if backup else None
 
     def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
@@ -86,11 +91,9 @@ class Ledger:
         self._store(entries)
         if entry is None or not entry.backup:
             return None
-        backup = self._folder / entry.backup
         if keep_backup:
-            return backup
-        if entry.backup not in {each.backup for each in entries.values()}:
-            backup.unlink(missing_ok=True)
+            return self._folder / entry.backup
+        self._discard(entry.backup, entries)
         return None
 
     def hand_over(self, path: Path, to: "Ledger") -> None:
@@ -106,6 +109,11 @@ class Ledger:
             return False
         self._store({**entries, path: entry})
         return True
+
+    def _discard(self, backup: str, entries: dict[Path, Entry]) -> None:
+        """Remove a backup that none of `entries` has."""
+        if backup and backup not in {each.backup for each in entries.values()}:
+            (self._folder / backup).unlink(missing_ok=True)
 
     def _store(self, entries: dict[Path, Entry]) -> None:
         files = {
