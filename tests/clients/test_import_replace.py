@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from capd_client.install.edits import Change
 from whole_daemon import Home
 
 from .importing import SECRETS, Importer
@@ -86,6 +87,22 @@ def test_uninstalling_capd_brings_the_servers_of_that_client_back(
     assert (said.code, said.err) == (0, "")
     assert between != before
     assert files(user) == before
+
+
+@pytest.mark.parametrize("client", ["codex", "opencode", "goose", "continue", "cursor"])
+def test_a_dry_run_of_uninstall_shows_the_servers_that_come_back(
+    user: Importer, client: str
+) -> None:
+    user.capd("import", client, "--replace", "--yes")
+    between = files(user)
+
+    said = user.capd("uninstall", client, "--dry-run")
+
+    assert (said.code, said.err, files(user)) == (0, "", between)
+    user.capd("uninstall", client)
+    changes = [Change(path, data, files(user).get(path)) for path, data in between.items()]
+    shown = [change.diff() for change in changes if change.path.is_relative_to(user.home)]
+    assert sorted(said.out.splitlines()) == sorted("".join(shown).splitlines())
 
 
 def test_capd_stays_where_it_was_before(few: Importer) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from capd_protos.places import places
 
 if TYPE_CHECKING:
     from capd_client.install.client import Client
+    from capd_client.install.edits import FileEdit
     from capd_client.install.ledger import Ledger
 
 
@@ -182,10 +184,10 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
         return
     made, ledger = client_of(known, os.environ), _ledger(known.id)
     needed = needed_by_others(made, os.environ)
-    edits = [edit for edit in made.edits() if edit.path.resolve() not in needed]
+    removals = made.removals(ledger.entries())
+    edits = [edit for edit in removals if edit.path.resolve() not in needed]
     if dry_run:
-        for change in plan_uninstall(ledger, edits):
-            click.echo(change.diff(), nl=False)
+        _print_removal(known, ledger, edits)
         return
     _put_back_imported(known)
     whole = {path.resolve() for path in made.whole_files}
@@ -206,6 +208,21 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
         return
     for path, other in needed.items():
         tables.say(f"{path}: stays, for {other.title} has capd")
+
+
+def _print_removal(known: KnownClient, ledger: "Ledger", edits: "list[FileEdit]") -> None:
+    from capd_client.importing.replacing import Replacements  # noqa: PLC0415
+    from capd_client.install.edits import plan_uninstall  # noqa: PLC0415
+    from capd_client.install.files import read  # noqa: PLC0415
+
+    kept = Replacements(Path(places(os.environ, os.getuid()).state))
+    back = {change.path: change for change in kept.planned_back(known.id)}
+    changes = plan_uninstall(
+        ledger, edits, lambda path: back[path].after if path in back else read(path)
+    )
+    rest = {**back, **{change.path: change for change in changes}}
+    for path, change in rest.items():
+        click.echo(replace(change, before=read(path)).diff(), nl=False)
 
 
 def _put_back_imported(known: KnownClient) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from capd_client.importing.definition import Origin
 from capd_client.install import InstallError
 from capd_client.install.documents import read_document
-from capd_client.install.edits import FileEdit, make, plan_install, plan_uninstall, unmake
+from capd_client.install.edits import Change, FileEdit, make, plan_install, plan_uninstall, unmake
 from capd_client.install.files import PRIVATE, read, replace
 from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger
@@ -99,6 +99,15 @@ class Replacements:
             self._store({"files": files, "installed": rest})
         return done
 
+    def planned_back(self, client: str) -> list[Change]:
+        """Return what `put_back` would change.
+
+        Raises:
+            InstallError: a file cannot be edited.
+        """
+        edits = [_back(path, each) for path, each in self.files().items() if each.client == client]
+        return plan_uninstall(self._ledger, edits)
+
     def forget(self) -> list[Path]:
         """Remove the originals' copies, those of `capd install` too; return what is gone.
 
@@ -126,13 +135,8 @@ class Replacements:
             return gone
 
     def _put_back(self, path: Path, taken: TakenFile) -> None:
-        edit = FileEdit(
-            path,
-            lambda text: text,
-            lambda text, original: _with(text, original, taken.format, taken.names),
-        )
         with self._ledger.locked():
-            (change,) = plan_uninstall(self._ledger, [edit])
+            (change,) = plan_uninstall(self._ledger, [_back(path, taken)])
             unmake(self._ledger, change)
 
     def _read(self) -> dict[str, Any]:
@@ -165,6 +169,15 @@ class Replacements:
         document = {"schema": 1, "files": files, "installed": known["installed"]}
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace(self._path, (json.dumps(document, indent=2) + "\n").encode(), PRIVATE)
+
+
+def _back(path: Path, taken: TakenFile) -> FileEdit:
+    """Return the edit whose undoing puts the servers back."""
+    return FileEdit(
+        path,
+        lambda text: text,
+        lambda text, original: _with(text, original, taken.format, taken.names),
+    )
 
 
 def _last_first(keys: _Keys) -> tuple[int, ...]:
