@@ -29,6 +29,18 @@ def test_only_the_clients_that_are_named_are_read(user: Importer) -> None:
     assert (said.code, list(user.catalog())) == (0, ["junies"])
 
 
+def test_a_file_of_the_users_own_is_no_projects_where_that_is_the_home_folder(
+    user: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.servers(one={"command": "a"})
+    monkeypatch.chdir(user.home)
+
+    said = user.capd("import", "--dry-run")
+
+    assert (said.code, "from Cursor (~/.cursor/mcp.json)" in said.out) == (0, True)
+    assert "a file of this project names it" not in said.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "start"),
     [
@@ -263,6 +275,7 @@ def test_who_takes_the_place_of_a_built_in_capability_is_asked_for_as_that_is(
         {"command": "/opt/capd-mcp"},
         {"command": "capd", "args": ["mcp"]},
         {"command": "python3", "args": ["-P", "-m", "capd_client.entry", "mcp"]},
+        {"command": "python3", "args": ["-I", "-S", "/opt/lib/capd_client/launch.py"]},
         {"url": "unix:///run/user/1000/capd/capd.sock#/mcp"},
     ],
 )

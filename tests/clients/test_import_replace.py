@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from capd_client.install.edits import Change
 from whole_daemon import Home
 
 from .importing import SECRETS, Importer
@@ -88,6 +89,22 @@ def test_uninstalling_capd_brings_the_servers_of_that_client_back(
     assert files(user) == before
 
 
+@pytest.mark.parametrize("client", ["codex", "opencode", "goose", "continue", "cursor"])
+def test_a_dry_run_of_uninstall_shows_the_servers_that_come_back(
+    user: Importer, client: str
+) -> None:
+    user.capd("import", client, "--replace", "--yes")
+    between = files(user)
+
+    said = user.capd("uninstall", client, "--dry-run")
+
+    assert (said.code, said.err, files(user)) == (0, "", between)
+    user.capd("uninstall", client)
+    changes = [Change(path, data, files(user).get(path)) for path, data in between.items()]
+    shown = [change.diff() for change in changes if change.path.is_relative_to(user.home)]
+    assert sorted(said.out.splitlines()) == sorted("".join(shown).splitlines())
+
+
 def test_capd_stays_where_it_was_before(few: Importer) -> None:
     path = few.servers(one={"command": "one"})
     few.capd("install", "cursor")
@@ -131,6 +148,71 @@ def test_the_copies_are_their_owners_alone_and_go_when_that_is_said(user: Import
     assert list((user.capd_home / "state" / "install").glob("*.backup")) == []
     assert [s for s in SECRETS for path in kept if s.encode() in path.read_bytes()] == []
     assert user.capd("import", "--undo").out == "Nothing is taken out by an import: no change\n"
+
+
+def copies(user: Importer) -> list[Path]:
+    return sorted((user.capd_home / "state" / "install").glob("*.backup"))
+
+
+def replaced_with_a_change_after_it(few: Importer) -> Path:
+    """Return Cursor's file, a server of which was taken out before the user added another."""
+    path = few.servers(one={"command": "one", "env": {"API_KEY": "secret-value"}})
+    few.capd("import", "--replace", "--yes")
+    servers = json.loads(path.read_text())["mcpServers"]
+    few.servers(**servers, two={"command": "two"})
+    return path
+
+
+def test_a_copy_that_another_takes_the_place_of_goes(few: Importer) -> None:
+    path = replaced_with_a_change_after_it(few)
+
+    few.capd("import", "--replace", "--yes")
+
+    (kept,) = [each for each in copies(few) if each.name.startswith("import.")]
+    assert sorted(json.loads(kept.read_text())["mcpServers"]) == ["capd", "one", "two"]
+    assert list(json.loads(path.read_text())["mcpServers"]) == ["capd"]
+
+
+@pytest.mark.parametrize("between", ["--replace", "--undo"])
+def test_no_copy_is_left_that_nothing_would_put_back(few: Importer, between: str) -> None:
+    replaced_with_a_change_after_it(few)
+    few.capd("import", between, *(["--yes"] if between == "--replace" else []))
+    there = copies(few)
+
+    said = few.capd("import", "--forget", "--yes")
+
+    assert there
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [f"{path}: removed" for path in there]
+    assert copies(few) == []
+
+
+def test_what_capd_install_keeps_of_another_client_stays(few: Importer) -> None:
+    junie = few.servers(".junie/mcp/mcp.json")
+    before = junie.read_bytes()
+    few.capd("install", "junie")
+    few.servers(one={"command": "one"})
+    few.capd("import", "--replace", "--yes")
+    kept = [path for path in copies(few) if path.name.startswith("junie.")]
+
+    few.capd("import", "--forget", "--yes")
+
+    assert copies(few) == kept != []
+    assert few.capd("uninstall", "junie").code == 0
+    assert junie.read_bytes() == before
+
+
+def test_no_copy_is_removed_while_a_note_of_them_cannot_be_read(few: Importer) -> None:
+    few.servers(one={"command": "one"})
+    few.capd("import", "--replace", "--yes")
+    damaged = few.capd_home / "state" / "install" / "zed.json"
+    damaged.write_text("{")
+    there = copies(few)
+
+    said = few.capd("import", "--forget", "--yes")
+
+    assert (said.code, said.err.splitlines()[0]) == (1, f"capd: {damaged} is damaged")
+    assert copies(few) == there != []
 
 
 def test_what_is_replaced_is_only_shown_in_a_dry_run(user: Importer) -> None:

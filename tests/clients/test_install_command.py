@@ -52,6 +52,18 @@ def test_all_that_have_capd_lose_it(user: User) -> None:
     assert user.capd("uninstall", "--all").out == "No client has capd: no change\n"
 
 
+def test_two_clients_whose_files_had_the_same_in_them_get_both_back(user: User) -> None:
+    user.file(".gemini/settings.json", "{}")
+    user.file(".qwen/settings.json", "{}")
+    before = user.snapshot()
+    user.capd("install", "gemini", "qwen")
+
+    said = [user.capd("uninstall", client) for client in ("gemini", "qwen")]
+
+    assert [(each.code, each.err) for each in said] == [(0, ""), (0, "")]
+    assert (user.snapshot(), user.backups()) == (before, [])
+
+
 def test_a_note_that_is_damaged_stops_no_other_from_losing_capd(user: User) -> None:
     user.capd("install", "junie", "zed")
     damaged = user.state / "install" / "zed.json"

@@ -307,3 +307,12 @@ def test_what_a_person_has_to_put_in_is_printed_and_nothing_changed(
     assert user.snapshot() == {}
     assert os.access(user.launcher, os.X_OK)
     assert client.id == "avante" or f'"{user.launcher}"' in said.out
+
+
+@pytest.mark.parametrize(("client", "plugin"), [("codecompanion", "nvim"), ("emacs", "emacs")])
+def test_who_puts_it_in_by_hand_is_told_of_the_plugin_that_hears_the_user(
+    client: str, plugin: str, user: User
+) -> None:
+    said = user.capd("install", client)
+
+    assert f"capd plugin {plugin}" in said.out

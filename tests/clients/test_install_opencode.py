@@ -74,6 +74,20 @@ def test_of_a_file_that_was_touched_only_capd_is_taken_out(user: User) -> None:
     assert config.read_text() == COMMENTED.replace("which one", "whichever")
 
 
+def test_capd_goes_from_the_file_that_it_is_in_where_another_has_come_since(user: User) -> None:
+    user.file(f"{FOLDER}/opencode.json", "{}")
+    user.capd("install", "opencode")
+    user.file(f"{FOLDER}/opencode.jsonc", COMMENTED)
+
+    said = user.capd("uninstall", "opencode")
+
+    assert (said.code, said.err) == (0, "")
+    assert user.snapshot() == {
+        f"{FOLDER}/opencode.json": b"{}",
+        f"{FOLDER}/opencode.jsonc": COMMENTED.encode(),
+    }
+
+
 def test_a_plugin_that_was_edited_stays(user: User) -> None:
     user.capd("install", "opencode")
     plugin = user.home / PLUGIN

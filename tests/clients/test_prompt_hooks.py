@@ -155,6 +155,48 @@ def test_what_others_wrote_into_a_file_of_ours_stays(tmp_path: Path, client: str
     assert ("capd-mcp" in left) is (client.startswith("cline"))
 
 
+TWINS = [
+    ("vscode", "vscode-insiders"),
+    ("vscode-insiders", "vscode"),
+    ("cline", "cline-vscode"),
+    ("cline-vscode", "cline"),
+]
+
+
+@pytest.mark.parametrize(("gone", "stays"), TWINS)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_hook_that_two_have_goes_with_the_second_of_them(
+    tmp_path: Path, gone: str, stays: str, order: int
+) -> None:
+    user = User(tmp_path)
+    user.capd("install", *[gone, stays][::order])
+    before = user.snapshot()
+
+    said = user.capd("uninstall", gone)
+
+    hooks = {name: before[name] for name in FILES[gone]}
+    assert (said.code, said.err) == (0, "")
+    assert user.snapshot().items() >= hooks.items()
+    assert len(user.snapshot()) == len(before) - 1
+    assert all(f"{user.home / name}: stays, for " in said.out for name in hooks)
+    assert user.capd("uninstall", gone).out.endswith(" does not have capd: no change\n")
+    assert user.capd("uninstall", stays).code == 0
+    assert user.snapshot() == {}
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS)
+def test_a_hook_that_two_have_goes_where_all_lose_capd(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    user = User(tmp_path)
+    user.capd("install", one, other)
+
+    said = user.capd("uninstall", "--all")
+
+    assert (said.code, user.snapshot()) == (0, {})
+    assert user.capd("uninstall", "--all").out == "No client has capd: no change\n"
+
+
 def test_a_script_of_cline_can_be_run(tmp_path: Path) -> None:
     user = User(tmp_path)
 
@@ -224,6 +266,46 @@ def test_the_trust_goes_with_the_hook_where_the_file_was_changed_since(tmp_path:
     user.capd("uninstall", "codex")
 
     assert list(states(user)) == theirs
+
+
+@pytest.mark.parametrize("again", ["uninstall", "install"])
+def test_the_trust_that_its_user_gave_in_codex_stands_in_no_ones_way(
+    tmp_path: Path, again: str
+) -> None:
+    user = User(tmp_path)
+    user.file(".codex/config.toml", "# mine\n")
+    user.capd("install", "codex")
+    config = user.home / ".codex/config.toml"
+    (group,) = user.json(".codex/hooks.json")["hooks"]["UserPromptSubmit"]
+    key = f"{user.home}/.codex/hooks.json:user_prompt_submit:0:0"
+    digest = trusted_hash(group["hooks"][0])
+    trusted = f'[hooks.state."{key}"]\ntrusted_hash = "{digest}"\n'
+    config.write_text(f"{config.read_text()}\n{trusted}")
+
+    done = user.capd(again, "codex")
+
+    assert (done.code, done.err) == (0, "")
+    assert states(user) == ({} if again == "uninstall" else {key: {"trusted_hash": digest}})
+    user.capd("uninstall", "codex")
+    assert user.snapshot() == {".codex/config.toml": b"# mine\n"}
+
+
+def test_trust_that_is_asked_for_later_leaves_the_whole_of_capd_to_be_undone(
+    tmp_path: Path,
+) -> None:
+    user = User(tmp_path)
+    user.file(".codex/config.toml", "# mine\n")
+    user.capd("install", "codex")
+    config = user.home / ".codex/config.toml"
+    theirs = '\n[projects."/src/boat"]\ntrust_level = "trusted"\n'
+    config.write_text(config.read_text() + theirs)
+    user.capd("install", "codex", "--trust-hooks")
+
+    said = user.capd("uninstall", "codex")
+
+    assert (said.code, said.err) == (0, "")
+    assert f"{config}: as it was before" in said.out
+    assert user.snapshot() == {".codex/config.toml": f"# mine\n{theirs}".encode()}
 
 
 def test_trust_is_given_to_what_is_named_alone(tmp_path: Path) -> None:

@@ -36,6 +36,19 @@ def test_a_reference_is_as_the_code_has_it(name: str) -> None:
     )
 
 
+def test_clients_lose_capd_before_the_folders_are_deleted_that_it_takes_for_that() -> None:
+    told = {page.name: pages.typed_lines(page) for page in pages.pages()}
+
+    removing = {
+        name: any(line.startswith("capd uninstall --all") for line in lines[:at])
+        for name, lines in told.items()
+        for at, line in enumerate(lines)
+        if line.startswith("rm -rf ~/.config/capd")
+    }
+
+    assert removing == {"README.md": True, "quickstart.md": True}
+
+
 def test_every_page_has_its_place_in_the_site() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 

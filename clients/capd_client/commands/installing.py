@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from capd_protos.places import places
 
 if TYPE_CHECKING:
     from capd_client.install.client import Client
+    from capd_client.install.edits import FileEdit
     from capd_client.install.ledger import Ledger
 
 
@@ -158,12 +160,15 @@ def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
 
 def _trust_hooks(known: KnownClient) -> None:
     from capd_client.install.edits import make, plan_install  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path  # noqa: PLC0415
     from capd_client.install.prompt_hooks import trust_edits  # noqa: PLC0415
 
     ledger = _ledger(known.id)
     with ledger.locked():
-        edits = trust_edits(known.id, os.environ, launcher_path(os.environ))
+        trust = trust_edits(known.id, os.environ, launcher_path(os.environ))
+        # Together with the rest: the original is the file without all that capd has in it.
+        edits = [*client_of(known, os.environ).edits(), *trust]
         changes = [change for change in plan_install(ledger, edits) if not change.is_none]
         for change in changes:
             make(ledger, change)
@@ -172,20 +177,22 @@ def _trust_hooks(known: KnownClient) -> None:
 
 def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
     from capd_client.install.edits import plan_uninstall, unmake  # noqa: PLC0415
-    from capd_client.install.installed_clients import client_of  # noqa: PLC0415
+    from capd_client.install.installed_clients import client_of, needed_by_others  # noqa: PLC0415
 
     if not known.is_edited:
         click.echo(f"{known.title}: nothing was changed; take out what you put in by hand")
         return
     made, ledger = client_of(known, os.environ), _ledger(known.id)
+    needed = needed_by_others(made, os.environ)
+    removals = made.removals(ledger.entries())
+    edits = [edit for edit in removals if edit.path.resolve() not in needed]
     if dry_run:
-        for change in plan_uninstall(ledger, made.edits()):
-            click.echo(change.diff(), nl=False)
+        _print_removal(known, ledger, edits)
         return
     _put_back_imported(known)
     whole = {path.resolve() for path in made.whole_files}
     with ledger.locked():
-        changes = plan_uninstall(ledger, made.edits())
+        changes = plan_uninstall(ledger, edits)
         for change in changes:
             backup = unmake(ledger, change)
             if not change.is_none:
@@ -194,8 +201,28 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
                 _say_backup(change.path, what, backup)
             elif change.before is not None and change.path in whole:
                 tables.say(f"{change.path}: was edited and stays; remove it by hand")
+        for path, other in needed.items():
+            ledger.hand_over(path, _ledger(other.id))
     if all(change.is_none for change in changes):
         click.echo(f"{made.title} does not have capd: no change")
+        return
+    for path, other in needed.items():
+        tables.say(f"{path}: stays, for {other.title} has capd")
+
+
+def _print_removal(known: KnownClient, ledger: "Ledger", edits: "list[FileEdit]") -> None:
+    from capd_client.importing.replacing import Replacements  # noqa: PLC0415
+    from capd_client.install.edits import plan_uninstall  # noqa: PLC0415
+    from capd_client.install.files import read  # noqa: PLC0415
+
+    kept = Replacements(Path(places(os.environ, os.getuid()).state))
+    back = {change.path: change for change in kept.planned_back(known.id)}
+    changes = plan_uninstall(
+        ledger, edits, lambda path: back[path].after if path in back else read(path)
+    )
+    rest = {**back, **{change.path: change for change in changes}}
+    for path, change in rest.items():
+        click.echo(replace(change, before=read(path)).diff(), nl=False)
 
 
 def _put_back_imported(known: KnownClient) -> None:

@@ -18,7 +18,7 @@ MODULES = {
     "cline": "cline",
     "code": "vscode",
     "codex": "codex",
-    "copilot": "copilot",
+    "copilot": "copilot_folder",
     "cursor": "cursor",
     "gemini": "gemini",
     "goose": "goose",

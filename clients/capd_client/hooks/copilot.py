@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from capd_client.hooks import vscode
 from capd_client.hooks.fields import NOTHING, Prompt, is_event, text_at
 
 _EVENTS = ("userPromptSubmitted", "UserPromptSubmit")
@@ -17,10 +16,9 @@ def is_of(said: Mapping[str, Any], env: Mapping[str, str]) -> bool:
 
 
 def prompt(said: Mapping[str, Any], env: Mapping[str, str]) -> Prompt:
-    """Read Copilot's JSON; VS Code runs the hooks of the same folder."""
-    if vscode.is_of(said) and not is_of(said, env):
-        return vscode.prompt(said, env)
-    if not is_event(said, "hook_event_name", *_EVENTS):
+    """Read Copilot's JSON."""
+    del env
+    if not all(is_event(said, key, *_EVENTS) for key in ("hook_event_name", "hookEventName")):
         return NOTHING
     session = text_at(said, "sessionId") or text_at(said, "session_id")
     return Prompt(text_at(said, "prompt"), "copilot", session, text_at(said, "cwd"))

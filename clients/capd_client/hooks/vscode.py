@@ -6,6 +6,7 @@ Its documentation has only the common output for this event; what it does not kn
 from collections.abc import Mapping
 from typing import Any
 
+from capd_client.hooks import copilot
 from capd_client.hooks.fields import NOTHING, Prompt, claude_answer, is_event, text_at
 
 _EVENTS = ("UserPromptSubmit", "userPromptSubmitted")
@@ -17,8 +18,9 @@ def is_of(said: Mapping[str, Any]) -> bool:
 
 
 def prompt(said: Mapping[str, Any], env: Mapping[str, str]) -> Prompt:
-    """Read VS Code's JSON."""
-    del env
+    """Read VS Code's JSON; Copilot CLI runs the hooks of the same folder."""
+    if copilot.is_of(said, env):
+        return copilot.prompt(said, env)
     if not is_event(said, "hookEventName", *_EVENTS):
         return NOTHING
     return Prompt(text_at(said, "prompt"), "code", text_at(said, "sessionId"), text_at(said, "cwd"))

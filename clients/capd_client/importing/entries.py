@@ -74,7 +74,8 @@ def read_entry(entry: Entry, around: Surroundings) -> Read:
     if excluded:
         names = ", ".join(excluded)[:_WORDS]
         reader.notes.append(f"not taken over: its client hides {names} (see `deny` in [policy])")
-    if entry.origin.file.is_relative_to(around.project):
+    own = {file.path for file in client.user_files(around.env)}
+    if entry.origin.file.is_relative_to(around.project) and entry.origin.file not in own:
         reader.notes.append("a file of this project names it: look at what it starts")
     return Read(entry, server, notes=tuple(dict.fromkeys(reader.notes)))
 
@@ -105,10 +106,13 @@ def _definition(entry: Entry, reader: Reader) -> Definition:
 
 def _is_capd(entry: Entry) -> bool:
     words = _command(entry)
-    names = [PurePath(word).name for word in words if isinstance(word, str)]
+    paths = [PurePath(word) for word in words if isinstance(word, str)]
+    names = [path.name for path in paths]
     is_program = names[:1] == ["capd-mcp"] or (names[:1] == ["capd"] and "mcp" in names[1:2])
     is_module = any(name.startswith("capd_client") for name in names)
-    return is_program or is_module or "/capd.sock" in _url(entry)
+    # As the launcher starts the shim.
+    is_shim = any(path.match("capd_client/launch.py") for path in paths)
+    return is_program or is_module or is_shim or "/capd.sock" in _url(entry)
 
 
 def _url(entry: Entry) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from capd_client.importing.definition import Origin
 from capd_client.install import InstallError
 from capd_client.install.documents import read_document
-from capd_client.install.edits import FileEdit, make, plan_install, plan_uninstall, unmake
+from capd_client.install.edits import Change, FileEdit, make, plan_install, plan_uninstall, unmake
 from capd_client.install.files import PRIVATE, read, replace
 from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger
@@ -99,26 +99,44 @@ class Replacements:
             self._store({"files": files, "installed": rest})
         return done
 
+    def planned_back(self, client: str) -> list[Change]:
+        """Return what `put_back` would change.
+
+        Raises:
+            InstallError: a file cannot be edited.
+        """
+        edits = [_back(path, each) for path, each in self.files().items() if each.client == client]
+        return plan_uninstall(self._ledger, edits)
+
     def forget(self) -> list[Path]:
-        """Remove the originals' copies, those of `capd install` too; return what is gone."""
-        gone = []
-        for path, taken in self.files().items():
-            for ledger in (self._ledger, Ledger(self._state, taken.client)):
-                entry = ledger.entries().get(path)
-                if entry is not None:
-                    ledger.forget(path, keep_backup=False)
-                    gone += [self._state / "install" / entry.backup] if entry.backup else []
-        self._store({"files": {}, "installed": []})
-        return gone
+        """Remove the originals' copies, those of `capd install` too; return what is gone.
+
+        A copy goes as well that no note names: of a file that was changed before it was undone.
+
+        Raises:
+            InstallError: what is noted of a client cannot be read.
+        """
+        folder = self._path.parent
+        with self._ledger.locked():
+            names = [path.stem for path in folder.glob("*.json") if path != self._path]
+            ledgers = {name: Ledger(self._state, name) for name in names}
+            # All are read before the first copy goes: one that is damaged may name any of them.
+            noted = {name: ledger.entries() for name, ledger in ledgers.items()}
+            there = sorted(folder.glob("*.backup"))
+            for path, taken in self.files().items():
+                for name in (_LEDGER, taken.client):
+                    if noted.get(name, {}).pop(path, None) is not None:
+                        ledgers[name].forget(path, keep_backup=True)
+            named = {each.backup for entries in noted.values() for each in entries.values()}
+            gone = [copy for copy in there if copy.name not in named]
+            for copy in gone:
+                copy.unlink(missing_ok=True)
+            self._store({"files": {}, "installed": []})
+            return gone
 
     def _put_back(self, path: Path, taken: TakenFile) -> None:
-        edit = FileEdit(
-            path,
-            lambda text: text,
-            lambda text, original: _with(text, original, taken.format, taken.names),
-        )
         with self._ledger.locked():
-            (change,) = plan_uninstall(self._ledger, [edit])
+            (change,) = plan_uninstall(self._ledger, [_back(path, taken)])
             unmake(self._ledger, change)
 
     def _read(self) -> dict[str, Any]:
@@ -151,6 +169,15 @@ class Replacements:
         document = {"schema": 1, "files": files, "installed": known["installed"]}
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace(self._path, (json.dumps(document, indent=2) + "\n").encode(), PRIVATE)
+
+
+def _back(path: Path, taken: TakenFile) -> FileEdit:
+    """Return the edit whose undoing puts the servers back."""
+    return FileEdit(
+        path,
+        lambda text: text,
+        lambda text, original: _with(text, original, taken.format, taken.names),
+    )
 
 
 def _last_first(keys: _Keys) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """One client as `capd install` sees it: its files, and what capd puts into them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from capd_client.install import InstallError
@@ -44,6 +44,20 @@ class Client:
         self._spare_what_it_reads()
         server = FileEdit(self.config, self.server.add, self.server.remove)
         return [server, *self.hooks()]
+
+    def removals(self, noted: Collection[Path]) -> list[FileEdit]:
+        """Return what is taken out, also of a file in `noted` that the client has another for.
+
+        Raises:
+            InstallError: as for `edits`.
+        """
+        others = [
+            FileEdit(file.path, server.add, server.remove)
+            for file in self.known.user_files(self._env)
+            if file != self.file and file.path.resolve() in noted
+            for server in [ServerEntry(self.known, file, self._launcher)]
+        ]
+        return [*self.edits(), *others]
 
     def hooks(self) -> list[FileEdit]:
         """Return what is put in beside the server, so that capd sees what the user says."""

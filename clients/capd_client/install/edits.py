@@ -101,8 +101,12 @@ def make(ledger: Ledger, change: Change) -> Path | None:
     return backup
 
 
-def plan_uninstall(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
-    """Decide what each file becomes without capd.
+def plan_uninstall(
+    ledger: Ledger,
+    edits: Iterable[FileEdit],
+    data_of: Callable[[Path], bytes | None] = read,
+) -> list[Change]:
+    """Decide what each file becomes without capd; `data_of` says what is in it before.
 
     Raises:
         InstallError: a file that was changed since cannot be parsed.
@@ -111,7 +115,7 @@ def plan_uninstall(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
     changes = []
     for edit in _joined(edits):
         path = edit.path
-        before = read(path)
+        before = data_of(path)
         entry = entries.get(path)
         original = None if entry is None else ledger.original(entry)
         if before is None:

@@ -36,6 +36,17 @@ def edited_clients(env: Mapping[str, str]) -> list[Client]:
     return [client_of(known, env) for known in known_clients().values() if known.is_edited]
 
 
+def needed_by_others(client: Client, env: Mapping[str, str]) -> dict[Path, KnownClient]:
+    """Return the files of `client`'s hooks that another client with capd has as well."""
+    own = {edit.path.resolve() for edit in client.hooks()}
+    needed: dict[Path, KnownClient] = {}
+    for other in edited_clients(env):
+        shared = own & {edit.path.resolve() for edit in other.hooks()}
+        if shared and other.name != client.name and state_of(other.known, env).has_capd:
+            needed |= dict.fromkeys(shared, other.known)
+    return needed
+
+
 def state_of(known: KnownClient, env: Mapping[str, str]) -> State:
     """Return how a client is with regard to capd."""
     if not known.is_edited:

@@ -34,6 +34,7 @@ class Ledger:
     """The entries of one client."""
 
     def __init__(self, state: Path, client: str) -> None:
+        self._client = client
         self._folder = state / "install"
         self._path = self._folder / f"{client}.json"
 
@@ -69,11 +70,18 @@ class Ledger:
 
     def note(self, path: Path, *, original: bytes | None, left: bytes | None) -> Path | None:
         """Keep `original`, and that `left` is what is there; return the backup's path."""
+        entries = self.entries()
+        former = entries.get(path)
         backup = ""
         if original is not None:
-            backup = f"{path.name.lstrip('.')}.{digest(original)[:12]}.backup"
+            # Its client's alone: another's file may have the same name, and the same in it.
+            name = f"{self._client}.{path.name.lstrip('.')}"
+            backup = f"{name}.{digest(original)[:12]}.backup"
             replace(self._folder / backup, original, PRIVATE)
-        self._store({**self.entries(), path: Entry(digest(left), backup)})
+        entries[path] = Entry(digest(left), backup)
+        self._store(entries)
+        if former is not None:
+            self._discard(former.backup, entries)
         return self._folder / backup if backup else None
 
     def forget(self, path: Path, *, keep_backup: bool) -> Path | None:
@@ -83,12 +91,29 @@ class Ledger:
         self._store(entries)
         if entry is None or not entry.backup:
             return None
-        backup = self._folder / entry.backup
         if keep_backup:
-            return backup
-        if entry.backup not in {each.backup for each in entries.values()}:
-            backup.unlink(missing_ok=True)
+            return self._folder / entry.backup
+        self._discard(entry.backup, entries)
         return None
+
+    def hand_over(self, path: Path, to: "Ledger") -> None:
+        """Leave the entry to another client, which has our part of the file from here on."""
+        entry = self.entries().get(path)
+        if entry is not None:
+            self.forget(path, keep_backup=to.adopt(path, entry))
+
+    def adopt(self, path: Path, entry: Entry) -> bool:
+        """Take another client's entry and its backup over, unless there is one of our own."""
+        entries = self.entries()
+        if path in entries:
+            return False
+        self._store({**entries, path: entry})
+        return True
+
+    def _discard(self, backup: str, entries: dict[Path, Entry]) -> None:
+        """Remove a backup that none of `entries` has."""
+        if backup and backup not in {each.backup for each in entries.values()}:
+            (self._folder / backup).unlink(missing_ok=True)
 
     def _store(self, entries: dict[Path, Entry]) -> None:
         files = {

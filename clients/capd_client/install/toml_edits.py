@@ -81,9 +81,12 @@ def take(text: str, path: Path) -> str:
     mark = _BOM if text.startswith(_BOM) else ""
     body = text.removeprefix(_BOM)
     meanings = [wanted]
-    if not found(wanted, path[:-1]):
+    for depth in range(len(path) - 1, 0, -1):
+        if found(wanted, path[:depth]):
+            break
         # A table that had nothing but this one below it is gone with its header.
-        meanings.append(without(wanted, path[:-1]))
+        wanted = without(wanted, path[:depth])
+        meanings.append(wanted)
     after = mark + _cut(body, path)
     if _means(after, *meanings):
         return after
