@@ -40,6 +40,10 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     text: str
     budget: int = 0
     """Tokens that what is switched on and told may take together; 0 where nobody counts."""
+    is_mute: bool = False
+    """Whether nothing that is answered reaches the model."""
+    patience: float = 0.0
+    """Seconds after which nobody hears the answer to a client's prompt; 0 for other turns."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):

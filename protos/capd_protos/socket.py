@@ -175,6 +175,10 @@ class TurnParams(msgspec.Struct, frozen=True):
     """The key of a session; empty for the only one there is."""
     budget: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
     """Tokens that what is switched on and told may take together; 0 where nobody counts."""
+    mute: bool = False
+    """Whether what is answered reaches no model; what it says is then told another time."""
+    patience: float = 0.0
+    """Seconds after which nobody hears the answer, where a client hands over a prompt."""
 
 
 class HookParams(msgspec.Struct, frozen=True):

@@ -159,6 +159,57 @@ async def test_what_no_model_is_told_costs_no_tokens(
         assert session["added"]["turns"]["count"] == texts
 
 
+# Prompts of a client that knows its session's key
+
+
+async def test_a_prompt_by_its_sessions_key_is_answered_in_time_and_links_the_session(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        await learn_alpha(world, control)
+        world.machine.scripts["alpha"].start_delay = SLOW
+        began_at = trio.current_time()
+
+        answer = await control.result("turn", text="alpha things", patience=PATIENCE)
+
+        assert trio.current_time() - began_at <= PATIENCE
+        assert answer["context"].startswith("capd is switching on 'alpha' for this message.")
+        (session,) = (await control.result("sessions"))["sessions"]
+        assert session["linked_by"] == "its key"
+        await trio.sleep(2 * SLOW)
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_a_prompt_by_its_sessions_key_counts_once_with_its_hook(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+        await control.result("turn", text="alpha things", mute=True, patience=PATIENCE)
+
+        answer = await hooked(control)
+
+        assert answer["reason"] == "repeated"
+
+
+async def test_who_tries_words_out_takes_each_turn_and_is_no_hook_of_the_client(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await world.session("s")
+        control = await world.controller()
+
+        turns = [await control.result("turn", text="alpha things", mute=True) for _ in range(2)]
+
+        (session,) = (await control.result("sessions"))["sessions"]
+        assert ([turn["reason"] for turn in turns], session["linked_by"]) == (
+            ["", "already_active"],
+            "",
+        )
+
+
 async def test_a_session_that_ends_meanwhile_ends_its_turn(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

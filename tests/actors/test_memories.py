@@ -254,6 +254,23 @@ async def test_a_turn_with_a_budget_brings_what_has_room_and_says_what_has_not(
         assert [each["name"] for each in some["left_out"]] == ["mine/long"]
 
 
+async def test_what_a_turn_would_tell_is_due_after_one_that_no_model_hears(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        made.host._sessions[SessionKey("s")].curator.heard_in("c-1")
+        made.host._sessions[SessionKey("s")].curator.heard_in("c-2")
+
+        told = [
+            (await person.result("turn", text="x y", mute=is_mute))["memories"]
+            for is_mute in (True, False)
+        ]
+
+        assert told == ["", HEAD + TOLD_FACT]
+
+
 async def indexed(made: World) -> None:
     """Return when the tools of alpha are known to whoever plans."""
     request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])

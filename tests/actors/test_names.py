@@ -67,7 +67,7 @@ async def test_a_tool_is_called_however_it_is_spelled_and_not_by_a_part_of_its_n
         assert "Near names: alpha__echo" in said[1][0]
 
 
-async def test_a_session_is_found_by_the_beginning_of_its_key(
+async def test_a_session_is_found_however_its_key_is_spelled_and_not_by_a_part_of_it(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:
@@ -78,14 +78,14 @@ async def test_a_session_is_found_by_the_beginning_of_its_key(
             await world.bus.ask(
                 CURATOR, curator.ListTools(SessionKey(key)), CURATOR_REPLIES, timeout=5
             )
-            for key in ("Editor One", "editor-t", "editor", "agent")
+            for key in ("Editor One", "editor_two", "editor-t", "agent")
         ]
 
         assert [getattr(each, "session", None) for each in said[:2]] == ["editor-one", "editor-two"]
         assert said[2:] == [
             curator.CuratorRefused(
                 "session_unknown",
-                "no session 'editor'. It may be one of editor-one, editor-two.",
+                "no session 'editor-t'. Near names: editor-two, editor-one.",
             ),
             curator.CuratorRefused(
                 "session_unknown", "no session 'agent'. Sessions: editor-one, editor-two."

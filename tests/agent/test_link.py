@@ -8,9 +8,9 @@ import pytest
 from capd_client.agent.errors import (
     CapdError,
     ClosedError,
+    NoDaemonError,
     NotSentError,
     OutcomeUnknownError,
-    RefusedError,
     ServerError,
 )
 from capd_client.agent.link import Facts, Link
@@ -178,15 +178,39 @@ def test_a_token_that_is_refused_is_left_out() -> None:
     assert "resume" not in lines(link)[0]
 
 
-def test_a_daemon_that_does_not_come_back_ends_the_session_with_its_reason() -> None:
+def test_a_daemon_that_is_stopped_fails_what_waits_and_not_the_session() -> None:
+    link = greeted(Link(FACTS))
+    running, waiting = asked(link), asked(link)
+    say(link, {"capd": "dispatched", "id": running})
+    said = say(link, {"capd": "closing", "reason": "bye", "reconnect": False})
+
+    settled = {each.key: each.outcome for each in link.lost("it closed the connection")}
+
+    assert (said, link.phase, link.is_stopped) == ({}, "apart", True)
+    assert isinstance(settled[running], OutcomeUnknownError)
+    assert isinstance(settled[waiting], NoDaemonError)
+    assert str(settled[waiting]) == "capd was stopped; start it with: capd daemon start"
+
+
+def test_what_a_stopped_daemon_answers_before_it_goes_is_heard() -> None:
     link = greeted(Link(FACTS))
     key = asked(link)
+    say(link, {"capd": "closing", "reason": "bye", "reconnect": False})
 
-    settled = say(link, {"capd": "closing", "reason": "bye", "reconnect": False})
+    settled = say(link, {"jsonrpc": "2.0", "id": key, "result": {"n": 1}})
 
-    assert isinstance(settled[key], OutcomeUnknownError)
-    with pytest.raises(RefusedError, match="bye"):
-        asked(link)
+    assert settled == {key: {"n": 1}}
+
+
+def test_a_session_goes_on_with_the_daemon_that_is_started_after_a_stop() -> None:
+    link = greeted(Link(FACTS))
+    say(link, {"capd": "closing", "reason": "bye", "reconnect": False})
+    link.lost("it closed the connection")
+    key = asked(link)
+
+    greeted(link, pid=2)
+
+    assert (link.is_stopped, say(link, {"id": key, "result": {}})) == (False, {key: {}})
 
 
 @pytest.mark.parametrize("arguments", [{"a": {1}}, {"a": float("nan")}, {"a": "\ud83d"}])

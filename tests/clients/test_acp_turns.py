@@ -21,8 +21,11 @@ def test_a_turn_is_taken_in_the_prompts_own_session(start_daemon: Start) -> None
     told = Turns(str(daemon.path), PATIENT).context(PROMPT)
 
     assert told == "git is on"
-    params = {"text": "what changed?", "session": "acp-1"}
-    assert daemon.requests() == [{"method": "turn", "params": params}]
+    (request,) = daemon.requests()
+    patience = request["params"].pop("patience")
+    params = {"text": "what changed?", "session": "acp-1", "mute": False}
+    assert request == {"method": "turn", "params": params}
+    assert 0 < patience < PATIENT
 
 
 def test_a_session_that_its_agent_opens_later_is_waited_for(start_daemon: Start) -> None:
@@ -50,6 +53,8 @@ def test_a_daemon_that_is_slow_is_not_waited_for_and_still_has_the_turn(
     assert told == ""
     assert is_told.wait(PATIENT)
     may_answer.set()
+    # The prompt has gone on without it.
+    assert daemon.requests()[0]["params"]["mute"] is True
 
 
 def test_a_daemon_that_hangs_gets_a_bounded_number_of_turns(start_daemon: Start) -> None:

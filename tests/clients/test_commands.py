@@ -191,7 +191,7 @@ def test_json_is_the_daemons_result_and_nothing_else(
         (("disable", "t/git"), {"method": "disable", "params": {"name": "t/git"}}),
         (
             ("turn", "--session", "s", "what changed?"),
-            {"method": "turn", "params": {"text": "what changed?", "session": "s"}},
+            {"method": "turn", "params": {"text": "what changed?", "session": "s", "mute": False}},
         ),
         (
             ("call", "git__git_log", '{"n": 1}'),
@@ -257,7 +257,7 @@ def test_the_session_may_come_from_the_environment(start_daemon: Start, run: Run
 
     run("turn", "-", input="what changed?\n", CAPD_SESSION="from-env")
 
-    params = {"text": "what changed?", "session": "from-env"}
+    params = {"text": "what changed?", "session": "from-env", "mute": True}
     assert daemon.requests() == [{"method": "turn", "params": params}]
 
 

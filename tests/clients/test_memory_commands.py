@@ -118,3 +118,22 @@ def test_a_secret_and_a_mistake_without_its_argument_are_refused_with_the_reason
     assert "requires no argument" in loose.stderr
     assert "there is no memory 'nobody' of your own" in unknown.stderr
     assert not list(home.folder.glob("data/memories/*"))
+
+
+@pytest.mark.real
+def test_a_name_is_written_down_as_it_is_spelled_and_one_that_nothing_has_is_said(
+    home: Home,
+) -> None:
+    added = [
+        said(home, "add", "A fact.", "--kind", "declarative", "--name", name, "--capability", of)
+        for name, of in (("right", "Issues"), ("wrong", "isues"))
+    ]
+
+    listed = json.loads(said(home, "list", "--json"))
+    warning = "it is never told: no capability is named 'isues'. Near names: issues, files."
+    assert [each["capability"] for each in listed["memories"]] == ["issues", "isues"]
+    assert [(each["reason"], each["severity"]) for each in listed["findings"]] == [
+        (warning, "warning")
+    ]
+    assert (warning in added[0], warning in added[1]) == (False, True)
+    assert "capd memory edit wrong" in added[1]

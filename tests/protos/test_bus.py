@@ -325,7 +325,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.ListGranted([ID], [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),
-    curator.TakeTurn(ONE, "show it", 2000),
+    curator.TakeTurn(ONE, "show it", 2000, True, 0.2),
     curator.DescribeMemories("/src/app"),
     curator.MemoriesDescribed(
         [curator.MemoryEntry(MEMORY, 20, 3, 2, 1)],

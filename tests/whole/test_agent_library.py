@@ -108,6 +108,43 @@ def test_a_session_outlives_the_daemon_with_what_it_has(home: Home) -> None:
         assert capd.key == key
 
 
+def test_a_session_outlives_a_capd_that_is_stopped_and_does_not_start_it(home: Home) -> None:
+    home.plain("talk")
+    daemon = home.start()
+    with connecting(home, session="mine") as capd:
+        home.ask("stop", for_good=True)
+        daemon.wait()
+        wait_for(lambda: capd._link.is_stopped and capd._link.phase == "apart")
+
+        with pytest.raises(capd_client.NoDaemonError, match="capd was stopped"):
+            capd.tools(timeout=60)
+        home.start()
+        names = [tool.name for tool in capd.tools(timeout=60)]
+
+        assert (names, capd.key) == (OWN_TOOLS, "mine")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_task_outlives_a_capd_that_is_stopped(home: Home, backend: str) -> None:
+    daemon = home.start()
+    listed: list[str] = []
+
+    async def work() -> None:
+        async with connecting(home, session="mine") as capd:
+            home.ask("stop", for_good=True)
+            daemon.wait()
+            while not capd._link.is_stopped or capd._link.phase != "apart":
+                await anyio.sleep(0)
+            with pytest.raises(capd_client.NoDaemonError, match="capd was stopped"):
+                await capd.tools(timeout=60)
+            home.start()
+            listed.extend([tool.name for tool in await capd.tools(timeout=60)])
+
+    run_async(backend, work)
+
+    assert listed == OWN_TOOLS
+
+
 def test_a_call_that_was_under_way_when_the_daemon_died_may_have_run(
     home: Home, evil_server: list[str]
 ) -> None:

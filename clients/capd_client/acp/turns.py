@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 from capd_client.acp.dialogue import Prompt
 from capd_client.control import Control, ControlError, DaemonDownError
@@ -17,6 +18,10 @@ _RELIST = 0.06
 _MOST_AT_ONCE = 8
 """Turns that a daemon has not answered; a daemon that hangs gets no more of them."""
 _NOT_FOUND = 4004
+_SAYING = 0.03
+"""Seconds of the budget that an answer takes to come here, and from here to the agent."""
+_LEAST = 0.05
+"""Seconds, below which a daemon cannot say anything in time."""
 
 
 class Turns:
@@ -32,7 +37,7 @@ class Turns:
         if not self._free.acquire(blocking=False):
             return ""
         until = time.monotonic() + self._budget
-        turn = _Turn(self._path, prompt)
+        turn = _Turn(self._path, prompt, until)
         threading.Thread(target=self._take, args=(turn,), daemon=True).start()
         if not turn.is_done.wait(self._budget):
             return ""
@@ -49,22 +54,22 @@ class Turns:
 
 
 class _Turn:
-    def __init__(self, path: str, prompt: Prompt) -> None:
+    def __init__(self, path: str, prompt: Prompt, until: float) -> None:
         self._path = path
         self._prompt = prompt
+        self._until = until
         self.is_done = threading.Event()
         self.has_added = False
         self.context = ""
 
     def take(self) -> None:
         """Take the turn, waiting for its session; whatever goes wrong, the prompt goes on."""
-        params = {"text": self._prompt.text, "session": self._prompt.session}
         give_up_at = time.monotonic() + _PATIENCE
         try:
             with Control(self._path, client="acp", timeout=_TURN_TIMEOUT) as control:
                 while True:
                     try:
-                        turn = control.call("turn", params)
+                        turn = control.call("turn", self._params())
                         break
                     except ControlError as error:
                         if error.code != _NOT_FOUND or time.monotonic() > give_up_at:
@@ -76,3 +81,12 @@ class _Turn:
         self.has_added = isinstance(changed, dict) and bool(changed.get("added"))
         context = turn.get("context")
         self.context = context if isinstance(context, str) else ""
+
+    def _params(self) -> dict[str, Any]:
+        left = self._until - time.monotonic() - _SAYING
+        return {
+            "text": self._prompt.text,
+            "session": self._prompt.session,
+            "mute": left < _LEAST,
+            "patience": round(max(left, _LEAST), 3),
+        }

@@ -162,9 +162,12 @@ class AsyncSession:
 
     async def _reached(self) -> UNIXSocketStream:
         """Return a connection to a daemon of ours, starting one if need be."""
-        give_up_at = anyio.current_time() + self._patience
-        pause, may_start, why = FIRST_PAUSE, self._where.may_start, self._link.trouble
+        is_stopped = self._link.is_stopped
+        give_up_at = anyio.current_time() + (0.0 if is_stopped else self._patience)
+        may_start = self._where.may_start and not is_stopped
+        pause, why = FIRST_PAUSE, self._link.trouble
         while True:
+            last_key = self._link.last_key
             try:
                 stream = await anyio.connect_unix(self._where.path)
             except OSError as error:
@@ -181,7 +184,8 @@ class AsyncSession:
                 why = await run_sync(self._where.start, abandon_on_cancel=True)
                 continue
             if anyio.current_time() > give_up_at:
-                self._give_up(self._where.none(why))
+                nobody = self._link.stopped() if is_stopped else self._where.none(why)
+                self._give_up(nobody, last_key)
             await anyio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
@@ -191,11 +195,11 @@ class AsyncSession:
         with socket.socket(fileno=socket.dup(raw.fileno())) as connection:
             self._where.check(connection)
 
-    def _give_up(self, error: CapdError) -> None:
+    def _give_up(self, error: CapdError, last_key: int) -> None:
         """Fail what waits; a session that has been there goes on looking for a daemon."""
         if not self._is_up.is_set():
             raise error
-        self._settle(self._link.abandon(error))
+        self._settle(self._link.abandon(error, last_key))
 
     async def _serve(self, stream: UNIXSocketStream) -> None:
         """Move bytes until the connection is gone."""

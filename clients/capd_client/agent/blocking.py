@@ -179,9 +179,12 @@ class Session:
 
     def _reached(self) -> socket.socket:
         """Return a connection to a daemon of ours, starting one if need be."""
-        give_up_at = time.monotonic() + self._patience
-        pause, may_start, why = FIRST_PAUSE, self._where.may_start, self._link.trouble
+        is_stopped = self._link.is_stopped
+        give_up_at = time.monotonic() + (0.0 if is_stopped else self._patience)
+        may_start = self._where.may_start and not is_stopped
+        pause, why = FIRST_PAUSE, self._link.trouble
         while True:
+            last_key = self._link.last_key
             connection = socket.socket(socket.AF_UNIX)
             connection.settimeout(CONNECT_TIMEOUT)
             try:
@@ -202,16 +205,17 @@ class Session:
             if self._is_closing:
                 raise self._where.none(why)
             if time.monotonic() > give_up_at:
-                self._give_up(self._where.none(why))
+                nobody = self._link.stopped() if is_stopped else self._where.none(why)
+                self._give_up(nobody, last_key)
             self._sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
-    def _give_up(self, error: CapdError) -> None:
+    def _give_up(self, error: CapdError, last_key: int) -> None:
         """Fail what waits; a session that has been there goes on looking for a daemon."""
         if not self._is_up.is_set():
             raise error
         with self._lock:
-            self._settle(self._link.abandon(error))
+            self._settle(self._link.abandon(error, last_key))
 
     def _sleep(self, seconds: float) -> None:
         """Wait, unless the session is closed meanwhile."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from capd_client.agent.errors import (
     CapdError,
     ClosedError,
+    NoDaemonError,
     NotSentError,
     OutcomeUnknownError,
     RefusedError,
@@ -78,6 +79,8 @@ class Link:
         """Whether this connection is of no use any more: close it, and say `lost`."""
         self.trouble = ""
         """Why there was no connection, the last time that there was none."""
+        self.is_stopped = False
+        """Whether somebody has stopped capd: none is started, and nothing waits for one."""
         self.changes = 0
         """How often the list of tools has changed, as the daemon tells."""
         self.fatal: CapdError | None = None
@@ -193,14 +196,29 @@ class Link:
             if request.is_dispatched:
                 text = "the daemon went away during the call, which may have run"
                 settled.append(self._settle(request, OutcomeUnknownError(text, 4002)))
+            elif self.is_stopped:
+                settled.append(self._settle(request, self.stopped()))
             elif request.sends >= _SENDS:
                 text = f"{_SENDS} daemons went away before the request had run"
                 settled.append(self._settle(request, NotSentError(text, 4001)))
         return settled
 
-    def abandon(self, error: CapdError) -> list[Settled]:
-        """Give up what is asked, but not the session; only where there is no connection."""
-        return [self._settle(request, error) for request in list(self._pending.values())]
+    @property
+    def last_key(self) -> int:
+        """The key of what was asked last."""
+        return self._last_key
+
+    def abandon(self, error: CapdError, last_key: int) -> list[Settled]:
+        """Give up what was asked up to `last_key`; only where there is no connection.
+
+        What was asked later may be in time for a daemon that answers the next attempt.
+        """
+        given_up = [each for each in self._pending.values() if each.key <= last_key]
+        return [self._settle(request, error) for request in given_up]
+
+    def stopped(self) -> NoDaemonError:
+        """Return the error of what is asked while capd is stopped."""
+        return NoDaemonError("capd was stopped; start it with: capd daemon start", 4001)
 
     def end(self, error: CapdError | None = None) -> list[Settled]:
         """End the session for good; return the outcomes of what was still asked."""
@@ -250,9 +268,8 @@ class Link:
             case "want_env":
                 self._send_env(frame.get("keys"))
             case "closing" if frame.get("reconnect") is False:
-                text = str(frame.get("reason") or "the daemon closed the session")
-                settled += self.end(RefusedError(text, 4003))
-                self.is_dropped = True
+                # What it answers before it goes is heard.
+                self.is_stopped = True
             case _:
                 pass
 
@@ -261,6 +278,7 @@ class Link:
         pid = _whole(daemon.get("pid")) if isinstance(daemon, dict) else 0
         is_same = self._is_greeted and pid == self._daemon_pid and frame.get("resumed") is True
         self._is_greeted = True
+        self.is_stopped = False
         self._daemon_pid = pid
         self.session = str(frame.get("session") or self.session)
         self._resume = str(frame.get("resume") or "")

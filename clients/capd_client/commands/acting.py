@@ -77,7 +77,9 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 @json_option
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
-    result = ask("turn", text=text_of(text), session=session, budget=budget or "")
+    # A terminal shows no more than what is on; whoever reads JSON may have a model to tell.
+    is_mute = not as_json
+    result = ask("turn", text=text_of(text), session=session, budget=budget or "", mute=is_mute)
     if as_json:
         print_json(result)
     elif not result.get("problem"):

@@ -161,6 +161,9 @@ def _done(result: Mapping[str, Any], what: str, *, as_json: bool) -> None:
         print_json(result)
     else:
         tables.say(f"{result['name']} is {what}: {result['file']}")
+        if result.get("warning"):
+            tables.say(result["warning"])
+            tables.say(f"To change it: capd memory edit {result['name']}")
 
 
 def _patterns(given: tuple[str, ...]) -> dict[str, str]:

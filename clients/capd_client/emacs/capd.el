@@ -54,6 +54,10 @@ When nil, the launcher that `capd install' writes, else `capd mcp'."
 (defvar capd--process nil "The connection of role control, or nil.")
 (defvar capd--callbacks nil "The callbacks of what was asked, by id.")
 (defvar capd--last-id 0 "The id of the last request.")
+(defconst capd--saying 0.03
+  "Seconds that an answer takes to come here, and into the prompt.")
+(defconst capd--least 0.05
+  "Seconds, below which the daemon cannot say anything in time.")
 (defconst capd--longest-line (* 32 1024 1024)
   "A longer line of the daemon closes the connection.")
 
@@ -193,13 +197,17 @@ Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
     (and (= (length found) 1) (car found))))
 
 (defun capd-ask-session-async (method params callback)
-  "Ask METHOD with PARAMS of this Emacs's session; CALLBACK as in `capd-ask-async'."
+  "Ask METHOD with PARAMS of this Emacs's session; CALLBACK as in `capd-ask-async'.
+PARAMS may be a function, which is called once the session is found."
   (capd-ask-async
    "sessions" nil
    (lambda (err result)
      (let ((key (and result (capd--own-session (plist-get result :sessions)))))
        (cond (err (funcall callback err nil))
-             (key (capd-ask-async method (append params (list :session key)) callback))
+             (key (capd-ask-async
+                   method
+                   (append (if (functionp params) (funcall params) params) (list :session key))
+                   callback))
              (t (funcall callback
                          (list :code 4004
                                :message "no one session of capd is this Emacs's; set `capd-session'")
@@ -247,7 +255,7 @@ Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
 (defun capd-turn (text)
   "Hand TEXT over, as if the user had said it to a model."
   (interactive "sSay: ")
-  (let ((turn (capd-ask-session "turn" (list :text text) 150)))
+  (let ((turn (capd-ask-session "turn" (list :text text :mute t) 150)))
     (unless (string-empty-p (or (plist-get turn :problem) ""))
       (signal 'capd-error (list (plist-get turn :problem))))
     (capd--say (string-trim (format "%s %s" (plist-get turn :outcome) (or (plist-get turn :name) "")))
@@ -291,6 +299,13 @@ Signal `capd-error' where it is refused, or not answered in TIMEOUT seconds."
 
 ;;; gptel, mcp.el
 
+(defun capd--prompt (words until)
+  "Return the params of the turn of WORDS, whose prompt goes on at the time UNTIL."
+  (let ((left (- (float-time (time-subtract until nil)) capd--saying)))
+    (list :text words
+          :mute (if (< left capd--least) t :false)
+          :patience (max left capd--least))))
+
 (defun capd--last-words ()
   "Return what the user wrote behind the last response in gptel's buffer."
   (save-excursion
@@ -323,7 +338,7 @@ behind the prompt."
         (funcall finish "")
       (setq timer (run-at-time capd-budget nil finish ""))
       (capd-ask-session-async
-       "turn" (list :text words)
+       "turn" (apply-partially #'capd--prompt words (time-add nil capd-budget))
        (lambda (_err turn)
          (funcall finish (or (plist-get turn :context) "")))))))
 

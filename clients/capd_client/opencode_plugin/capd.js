@@ -13,6 +13,7 @@ const BUDGET = 300
 const PATIENCE = 20_000 // for a session that opencode opens after the message, and for its tools
 const PAUSE = 20
 const RELIST = 60 // opencode was seen to list the tools again 8-26 ms after it was told
+const SAYING = 50 // the least that a daemon answers within
 const INSTALLED_HOME = ""
 
 const sleep = (ms) =>
@@ -105,12 +106,14 @@ async function sessionOf(capd, directory) {
   return undefined
 }
 
-async function handOver(text, directory) {
+async function handOver(text, directory, until) {
   const capd = await open(socketPath(process.env))
   try {
     const session = await sessionOf(capd, directory)
     if (session === undefined) return
-    const turn = await capd.ask("turn", { text, session })
+    // Its answer reaches no model: opencode has no place for it.
+    const patience = Math.max(until - Date.now() - RELIST, SAYING) / 1000
+    const turn = await capd.ask("turn", { text, session, mute: true, patience })
     if (turn.changed?.added?.length) await sleep(RELIST)
   } finally {
     capd.close()
@@ -126,13 +129,14 @@ export const CapdPlugin = async ({ client, directory }) => ({
       .map((part) => part.text)
       .join("\n")
     if (!text.trim()) return
+    const until = Date.now() + BUDGET
     const work = async () => {
       const session = await client.session.get({ path: { id: input.sessionID } })
       // The words of a session that another one started are a model's.
       if (session?.data?.parentID) return
       // Asking makes opencode start its MCP servers, which it does after the first message.
       void Promise.resolve(client.mcp?.status?.()).catch(() => {})
-      await handOver(text, directory)
+      await handOver(text, directory, until)
     }
     await Promise.race([work().catch(() => {}), sleep(BUDGET)])
   },

@@ -18,7 +18,7 @@ from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
-from capd.actors.hook_turns import hook_turn
+from capd.actors.hook_turns import hook_turn, keyed_turn
 from capd.actors.index_desk import IndexDesk
 from capd.actors.memory_shelf import MemoryShelf
 from capd.actors.open_sessions import OpenSession, OpenSessions
@@ -203,8 +203,8 @@ class CuratorHost:
     ) -> messages.Reply:
         key = curator.place.key
         match request:
-            case messages.TakeTurn(text=text, budget=budget):
-                return await curator.take_turn(text, budget=budget)
+            case messages.TakeTurn():
+                return await keyed_turn(curator, request, self._nursery)
             case messages.EnableCapability(name=name):
                 outcome = await curator.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):

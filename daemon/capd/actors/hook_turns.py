@@ -1,10 +1,11 @@
-"""A turn that a prompt hook brings: answered before the hook gives up, and taken all the same.
+"""A turn of a prompt that a client hands over: answered before it gives up, and taken all the same.
 
 A server that has to be started takes seconds, and a hook has a quarter of one. The turn goes on
 without it; the model is told what is on its way, and by which calls it is reached.
 """
 
 import time
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -24,26 +25,58 @@ FORETELLING = 0.04
 log = structlog.get_logger(actor="curator")
 
 
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """What a client hands over."""
+
+    text: str
+    hearing: Hearing
+    patience: float
+    turn: str = ""
+    budget: int = 0
+
+
 async def hook_turn(
     curator: Curator, request: messages.TakeHookTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
-    """Take the turn in `nursery`, and return it as far as it is when the hook has to know."""
-    if curator.heard.is_again(request.text, request.turn, time.monotonic()):
-        log.info("prompt_repeated", session=curator.place.key, client=request.client)
-        return _nothing(curator, Decision("abstain", "repeated"))
+    """Take the turn of a prompt hook in `nursery`."""
     hearing = Hearing(is_heard=not request.is_mute, is_hook=True)
-    if not request.patience:
-        return _told(curator, hearing, await curator.take_turn(request.text, hearing))
+    prompt = _Prompt(request.text, hearing, request.patience, turn=request.turn)
+    return await _answered(curator, prompt, nursery)
+
+
+async def keyed_turn(
+    curator: Curator, request: messages.TakeTurn, nursery: trio.Nursery
+) -> messages.TurnTaken:
+    """Take the turn of who knows the session's key: with patience a client's, as of its hook."""
+    hearing = Hearing(is_heard=not request.is_mute, is_hook=bool(request.patience))
+    if hearing.is_hook or hearing.is_heard:
+        curator.linked_by = "its key"
+    if not hearing.is_hook:
+        return await curator.take_turn(request.text, hearing, budget=request.budget)
+    prompt = _Prompt(request.text, hearing, request.patience, budget=request.budget)
+    return await _answered(curator, prompt, nursery)
+
+
+async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) -> messages.TurnTaken:
+    """Take the turn in `nursery`, and return it as far as it is when the client has to know."""
+    if curator.heard.is_again(prompt.text, prompt.turn, time.monotonic()):
+        log.info("prompt_repeated", session=curator.place.key)
+        return _nothing(curator, Decision("abstain", "repeated"))
+    hearing = prompt.hearing
+    take_turn = partial(curator.take_turn, prompt.text, hearing, budget=prompt.budget)
+    if not prompt.patience:
+        return _told(curator, hearing, await take_turn())
     taken: list[messages.TurnTaken] = []
     is_over = trio.Event()
 
     async def take() -> None:
         try:
-            taken.append(await curator.take_turn(request.text, hearing))
+            taken.append(await take_turn())
         finally:
             is_over.set()
 
-    patient_until = trio.current_time() + request.patience
+    patient_until = trio.current_time() + prompt.patience
     nursery.start_soon(partial(contained, "hook_turn", take, log=log))
     with trio.move_on_at(patient_until - FORETELLING):
         await is_over.wait()

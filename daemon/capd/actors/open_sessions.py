@@ -55,7 +55,8 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         if not key:
             text = f"which session? ({known}) Name one with --session."
             return messages.CuratorRefused("session_ambiguous", text)
-        meant = NameBook(self).find(key)
+        # A session that is gone must not become the one whose key begins so: `zed-1`, `zed-12`.
+        meant = NameBook(self).find(key, is_call=True)
         if isinstance(meant, Named):
             return self[SessionKey(meant.name)].curator
         hint = advice(meant) or f"Sessions: {known}."

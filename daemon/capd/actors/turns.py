@@ -109,13 +109,16 @@ class Turns:
         started_at = time.monotonic()
         hearing = hearing or Hearing()
         self._view.turned()
-        decision = hearing.decision = await self._routed(text)
+        decision = await self._routed(text)
+        # With a budget it is not known before the plan what comes on.
+        hearing.decision = None if budget else decision
         tools = await self._curating.ranked(text, decision)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
             tools = list(plan.tools)
             if decision.outcome == "activate" and decision.id not in plan.capabilities:
                 decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
+        hearing.decision = decision
         outcome = Outcome("")
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False

@@ -62,7 +62,9 @@ class Acting:
         return reports.turn(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
-        request = curator.TakeTurn(SessionKey(params.session), params.text, params.budget)
+        request = curator.TakeTurn(
+            SessionKey(params.session), params.text, params.budget, params.mute, params.patience
+        )
         return reports.turn(await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT))
 
     async def _change(

@@ -5,7 +5,7 @@ may not put words into what models are told.
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,13 @@ from capd.actors import reports
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.adapters import platform
 from capd.adapters.memory_store import MemoryStore, NotStoredError
-from capd.core.memories.memory_format import written_memory
+from capd.core.memories.memory_format import OWN, written_memory
 from capd.core.memories.memory_names import made_name
 from capd.core.memories.mistakes import mistake_of
+from capd.core.memories.subjects import Subjects
 from capd_protos import curator, registry
 from capd_protos import socket as frames
+from capd_protos.types import CapabilityId, Finding, ServerName
 
 COUNT_TIMEOUT = 30.0
 """Seconds in which all of them are counted, by a process that is started for it."""
@@ -58,7 +60,9 @@ class MemoryMethods:
             "schema": reports.SCHEMA,
             "folder": str(self._store.folder),
             "memories": [_entry(each) for each in described.memories],
-            "findings": msgspec.to_builtins(listed.findings),
+            "findings": msgspec.to_builtins(
+                [*listed.findings, *_unmatched(described, await self._subjects(params.project))]
+            ),
         }
 
     async def _read(self, params: frames.MemoryParams) -> dict[str, Any]:
@@ -85,19 +89,22 @@ class MemoryMethods:
 
     async def _add(self, params: frames.MemoryAddParams, peer_pid: int) -> dict[str, Any]:
         _check_ancestry(peer_pid)
+        subjects = await self._subjects()
+        capability, tool = subjects.capability(params.capability), subjects.tool(params.tool)
         schema = mistake_of(params.patterns) if params.patterns else params.schema
         fields = {
             "kind": params.kind,
             "content": params.content,
             "confidence": params.confidence,
             "priority": params.priority,
-            "capability": params.capability,
-            "tool": params.tool,
+            "capability": capability,
+            "tool": tool,
             "arguments": schema,
             "refuses": params.refuses,
             "learned_from": params.learned_from,
         }
-        return await self._added(params.name, fields)
+        added = await self._added(params.name, fields)
+        return {**added, "warning": subjects.unmatched(capability, tool)}
 
     async def _write(self, params: frames.MemoryWriteParams, peer_pid: int) -> dict[str, Any]:
         _check_ancestry(peer_pid)
@@ -139,6 +146,15 @@ class MemoryMethods:
         await self._reload()
         return _done(given, file)
 
+    async def _subjects(self, project: str = "") -> Subjects:
+        """Return what there is to be about, in every project that is known."""
+        request = registry.ListCapabilities(project, all_projects=True)
+        listed = await self._ask.registry(request, registry.CapabilitiesListed)
+        return Subjects(
+            (CapabilityId(each.tap, each.name) for each in listed.capabilities),
+            (ServerName(server) for each in listed.capabilities for server in each.servers),
+        )
+
     async def _described(self, project: str = "") -> curator.MemoriesDescribed:
         return await self._ask.curator(
             curator.DescribeMemories(project), curator.MemoriesDescribed, COUNT_TIMEOUT
@@ -178,6 +194,14 @@ def _entry(entry: curator.MemoryEntry) -> dict[str, Any]:
     counts = {"tokens": entry.tokens, "told": entry.told, "refused": entry.refused}
     fields["arguments"] = _json(entry.memory.arguments)
     return {**fields, **counts, "worked": entry.worked}
+
+
+def _unmatched(described: curator.MemoriesDescribed, subjects: Subjects) -> Iterator[Finding]:
+    """Yield what is said of the user's own; a tap's may be for what others install."""
+    for memory in (each.memory for each in described.memories):
+        reason = subjects.unmatched(memory.capability, memory.tool) if memory.tap == OWN else ""
+        if reason:
+            yield Finding(memory.file or memory.name, 0, reason, "warning")
 
 
 def _json(schema: bytes) -> Any:

@@ -83,7 +83,8 @@ function M.run(words, whole)
   end
   local params = {}
   if verb == "turn" then
-    params.text = rest
+    -- A person reads the answer, and no model.
+    params.text, params.mute = rest, true
   elseif verb ~= "tools" then
     params.name = rest
   end

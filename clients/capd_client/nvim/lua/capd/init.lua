@@ -9,6 +9,8 @@ local M = {}
 
 local uv = vim.uv
 local RELIST = 60 -- milliseconds that a client which was told of new tools needs to list them
+local SAYING = 30 -- milliseconds that an answer takes to come here, and into the chat
+local LEAST = 50 -- milliseconds, below which the daemon cannot say anything in time
 
 M.options = {
   budget = 300,
@@ -117,8 +119,17 @@ end
 function M.turn(text)
   local until_ms = uv.now() + M.options.budget
   local is_done, turn = false, nil
-  M.ask_session("turn", { text = text }, function(_, result)
+  local function answered(_, result)
     is_done, turn = true, result
+  end
+  M.session(function(key, err)
+    if not key then
+      return answered(err)
+    end
+    uv.update_time()
+    local left = until_ms - uv.now() - SAYING
+    local params = { text = text, session = key, mute = left < LEAST, patience = math.max(left, LEAST) / 1000 }
+    M.ask("turn", params, answered)
   end)
   vim.wait(M.options.budget, function()
     return is_done

@@ -1,0 +1,61 @@
+"""What a memory can be about: the capabilities and servers that there are, by their names.
+
+A memory is matched by the exact name, so a name that somebody types is written down as it is
+spelled there; one that nothing has is kept, for its capability may come, and reported.
+"""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from capd_protos.naming import NameBook, Named, advice
+from capd_protos.types import CapabilityId, ServerName
+
+_GLOB = frozenset("*?[")
+
+
+class Subjects:
+    """The names that memories are matched by."""
+
+    def __init__(self, capabilities: Iterable[CapabilityId], servers: Iterable[ServerName]) -> None:
+        ids = list(capabilities)
+        self._names = NameBook(each.name for each in ids)
+        self._pinned = NameBook(str(each) for each in ids)
+        self._servers = list(dict.fromkeys(servers))
+        self._server_names = NameBook(self._servers)
+
+    def capability(self, wanted: str) -> str:
+        """Return the capability that `wanted` means; itself where that is not one."""
+        found = self._book(wanted).find(wanted)
+        return found.name if isinstance(found, Named) else wanted
+
+    def tool(self, wanted: str) -> str:
+        """Return `wanted` with its server's name as that is spelled; itself without one."""
+        server, colon, tool = wanted.partition(":")
+        if not colon or _GLOB & set(server):
+            return wanted
+        found = self._server_names.find(server)
+        return f"{found.name}:{tool}" if isinstance(found, Named) else wanted
+
+    def unmatched(self, capability: str, tool: str) -> str:
+        """Return why a memory of these is never told; empty where their names match."""
+        if capability and (said := _missing("capability", capability, self._book(capability))):
+            return said
+        server, colon, _ = tool.partition(":")
+        if not colon or any(fnmatchcase(each, server) for each in self._servers):
+            return ""
+        return _missing("server", server, self._server_names)
+
+    def _book(self, wanted: str) -> NameBook:
+        return self._pinned if "/" in wanted else self._names
+
+
+def _missing(kind: str, wanted: str, book: NameBook) -> str:
+    found = book.find(wanted)
+    if isinstance(found, Named):
+        return (
+            ""
+            if found.name == wanted
+            else f"it is never told: {kind} {found.name!r} is not named {wanted!r}"
+        )
+    hint = advice(found)
+    return f"it is never told: no {kind} is named {wanted!r}" + (f". {hint}" if hint else "")
