@@ -43,6 +43,8 @@ class Said:
     """What is told of."""
     suggestion: str = ""
     """The words for that, after those that were there."""
+    grants: tuple[Grant, ...] = ()
+    """The tools that the words name."""
 
 
 class Curating:
@@ -108,12 +110,8 @@ class Curating:
         *,
         context: str,
         suggestion: str,
-        is_heard: bool = True,
     ) -> Said:
-        """Have what fits join the list, or return the words for it, within the turn's budgets.
-
-        What nobody hears was not told, and is told in another turn.
-        """
+        """Have what fits join the list, or return the words for it, within the turn's budgets."""
         if not ranked:
             return Said(suggestion=suggestion)
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
@@ -133,13 +131,16 @@ class Curating:
             context=context,
             suggestion=suggestion,
         )
-        for name in told if is_heard else ():
-            self._told[names[name]] = None
-        while len(self._told) > self._state.active.tool_cap:
-            del self._told[next(iter(self._told))]
         if step.added or told:
             self._log.info("tools_curated", joined=list(step.added), suggested=told)
-        return Said(step.added, step.removed, tuple(told), words)
+        grants = tuple(names[name] for name in told)
+        return Said(step.added, step.removed, tuple(told), words, grants)
+
+    def told(self, said: Said) -> None:
+        """Note that a turn's words were heard; what nobody hears is told in another turn."""
+        self._told.update(dict.fromkeys(said.grants))
+        while len(self._told) > self._state.active.tool_cap:
+            del self._told[next(iter(self._told))]
 
     async def expected(self, id_: CapabilityId) -> list[WireName]:
         """Return the tools that a capability's servers had when they were listed last."""

@@ -450,9 +450,13 @@ class Curator:
         """Return what is told of a turn that takes longer than its hook has time."""
         return await self._turns.coming(hearing)
 
-    async def first_words(self, hearing: Hearing) -> tuple[str, str]:
-        """Return what is installed and the project's own files, each once a conversation."""
-        return self._turns.index(hearing), await self._turns.bootstrap(hearing)
+    def first_words(self, hearing: Hearing) -> str:
+        """Return what is installed, once a conversation."""
+        return self._turns.index(hearing)
+
+    async def project_files(self, hearing: Hearing) -> str:
+        """Return the project's own files, once a conversation."""
+        return await self._turns.bootstrap(hearing)
 
     def heard_in(self, client_session: str) -> None:
         """Note in which of the client's own conversations a message was said, where it is known."""

@@ -129,17 +129,20 @@ class Turns:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
             context = self._context(decision, outcome)
-            suggestion = self._suggestion(decision, hearing)
-            said = await self._curating.bring(
-                tools, context=context, suggestion=suggestion, is_heard=hearing.is_heard
-            )
+            suggestion = self._suggestion(decision)
+            said = await self._curating.bring(tools, context=context, suggestion=suggestion)
             context = self._with_instructions(context, decision, said.suggestion)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
             changed, self._gathered = self._gathered, Step()
             self._on_change(changed)
-        index, bootstrap = self.index(hearing), await self.bootstrap(hearing)
+        bootstrap = await self.bootstrap(hearing)
+        # Nothing is awaited from here on: whoever hears the turn by now hears all of it.
+        index = self.index(hearing)
+        if hearing.is_heard:
+            self._curating.told(said)
+            self._suggested = decision.suggested or self._suggested
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -178,7 +181,12 @@ class Turns:
         """Return the project's own files for a hook that hears them, once a conversation."""
         if self._bootstrap is None or not (hearing.is_hook and hearing.is_heard):
             return ""
-        return await self._bootstrap.told()
+        words = await self._bootstrap.words()
+        # A hook may have given up meanwhile, and another one been told.
+        if not hearing.is_heard or self._bootstrap.is_told:
+            return ""
+        self._bootstrap.is_told = True
+        return words
 
     def _told(self, bootstrap: str, plan: Plan | None) -> str:
         """Return what memories say, as far as clients take it beside the bootstrap files."""
@@ -220,12 +228,10 @@ class Turns:
         told = passed_on(said, room_in_turn(context, suggestion))
         return f"{context}\n{told}" if told else context
 
-    def _suggestion(self, decision: Decision, hearing: Hearing) -> str:
+    def _suggestion(self, decision: Decision) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
         if not decision.suggested or decision.suggested == self._suggested:
             return ""
-        if hearing.is_heard:
-            self._suggested = decision.suggested
         return self._index.suggested(decision.suggested)
 
     async def _routed(self, text: str) -> Decision:
