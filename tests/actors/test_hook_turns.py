@@ -244,6 +244,38 @@ async def test_files_that_are_read_too_slowly_take_nothing_with_them_and_come_wi
         assert [parts(each) for each in (slow, quick, again)] == [["index"], ["files"], []]
 
 
+async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files_once(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (_, control, _reads):
+        answers = [
+            await hooked(control, f"gibberish {number}", client_session=id_)
+            for number, id_ in enumerate(("c-1", "c-2", "c-1", "c-2"))
+        ]
+
+        assert ["files" in parts(each) for each in answers] == [True, True, False, False]
+
+
+async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (world, control, reads):
+        answers: list[dict[str, Any]] = []
+        reads.takes = 0.5
+
+        async def late() -> None:
+            other = await world.controller()
+            answers.append(await hooked(other, "gibberish one", client_session="c-1"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(late)
+            await trio.sleep(0.25)
+            answers.append(await hooked(control, "gibberish two", client_session="c-2"))
+
+        answers.append(await hooked(control, "gibberish three", client_session="c-1"))
+        assert ["files" in parts(each) for each in answers] == [True, True, False]
+
+
 async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -205,6 +205,20 @@ async def test_another_conversation_of_the_same_client_is_told_anew(tmp_path: Pa
         assert told == [False, False, True]
 
 
+async def test_chats_that_take_turns_on_one_connection_are_each_told_once(tmp_path: Path) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client = await made.session("s")
+        await enabled(client)
+
+        hooks = [
+            await client.call("capd_turn", prompt=f"x y z {number}", session_id=id_)
+            for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1", "c-2", "c-1"))
+        ]
+
+        told = ["Alpha is slow" in text for text, _ in hooks]
+        assert told == [False, False, True, False, False, False]
+
+
 async def test_a_failed_call_and_the_one_that_worked_are_a_lesson(tmp_path: Path) -> None:
     async with started(tmp_path) as made:
         client = await made.session("s")

@@ -30,7 +30,7 @@ def this_day() -> date:
 class Bootstrapping:
     """The bootstrap files of one session."""
 
-    __slots__ = ("_place", "_reads", "_rules", "_today", "is_told")
+    __slots__ = ("_place", "_reads", "_rules", "_today")
 
     def __init__(
         self,
@@ -44,21 +44,15 @@ class Bootstrapping:
         self._rules = rules
         self._reads = reads
         self._today = today
-        self.is_told = False
-        """Whether they have reached the model."""
 
     @property
     def is_on(self) -> bool:
         """Whether the session's project has its files told."""
         return self._rules().is_on and bool(self._place.project)
 
-    def begin_again(self) -> None:
-        """Tell them once more: another conversation has begun."""
-        self.is_told = False
-
     async def words(self) -> str:
-        """Return what a prompt hook hands over, unless they were told."""
-        if self.is_told or not self.is_on:
+        """Return what a prompt hook hands over, with the first message of a conversation."""
+        if not self.is_on:
             return ""
         found = await self._found()
         return found.shown(self._rules().hook_characters) if found is not None else ""

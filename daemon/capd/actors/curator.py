@@ -41,6 +41,7 @@ from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
+from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.prompts_heard import PromptsHeard
 from capd.core.sessions.reach import denied_among
@@ -147,12 +148,12 @@ class Curator:
             self._skills = Skills(self._state, self.activation, bus)
             if results is not None:
                 self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
+        self._conversations = Conversations(view.rules.memory_tokens)
         self._memories: MemoryDesk | None = None
         self._bootstrap: Bootstrapping | None = None
         if memories is not None and not view.is_bare:
             self._bootstrap = Bootstrapping(place, lambda: view.bootstrap, memories.reads)
-            budget = view.rules.memory_tokens
-            self._memories = MemoryDesk(memories, place, self._state, budget)
+            self._memories = MemoryDesk(memories, place, self._state, self._conversations)
             surface.note = self._memories.note
         notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
@@ -177,6 +178,7 @@ class Curator:
             uses=uses,
             denials=self._denials,
             index=self.index,
+            conversations=self._conversations,
             memories=self._memories,
             bootstrap=self._bootstrap,
             on_change=self._tell_changed,
@@ -246,8 +248,7 @@ class Curator:
         """Go by other rules, as far as they may change for a client that has listed."""
         self.view.follow(rules)
         self._state.active.cap, self._state.active.tool_cap = rules.cap, rules.tool_cap
-        if self._memories is not None:
-            self._memories.follow(rules.memory_tokens)
+        self._conversations.follow(rules.memory_tokens)
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
 
@@ -463,9 +464,7 @@ class Curator:
         if not client_session:
             return
         self.client_sessions.add(client_session)
-        is_other = self._memories is not None and self._memories.began(client_session)
-        if is_other and self._bootstrap is not None:
-            self._bootstrap.begin_again()
+        self._conversations.heard_in(client_session)
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""

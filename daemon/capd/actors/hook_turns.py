@@ -52,7 +52,7 @@ async def hook_turn(
     early = _nothing(curator, hearing.decision or Decision("abstain", "unfinished"))
     if not hearing.is_heard:
         return early
-    told = Hearing(is_hook=True, decision=hearing.decision)
+    told = Hearing(is_hook=True, decision=hearing.decision, conversation=hearing.conversation)
     # From here on nobody hears what the turn itself will say.
     hearing.is_heard = False
     early = msgspec.structs.replace(early, index=curator.first_words(told))

@@ -21,6 +21,7 @@ from capd.actors.session_index import SessionIndex
 from capd.actors.task_budget import Plan, TaskBudget
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
+from capd.core.sessions.conversations import Conversation, Conversations
 from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
@@ -45,6 +46,8 @@ class Hearing:
     is_hook: bool = False
     """Whether all of them are handed to the model before it answers."""
     decision: Decision | None = None
+    conversation: Conversation | None = None
+    """In which the message was said."""
 
 
 class Turns:
@@ -64,6 +67,7 @@ class Turns:
         memories: MemoryDesk | None,
         bootstrap: Bootstrapping | None,
         index: SessionIndex,
+        conversations: Conversations,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -76,6 +80,7 @@ class Turns:
         self._memories = memories
         self._bootstrap = bootstrap
         self._index = index
+        self._conversations = conversations
         self._curating = Curating(
             *(place, state, view, activation),
             bus=bus,
@@ -108,6 +113,7 @@ class Turns:
         """
         started_at = time.monotonic()
         hearing = hearing or Hearing()
+        conversation = hearing.conversation = self._conversations.current
         self._view.turned()
         decision = hearing.decision = await self._routed(text)
         tools = await self._curating.ranked(text, decision)
@@ -141,6 +147,8 @@ class Turns:
         # Nothing is awaited from here on: whoever hears the turn by now hears all of it.
         index = self.index(hearing)
         if hearing.is_heard:
+            # Another conversation may have spoken meanwhile.
+            self._conversations.go_on(conversation)
             self._curating.told(said)
             self._suggested = decision.suggested or self._suggested
         return messages.TurnTaken(
@@ -181,11 +189,14 @@ class Turns:
         """Return the project's own files for a hook that hears them, once a conversation."""
         if self._bootstrap is None or not (hearing.is_hook and hearing.is_heard):
             return ""
+        conversation = hearing.conversation or self._conversations.current
+        if conversation.is_bootstrapped:
+            return ""
         words = await self._bootstrap.words()
         # A hook may have given up meanwhile, and another one been told.
-        if not hearing.is_heard or self._bootstrap.is_told:
+        if not hearing.is_heard or conversation.is_bootstrapped:
             return ""
-        self._bootstrap.is_told = True
+        conversation.is_bootstrapped = True
         return words
 
     def _told(self, bootstrap: str, plan: Plan | None) -> str:
