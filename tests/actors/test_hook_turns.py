@@ -256,6 +256,22 @@ async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files
         assert ["files" in parts(each) for each in answers] == [True, True, False, False]
 
 
+async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fits(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, control, _reads):
+        answers = [
+            await hooked(control, f"alpha number {number}", client_session=id_)
+            for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
+        ]
+
+        said = [
+            ("index" in parts(each), "Reads files of any kind" in each["context"])
+            for each in answers
+        ]
+        assert said == [(True, True), (False, False), (True, True), (False, False)]
+
+
 async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """A curator's part that brings single tools to a turn: ranked by the finder, chosen by the core."""
 
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 
 import structlog
@@ -70,7 +71,6 @@ class Curating:
         self._environments = environments
         self._uses = uses
         self._costs = costs
-        self._told: dict[Grant, None] = {}
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     async def ranked(self, text: str, decision: Decision) -> list[finder.CuratedTool]:
@@ -110,8 +110,12 @@ class Curating:
         *,
         context: str,
         suggestion: str,
+        named: Container[Grant],
     ) -> Said:
-        """Have what fits join the list, or return the words for it, within the turn's budgets."""
+        """Have what fits join the list, or return the words for it, within the turn's budgets.
+
+        Of what was `named` before there are no more words.
+        """
         if not ranked:
             return Said(suggestion=suggestion)
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
@@ -119,7 +123,7 @@ class Curating:
 
         def decided() -> Step:
             nonlocal brought
-            brought = self._brought(ranked)
+            brought = self._brought(ranked, named)
             return brought.step
 
         step = await self._activation.step(decided)
@@ -135,12 +139,6 @@ class Curating:
             self._log.info("tools_curated", joined=list(step.added), suggested=told)
         grants = tuple(names[name] for name in told)
         return Said(step.added, step.removed, tuple(told), words, grants)
-
-    def told(self, said: Said) -> None:
-        """Note that a turn's words were heard; what nobody hears is told in another turn."""
-        self._told.update(dict.fromkeys(said.grants))
-        while len(self._told) > self._state.active.tool_cap:
-            del self._told[next(iter(self._told))]
 
     async def expected(self, id_: CapabilityId) -> list[WireName]:
         """Return the tools that a capability's servers had when they were listed last."""
@@ -176,14 +174,14 @@ class Curating:
             names += [self._name(Grant(identity, tool), hits[tool]) for tool in kept]
         return names
 
-    def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
+    def _brought(self, ranked: list[finder.CuratedTool], named: Container[Grant]) -> Brought:
         return bring(
             self._state,
             [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
             self._view.rules.curation.new_per_turn,
             time.time(),
             is_seen=self._view.lists_at_once(at_border=True),
-            told=self._told,
+            told=named,
         )
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:

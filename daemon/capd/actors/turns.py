@@ -29,7 +29,7 @@ from capd.core.sessions.session_view import SessionView
 from capd.runtime.bus import Bus
 from capd_protos import curator as messages
 from capd_protos import registry
-from capd_protos.types import CapabilityId, Decision
+from capd_protos.types import Decision
 
 OVER_BUDGET = "over_budget"
 """Why what a message asks for is not switched on, where the turn had a budget."""
@@ -95,7 +95,6 @@ class Turns:
         self._under_way = 0
         # What turns under way have changed so far: told once, when one of them ends.
         self._gathered = Step()
-        self._suggested: tuple[CapabilityId, ...] = ()
 
     def stepped(self, step: Step) -> None:
         """Take note of a change of the session, whoever made it."""
@@ -135,8 +134,10 @@ class Turns:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
             context = self._context(decision, outcome)
-            suggestion = self._suggestion(decision)
-            said = await self._curating.bring(tools, context=context, suggestion=suggestion)
+            suggestion = self._suggestion(decision, conversation)
+            said = await self._curating.bring(
+                tools, context=context, suggestion=suggestion, named=conversation.named
+            )
             context = self._with_instructions(context, decision, said.suggestion)
         finally:
             self._state.is_mid_turn = True
@@ -149,8 +150,8 @@ class Turns:
         if hearing.is_heard:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
-            self._curating.told(said)
-            self._suggested = decision.suggested or self._suggested
+            conversation.hears_of(said.grants, self._state.active.tool_cap)
+            conversation.suggested = decision.suggested or conversation.suggested
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -183,7 +184,12 @@ class Turns:
 
     def index(self, hearing: Hearing) -> str:
         """Return what is installed, once, for a hook whose client shows no instructions."""
-        return self._index.first_words() if hearing.is_hook and hearing.is_heard else ""
+        conversation = hearing.conversation or self._conversations.current
+        if conversation.is_index_told or not (hearing.is_hook and hearing.is_heard):
+            return ""
+        text = self._index.first_words()
+        conversation.is_index_told = bool(text)
+        return text
 
     async def bootstrap(self, hearing: Hearing) -> str:
         """Return the project's own files for a hook that hears them, once a conversation."""
@@ -239,9 +245,9 @@ class Turns:
         told = passed_on(said, room_in_turn(context, suggestion))
         return f"{context}\n{told}" if told else context
 
-    def _suggestion(self, decision: Decision) -> str:
+    def _suggestion(self, decision: Decision, conversation: Conversation) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
-        if not decision.suggested or decision.suggested == self._suggested:
+        if not decision.suggested or decision.suggested == conversation.suggested:
             return ""
         return self._index.suggested(decision.suggested)
 

@@ -4,7 +4,9 @@ import pytest
 
 from capd.core.memories.telling import Telling
 from capd.core.sessions import conversations
+from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversation, Conversations
+from capd_protos.types import ServerIdentity, ToolName
 
 
 def test_the_first_name_is_that_of_the_conversation_so_far() -> None:
@@ -28,6 +30,15 @@ def test_each_conversation_goes_on_where_it_was_left() -> None:
 
     assert second == Conversation("c-2", Telling(100))
     assert heard.current == Conversation("c-1", Telling(100, spent=7))
+
+
+def test_of_the_tools_that_were_named_the_last_are_remembered() -> None:
+    heard = Conversation()
+
+    for name in ("a", "b", "a", "c"):
+        heard.hears_of([Grant(ServerIdentity("s"), ToolName(name))], 2)
+
+    assert [grant.tool for grant in heard.named] == ["b", "c"]
 
 
 def test_another_budget_is_of_all_of_them() -> None:

@@ -7,9 +7,12 @@ An editor has many chats on one connection and switches between them; `/clear` i
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from capd.core.memories.telling import DEFAULT_BUDGET, Telling
+from capd.core.sessions.active_set import Grant
+from capd_protos.types import CapabilityId
 
 MOST = 32
 """Conversations that are remembered; one that was left longest ago is told anew."""
@@ -24,6 +27,18 @@ class Conversation:
     telling: Telling = field(default_factory=Telling)
     is_bootstrapped: bool = False
     """Whether the project's own files have reached the model."""
+    is_index_told: bool = False
+    """Whether it has reached the model what is installed."""
+    suggested: tuple[CapabilityId, ...] = ()
+    """The capabilities that were suggested last."""
+    named: dict[Grant, None] = field(default_factory=dict)
+    """Single tools that the model was told the names of."""
+
+    def hears_of(self, grants: Iterable[Grant], most: int) -> None:
+        """Note which tools the model is told the names of; `most` are remembered."""
+        self.named.update(dict.fromkeys(grants))
+        while len(self.named) > most:
+            del self.named[next(iter(self.named))]
 
 
 class Conversations:
