@@ -16,10 +16,15 @@ from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.sessions.session_rules import SessionRules
 
 from .test_index import Real, describe, indexed
+from .test_sessions import restarted_host
 from .world import Client, World, running_world
 
 T = TypeVar("T")
 NEVER_BY_ITSELF = "capabilities:\n  mine/alpha:\n    activation:\n      automatic: false\n"
+TELLING = SessionRules(
+    table={"editor": ClientTraits(names=("editor",), reads_instructions=False)},
+    bootstrapped=RoutingSwitch(is_on=True),
+)
 PATIENCE = 0.2
 SLOW = 5.0
 """Seconds that a server takes to start."""
@@ -42,17 +47,13 @@ class SlowReads(PatientReads):
 @asynccontextmanager
 async def telling_world(
     folder: Path, clock: MockClock, *, suggests: bool = False
-) -> AsyncIterator[tuple[World, Client, SlowReads]]:
+) -> AsyncIterator[tuple[World, Client, Client, SlowReads]]:
     """A world whose only session is told of files and of what is installed by its hook alone.
 
     Its clock jumps once all is read: that happens in threads, which no jump waits for.
     """
     clock.rate = 1.0
-    rules = SessionRules(
-        table={"editor": ClientTraits(names=("editor",), reads_instructions=False)},
-        bootstrapped=RoutingSwitch(is_on=True),
-    )
-    async with running_world(folder, rules=rules, counts=Real(), pieces=Real()) as world:
+    async with running_world(folder, rules=TELLING, counts=Real(), pieces=Real()) as world:
         if suggests:
             describe(world, "alpha", description="Reads files of any kind")
             (world.folder / "capability-index.yaml").write_text(NEVER_BY_ITSELF)
@@ -61,10 +62,10 @@ async def telling_world(
         await indexed(world, lambda has: has["alpha"].is_automatic is not suggests)
         (world.project / "AGENTS.md").write_text("Never push on Fridays.\n")
         reads = world.host._memories.reads = SlowReads()
-        await world.session("s")
+        client = await world.session("s")
         control = await world.controller()
         clock.rate, clock.autojump_threshold = 0.0, 0.0
-        yield world, control, reads
+        yield world, client, control, reads
 
 
 def parts(answer: dict[str, Any]) -> list[str]:
@@ -233,7 +234,7 @@ async def test_a_session_that_ends_meanwhile_ends_its_turn(
 async def test_files_that_are_read_too_slowly_take_nothing_with_them_and_come_with_the_next_message(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (_, control, reads):
+    async with telling_world(tmp_path, mock_clock) as (_, _client, control, reads):
         reads.takes = 0.5
 
         slow = await hooked(control, "gibberish is said", patience=PATIENCE)
@@ -247,7 +248,7 @@ async def test_files_that_are_read_too_slowly_take_nothing_with_them_and_come_wi
 async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files_once(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (_, control, _reads):
+    async with telling_world(tmp_path, mock_clock) as (_, _client, control, _reads):
         answers = [
             await hooked(control, f"gibberish {number}", client_session=id_)
             for number, id_ in enumerate(("c-1", "c-2", "c-1", "c-2"))
@@ -259,7 +260,7 @@ async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files
 async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fits(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, control, _reads):
+    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, _client, control, _reads):
         answers = [
             await hooked(control, f"alpha number {number}", client_session=id_)
             for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
@@ -272,10 +273,26 @@ async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fit
         assert said == [(True, True), (False, False), (True, True), (False, False)]
 
 
+async def test_what_a_conversation_was_told_by_its_hook_outlives_the_daemon(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (world, client, control, _):
+        answers = [await hooked(control, "gibberish one", client_session="c-1")]
+        await restarted_host(world, TELLING)
+        world.host._memories.reads = SlowReads()
+
+        await world.session("s", resume=client.welcome["resume"])
+        answers += [
+            await hooked(control, f"gibberish {id_}", client_session=id_) for id_ in ("c-1", "c-2")
+        ]
+
+        assert ["files" in parts(each) for each in answers] == [True, False, True]
+
+
 async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (world, control, reads):
+    async with telling_world(tmp_path, mock_clock) as (world, _client, control, reads):
         answers: list[dict[str, Any]] = []
         reads.takes = 0.5
 
@@ -295,7 +312,7 @@ async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
 async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (world, control, reads):
+    async with telling_world(tmp_path, mock_clock) as (world, _client, control, reads):
         world.machine.scripts["alpha"].start_delay = SLOW
         reads.takes = 0.1
 
@@ -310,7 +327,7 @@ async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
 async def test_a_suggestion_that_nobody_heard_is_made_again(
     mock_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, control, reads):
+    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, _client, control, reads):
         reads.takes = 0.5
 
         slow = await hooked(control, "alpha one", patience=PATIENCE)

@@ -1,13 +1,15 @@
 """Memories in sessions: told once when their capability or tool comes on, and refusing mistakes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
+from trio.testing import MockClock
 
 from capd.actors.searching import FINDER, REPLIES
+from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator, finder
 from capd_protos.types import (
@@ -21,6 +23,7 @@ from capd_protos.types import (
 
 from .fakes import FakeProcess, Json, tool
 from .fakes import text as said
+from .test_sessions import restarted_host
 from .world import CURATOR, CURATOR_REPLIES, Client, World, world
 
 FACT = 'kind = "declarative"\ncontent = "Alpha is slow on Mondays."\ncapability = "alpha"\n'
@@ -219,6 +222,24 @@ async def test_chats_that_take_turns_on_one_connection_are_each_told_once(tmp_pa
         assert told == [False, False, True, False, False, False]
 
 
+async def test_another_conversation_after_a_restart_is_told_and_the_same_one_is_not(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client = await made.session("s")
+        await client.call("capd_turn", prompt="x y z", session_id="c-1")
+        told = [len(await enabled(client))]
+        await until_kept(made, lambda record: bool(record.memories))
+        await restarted_host(made)
+
+        client = await made.session("s", resume=client.welcome["resume"])
+        for id_ in ("c-2", "c-1"):
+            said, _ = await client.call("capd_turn", prompt=f"x y z {id_}", session_id=id_)
+            told.append("Alpha is slow" in said)
+
+        assert told == [2, True, False]
+
+
 async def test_a_failed_call_and_the_one_that_worked_are_a_lesson(tmp_path: Path) -> None:
     async with started(tmp_path) as made:
         client = await made.session("s")
@@ -277,6 +298,13 @@ async def indexed(made: World) -> None:
         if reply.capabilities[0].is_known:
             return
         await trio.sleep(0.1)
+
+
+async def until_kept(made: World, is_so: Callable[[SessionRecord], bool]) -> None:
+    """Return when the session is written down as it is to be."""
+    key = SessionKey("s")
+    while key not in made.kept.records or not is_so(made.kept.records[key]):
+        await trio.sleep(0.01)
 
 
 def called(made: World) -> list[Json]:

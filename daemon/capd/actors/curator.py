@@ -153,7 +153,9 @@ class Curator:
         self._bootstrap: Bootstrapping | None = None
         if memories is not None and not view.is_bare:
             self._bootstrap = Bootstrapping(place, lambda: view.bootstrap, memories.reads)
-            self._memories = MemoryDesk(memories, place, self._state, self._conversations)
+            self._memories = MemoryDesk(
+                memories, place, self._state, self._conversations, on_change
+            )
             surface.note = self._memories.note
         notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
@@ -205,8 +207,7 @@ class Curator:
         """Return the session as it is to be written down."""
         subscribed = self.activation.holds.subscribed.among(self.subscriptions)
         record = recorded(self.place.key, self._state, resume, time.time(), subscribed)
-        told = self._memories.kept() if self._memories is not None else {}
-        view = self.view
+        told, view = self._conversations.kept(), self.view
         return msgspec.structs.replace(
             record, is_routed=view.own_routing, view=view.saved(), **told
         )
@@ -216,8 +217,7 @@ class Curator:
         restore(record, self._state)
         self.view.own_routing = record.is_routed
         if is_same_client:
-            if self._memories is not None:
-                self._memories.restore(record)
+            self._conversations.restore(record)
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
             self._forget_denied()
@@ -445,7 +445,10 @@ class Curator:
     ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
         self._ask_for_list()
-        return await self._turns.taken(text, hearing, budget=budget)
+        taken = await self._turns.taken(text, hearing, budget=budget)
+        if taken.index or taken.bootstrap:
+            self._on_change()
+        return taken
 
     async def coming(self, hearing: Hearing) -> str:
         """Return what is told of a turn that takes longer than its hook has time."""
@@ -453,18 +456,26 @@ class Curator:
 
     def first_words(self, hearing: Hearing) -> str:
         """Return what is installed, once a conversation."""
-        return self._turns.index(hearing)
+        text = self._turns.index(hearing)
+        if text:
+            self._on_change()
+        return text
 
     async def project_files(self, hearing: Hearing) -> str:
         """Return the project's own files, once a conversation."""
-        return await self._turns.bootstrap(hearing)
+        text = await self._turns.bootstrap(hearing)
+        if text:
+            self._on_change()
+        return text
 
     def heard_in(self, client_session: str) -> None:
         """Note in which of the client's own conversations a message was said, where it is known."""
         if not client_session:
             return
         self.client_sessions.add(client_session)
-        self._conversations.heard_in(client_session)
+        if client_session != self._conversations.current.id:
+            self._conversations.heard_in(client_session)
+            self._on_change()
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""

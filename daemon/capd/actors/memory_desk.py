@@ -8,8 +8,7 @@ of a tool of a server. A tool's description has its corrections from the moment 
 and keeps those bytes for as long as it is.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -28,7 +27,6 @@ from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.surface import Shown
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, WireName
 
@@ -55,6 +53,7 @@ class MemoryDesk:
         "_due",
         "_failures",
         "_notes",
+        "_on_told",
         "_place",
         "_shelf",
         "_state",
@@ -66,11 +65,14 @@ class MemoryDesk:
         place: SessionPlace,
         state: SessionState,
         conversations: Conversations,
+        on_told: Callable[[], None],
     ) -> None:
+        """`on_told` is called when there is something to write down."""
         self._shelf = shelf
         self._place = place
         self._state = state
         self._conversations = conversations
+        self._on_told = on_told
         self._failures = Failures()
         # Of tools that are on: another one's bytes would cost the model's cache.
         self._notes: dict[Grant, str] = {}
@@ -87,17 +89,6 @@ class MemoryDesk:
             "memory_tokens": self._telling.spent,
             "memory_budget": self._telling.budget,
         }
-
-    def kept(self) -> dict[str, Any]:
-        """Return what is written down of it, as members of the session's record."""
-        telling = self._telling
-        return {"memories": list(telling.told), "memory_tokens": telling.spent}
-
-    def restore(self, record: SessionRecord) -> None:
-        """Go on where the conversation was."""
-        self._telling.told.update(dict.fromkeys(record.memories))
-        self._telling.spent = max(self._telling.spent, record.memory_tokens)
-        self._due = None
 
     def stepped(self) -> None:
         """Note that something else is on."""
@@ -249,6 +240,7 @@ class MemoryDesk:
             self._awaited[each.memory.name] = each.memory
         if told.memories:
             self._shelf.noted()
+            self._on_told()
             log.info(
                 "memories_told",
                 session=self._place.key,

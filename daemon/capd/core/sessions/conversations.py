@@ -9,9 +9,11 @@ An editor has many chats on one connection and switches between them; `/clear` i
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from capd.core.memories.telling import DEFAULT_BUDGET, Telling
 from capd.core.sessions.active_set import Grant
+from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import CapabilityId
 
 MOST = 32
@@ -52,6 +54,31 @@ class Conversations:
         self._named: OrderedDict[str, Conversation] = OrderedDict()
         self.current = Conversation(telling=Telling(budget))
         """The one that was heard last."""
+
+    def kept(self) -> dict[str, Any]:
+        """Return what is written down of the current one, as members of the session's record."""
+        current = self.current
+        return {
+            "conversation": current.id,
+            "memories": list(current.telling.told),
+            "memory_tokens": current.telling.spent,
+            "is_bootstrapped": current.is_bootstrapped,
+            "is_index_told": current.is_index_told,
+        }
+
+    def restore(self, record: SessionRecord) -> None:
+        """Go on where the session was."""
+        # Descriptions that are shown again were paid for.
+        spent = max(self.current.telling.spent, record.memory_tokens)
+        told = dict.fromkeys(record.memories)
+        self.go_on(
+            Conversation(
+                record.conversation,
+                Telling(self._budget, spent, told),
+                record.is_bootstrapped,
+                record.is_index_told,
+            )
+        )
 
     def follow(self, budget: int) -> None:
         """Go by another budget; what was told stays told."""
