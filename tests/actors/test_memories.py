@@ -151,6 +151,28 @@ async def test_a_correction_stands_in_its_tools_description_and_keeps_its_bytes(
         assert again[-2]["description"] == f"Says it.{NOTE}".replace("There is", "There was")
 
 
+async def test_a_correction_that_nobody_agrees_to_any_more_leaves_the_description_of_its_tool(
+    tmp_path: Path,
+) -> None:
+    kept = MISTAKE.replace("There is no label area:goal", "Nobody reads it")
+    async with started(tmp_path, mistake=MISTAKE, kept=kept) as made:
+        client = await made.session("s")
+        await enabled(client)
+        before = [each["description"] for each in (await listed(client))[-2:]]
+        (made.folder / "tap/memories/mistake.toml").unlink()
+        await made.reload()
+
+        left = await made.bus.ask(
+            CURATOR, curator.LeaveProject(str(made.project)), CURATOR_REPLIES, 1000.0
+        )
+
+        after = [each["description"] for each in (await listed(client))[-2:]]
+        other = "Known mistake: Nobody reads it: use goals."
+        assert left == curator.ProjectLeft()
+        assert NOTE.lstrip() in before[0]
+        assert (after, client.list_changes) == ([other, ""], 2)
+
+
 async def test_what_the_budget_has_no_room_for_is_left_out_and_counted(tmp_path: Path) -> None:
     long = FACT.replace("slow", "slow " * 100)
     async with started(tmp_path, tokens=100, fact=FACT, long=long) as made:

@@ -477,6 +477,12 @@ class Curator:
             self._conversations.heard_in(client_session)
             self._on_change()
 
+    async def correct_again(self) -> None:
+        """Have tools described without corrections that are known no more."""
+        if self._memories is not None and self._memories.drop_notes():
+            # By the same policy nothing comes or goes, and every tool is described again.
+            await self.activation.step(lambda: self._state.restrict(self._state.policy))
+
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
         shown = session_entry(self.place, self._state, self.view)

@@ -233,9 +233,16 @@ class CuratorHost:
     async def _leave(self, project: str) -> messages.ProjectLeft:
         async with trio.open_nursery() as nursery:
             for curator in self._sessions.curators():
-                leave = partial(curator.activation.leave_project, project)
+                leave = partial(self._left_by, curator, project)
                 nursery.start_soon(partial(contained, "leave project", leave, log=log))
         return messages.ProjectLeft()
+
+    async def _left_by(self, curator: Curator, project: str) -> None:
+        await curator.activation.leave_project(project)
+        own = curator.place.project
+        if await self._paths.again(own) == project:
+            await self._memories.meet_again(own)
+            await curator.correct_again()
 
     # Life of a session
 

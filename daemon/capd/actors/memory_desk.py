@@ -28,7 +28,7 @@ from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import Shown
-from capd_protos.types import CapabilityId, MemorySpec, ServerName, WireName
+from capd_protos.types import CapabilityId, MemorySpec, ServerName, TapName, WireName
 
 MOST_OF_A_TURN = 8000
 """Characters of memories in a turn: clients cut what a hook says at ten thousand."""
@@ -52,6 +52,7 @@ class MemoryDesk:
         "_conversations",
         "_due",
         "_failures",
+        "_noted",
         "_notes",
         "_on_told",
         "_place",
@@ -76,6 +77,8 @@ class MemoryDesk:
         self._failures = Failures()
         # Of tools that are on: another one's bytes would cost the model's cache.
         self._notes: dict[Grant, str] = {}
+        # Which memories those are of.
+        self._noted: dict[Grant, set[tuple[TapName, str]]] = {}
         self._awaited: dict[str, MemorySpec] = {}
         # What is due, of which memories, in which conversation; None where something has come on.
         self._due: tuple[KnownMemories, Telling, list[Known]] | None = None
@@ -95,7 +98,7 @@ class MemoryDesk:
         self._due = None
         shown = {each.grant for each in self._state.surface.shown}
         for grant in [each for each in self._notes if each not in shown]:
-            del self._notes[grant]
+            del self._notes[grant], self._noted[grant]
 
     # What is told
 
@@ -152,7 +155,20 @@ class MemoryDesk:
             found = self._known.of_tool((held.spec.name, grant.tool, name))
             has_room = bool(found.note) and self._telling.noted(found.note_tokens)
             self._notes[grant] = found.note if has_room else ""
+            of = (each.memory for each in found.memories if each.memory.kind == "corrective")
+            self._noted[grant] = {(each.tap, each.name) for each in of} if has_room else set()
         return self._notes[grant]
+
+    def drop_notes(self) -> bool:
+        """Forget the notes that say what is known no more, and tell whether there were any.
+
+        One whose words are others keeps its bytes, as do all the others.
+        """
+        known = {(each.memory.tap, each.memory.name) for each in self._known.all}
+        gone = [grant for grant, of in self._noted.items() if not of <= known]
+        for grant in gone:
+            del self._notes[grant], self._noted[grant]
+        return bool(gone)
 
     # Calls
 

@@ -99,6 +99,10 @@ class MemoryShelf:
         if project not in self._listed:
             await self._ask(project)
 
+    async def meet_again(self, project: str) -> None:
+        """Have a project's memories as they are by now."""
+        await self._ask(project)
+
     def of(self, project: str) -> KnownMemories:
         """Return what sessions of a project have."""
         return self._known.get(project, _NONE)
