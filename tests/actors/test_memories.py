@@ -173,6 +173,24 @@ async def test_a_correction_that_nobody_agrees_to_any_more_leaves_the_descriptio
         assert (after, client.list_changes) == ([other, ""], 2)
 
 
+async def test_a_correction_whose_file_is_removed_leaves_the_description_of_its_tool(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        await enabled(client)
+        before = [each["description"] for each in (await listed(client))[-2:]]
+        (made.folder / "tap/memories/mistake.toml").unlink()
+
+        await made.reload()
+        with trio.fail_after(10):
+            while client.list_changes < 2:
+                await trio.sleep(0.001)
+
+        after = [each["description"] for each in (await listed(client))[-2:]]
+        assert (before, after) == ([NOTE.lstrip(), ""], ["", ""])
+
+
 async def test_what_the_budget_has_no_room_for_is_left_out_and_counted(tmp_path: Path) -> None:
     long = FACT.replace("slow", "slow " * 100)
     async with started(tmp_path, tokens=100, fact=FACT, long=long) as made:

@@ -149,7 +149,7 @@ class CuratorHost:
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
                 await self._memories.load()
-                nursery.start_soon(self._memories.run)
+                nursery.start_soon(self._memories.run, self._correct)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
                 nursery.start_soon(self._index.follow)
@@ -331,6 +331,12 @@ class CuratorHost:
         for curator in curators:
             release = curator.activation.release_left
             self._nursery.start_soon(partial(contained, "release", release, log=log))
+
+    def _correct(self) -> None:
+        for curator in self._sessions.curators():
+            # Each by itself: one may wait for a server that starts.
+            correct = partial(contained, "corrections", curator.correct_again, log=log)
+            self._nursery.start_soon(correct)
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
