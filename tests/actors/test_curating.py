@@ -284,6 +284,20 @@ async def test_a_client_that_never_lists_again_is_told_once_and_by_the_way_that_
         assert client.list_changes == 0
 
 
+async def test_another_conversation_is_told_by_which_way_what_fits_is_called(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with desk(tmp_path, rules=NEVER) as (world, _):
+        client = await world.session("s")
+
+        said = [
+            (await client.call("capd_turn", prompt=f"{RENDER} {number}", session_id=id_))[0]
+            for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
+        ]
+
+        assert ["files__render" in text for text in said] == [True, False, True, False]
+
+
 async def test_a_full_list_gets_no_longer_and_what_fits_is_told(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

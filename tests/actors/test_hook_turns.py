@@ -1,21 +1,77 @@
 """What a prompt hook is answered, and when."""
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from capd.adapters.patient_reads import PatientReads
 from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.routing_switch import RoutingSwitch
 from capd.core.sessions.session_rules import SessionRules
 
+from .test_index import Real, describe, indexed
+from .test_sessions import restarted_host
 from .world import Client, World, running_world
 
+T = TypeVar("T")
+NEVER_BY_ITSELF = "capabilities:\n  mine/alpha:\n    activation:\n      automatic: false\n"
+TELLING = SessionRules(
+    table={"editor": ClientTraits(names=("editor",), reads_instructions=False)},
+    bootstrapped=RoutingSwitch(is_on=True),
+)
 PATIENCE = 0.2
 SLOW = 5.0
 """Seconds that a server takes to start."""
+
+
+class SlowReads(PatientReads):
+    """A disk that takes its time, on the virtual clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takes = 0.0
+        self.places: list[str] = []
+
+    async def of(self, place: str, read: Callable[[], T]) -> T:
+        self.places.append(place)
+        await trio.sleep(self.takes)
+        return read()
+
+
+@asynccontextmanager
+async def telling_world(
+    folder: Path, clock: MockClock, *, suggests: bool = False
+) -> AsyncIterator[tuple[World, Client, Client, SlowReads]]:
+    """A world whose only session is told of files and of what is installed by its hook alone.
+
+    Its clock jumps once all is read: that happens in threads, which no jump waits for.
+    """
+    clock.rate = 1.0
+    async with running_world(folder, rules=TELLING, counts=Real(), pieces=Real()) as world:
+        if suggests:
+            describe(world, "alpha", description="Reads files of any kind")
+            (world.folder / "capability-index.yaml").write_text(NEVER_BY_ITSELF)
+            await world.reload()
+            await world.until_routing()
+        await indexed(world, lambda has: has["alpha"].is_automatic is not suggests)
+        (world.project / "AGENTS.md").write_text("Never push on Fridays.\n")
+        reads = world.host._memories.reads = SlowReads()
+        client = await world.session("s")
+        control = await world.controller()
+        clock.rate, clock.autojump_threshold = 0.0, 0.0
+        yield world, client, control, reads
+
+
+def parts(answer: dict[str, Any]) -> list[str]:
+    """Return which words an answer has of those that a conversation is told once."""
+    words = {"files": "Never push on Fridays", "index": "Installed (verb: capabilities):"}
+    return [part for part, text in words.items() if text in answer["context"]]
 
 
 async def hooked(control: Client, text: str = "alpha things", **more: Any) -> dict[str, Any]:
@@ -224,3 +280,110 @@ async def test_a_session_that_ends_meanwhile_ends_its_turn(
 
             assert await world.leases() == {}
     assert not any(entry["event"] == "task_failed" for entry in logs)
+
+
+async def test_files_that_are_read_too_slowly_take_nothing_with_them_and_come_with_the_next_message(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (_, _client, control, reads):
+        reads.takes = 0.5
+
+        slow = await hooked(control, "gibberish is said", patience=PATIENCE)
+        reads.takes = 0.0
+        quick = await hooked(control, "gibberish is said again", patience=PATIENCE)
+        again = await hooked(control, "gibberish once more", patience=PATIENCE)
+
+        assert [parts(each) for each in (slow, quick, again)] == [["index"], ["files"], []]
+
+
+async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files_once(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (_, _client, control, _reads):
+        answers = [
+            await hooked(control, f"gibberish {number}", client_session=id_)
+            for number, id_ in enumerate(("c-1", "c-2", "c-1", "c-2"))
+        ]
+
+        assert ["files" in parts(each) for each in answers] == [True, True, False, False]
+
+
+async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fits(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, _client, control, _reads):
+        answers = [
+            await hooked(control, f"alpha number {number}", client_session=id_)
+            for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
+        ]
+
+        said = [
+            ("index" in parts(each), "Reads files of any kind" in each["context"])
+            for each in answers
+        ]
+        assert said == [(True, True), (False, False), (True, True), (False, False)]
+
+
+async def test_what_a_conversation_was_told_by_its_hook_outlives_the_daemon(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (world, client, control, _):
+        answers = [await hooked(control, "gibberish one", client_session="c-1")]
+        await restarted_host(world, TELLING)
+        world.host._memories.reads = SlowReads()
+
+        await world.session("s", resume=client.welcome["resume"])
+        answers += [
+            await hooked(control, f"gibberish {id_}", client_session=id_) for id_ in ("c-1", "c-2")
+        ]
+
+        assert ["files" in parts(each) for each in answers] == [True, False, True]
+
+
+async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (world, _client, control, reads):
+        answers: list[dict[str, Any]] = []
+        reads.takes = 0.5
+
+        async def late() -> None:
+            other = await world.controller()
+            answers.append(await hooked(other, "gibberish one", client_session="c-1"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(late)
+            await trio.sleep(0.25)
+            answers.append(await hooked(control, "gibberish two", client_session="c-2"))
+
+        answers.append(await hooked(control, "gibberish three", client_session="c-1"))
+        assert ["files" in parts(each) for each in answers] == [True, True, False]
+
+
+async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock) as (world, _client, control, reads):
+        world.machine.scripts["alpha"].start_delay = SLOW
+        reads.takes = 0.1
+
+        early = await hooked(control, patience=PATIENCE)
+        await trio.sleep(2 * SLOW)
+        later = await hooked(control, "alpha again", patience=PATIENCE)
+
+        assert "capd is switching on 'alpha' for this message" in early["context"]
+        assert [parts(each) for each in (early, later)] == [["index"], ["files"]]
+
+
+async def test_a_suggestion_that_nobody_heard_is_made_again(
+    mock_clock: MockClock, tmp_path: Path
+) -> None:
+    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, _client, control, reads):
+        reads.takes = 0.5
+
+        slow = await hooked(control, "alpha one", patience=PATIENCE)
+        reads.takes = 0.0
+        quick = await hooked(control, "alpha one, please", patience=PATIENCE)
+
+        said = ["Reads files of any kind" in each["context"] for each in (slow, quick)]
+        assert (said, quick["outcome"]) == ([False, True], "suggest")

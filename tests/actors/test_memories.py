@@ -1,13 +1,15 @@
 """Memories in sessions: told once when their capability or tool comes on, and refusing mistakes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
+from trio.testing import MockClock
 
 from capd.actors.searching import FINDER, REPLIES
+from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator, finder
 from capd_protos.types import (
@@ -21,6 +23,7 @@ from capd_protos.types import (
 
 from .fakes import FakeProcess, Json, tool
 from .fakes import text as said
+from .test_sessions import restarted_host
 from .world import CURATOR, CURATOR_REPLIES, Client, World, world
 
 FACT = 'kind = "declarative"\ncontent = "Alpha is slow on Mondays."\ncapability = "alpha"\n'
@@ -148,6 +151,46 @@ async def test_a_correction_stands_in_its_tools_description_and_keeps_its_bytes(
         assert again[-2]["description"] == f"Says it.{NOTE}".replace("There is", "There was")
 
 
+async def test_a_correction_that_nobody_agrees_to_any_more_leaves_the_description_of_its_tool(
+    tmp_path: Path,
+) -> None:
+    kept = MISTAKE.replace("There is no label area:goal", "Nobody reads it")
+    async with started(tmp_path, mistake=MISTAKE, kept=kept) as made:
+        client = await made.session("s")
+        await enabled(client)
+        before = [each["description"] for each in (await listed(client))[-2:]]
+        (made.folder / "tap/memories/mistake.toml").unlink()
+        await made.reload()
+
+        left = await made.bus.ask(
+            CURATOR, curator.LeaveProject(str(made.project)), CURATOR_REPLIES, 1000.0
+        )
+
+        after = [each["description"] for each in (await listed(client))[-2:]]
+        other = "Known mistake: Nobody reads it: use goals."
+        assert left == curator.ProjectLeft()
+        assert NOTE.lstrip() in before[0]
+        assert (after, client.list_changes) == ([other, ""], 2)
+
+
+async def test_a_correction_whose_file_is_removed_leaves_the_description_of_its_tool(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        await enabled(client)
+        before = [each["description"] for each in (await listed(client))[-2:]]
+        (made.folder / "tap/memories/mistake.toml").unlink()
+
+        await made.reload()
+        with trio.fail_after(10):
+            while client.list_changes < 2:
+                await trio.sleep(0.001)
+
+        after = [each["description"] for each in (await listed(client))[-2:]]
+        assert (before, after) == ([NOTE.lstrip(), ""], ["", ""])
+
+
 async def test_what_the_budget_has_no_room_for_is_left_out_and_counted(tmp_path: Path) -> None:
     long = FACT.replace("slow", "slow " * 100)
     async with started(tmp_path, tokens=100, fact=FACT, long=long) as made:
@@ -203,6 +246,38 @@ async def test_another_conversation_of_the_same_client_is_told_anew(tmp_path: Pa
 
         told = ["Alpha is slow" in hook["content"][0]["text"] for hook in hooks]
         assert told == [False, False, True]
+
+
+async def test_chats_that_take_turns_on_one_connection_are_each_told_once(tmp_path: Path) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client = await made.session("s")
+        await enabled(client)
+
+        hooks = [
+            await client.call("capd_turn", prompt=f"x y z {number}", session_id=id_)
+            for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1", "c-2", "c-1"))
+        ]
+
+        told = ["Alpha is slow" in text for text, _ in hooks]
+        assert told == [False, False, True, False, False, False]
+
+
+async def test_another_conversation_after_a_restart_is_told_and_the_same_one_is_not(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with started(tmp_path, fact=FACT) as made:
+        client = await made.session("s")
+        await client.call("capd_turn", prompt="x y z", session_id="c-1")
+        told = [len(await enabled(client))]
+        await until_kept(made, lambda record: bool(record.memories))
+        await restarted_host(made)
+
+        client = await made.session("s", resume=client.welcome["resume"])
+        for id_ in ("c-2", "c-1"):
+            said, _ = await client.call("capd_turn", prompt=f"x y z {id_}", session_id=id_)
+            told.append("Alpha is slow" in said)
+
+        assert told == [2, True, False]
 
 
 async def test_a_failed_call_and_the_one_that_worked_are_a_lesson(tmp_path: Path) -> None:
@@ -280,6 +355,13 @@ async def indexed(made: World) -> None:
         if reply.capabilities[0].is_known:
             return
         await trio.sleep(0.1)
+
+
+async def until_kept(made: World, is_so: Callable[[SessionRecord], bool]) -> None:
+    """Return when the session is written down as it is to be."""
+    key = SessionKey("s")
+    while key not in made.kept.records or not is_so(made.kept.records[key]):
+        await trio.sleep(0.01)
 
 
 def called(made: World) -> list[Json]:

@@ -279,7 +279,7 @@ async def test_another_user_gets_not_one_byte() -> None:
     assert done.stdout == b"b''\n"
 
 
-async def restarted_host(world: World) -> None:
+async def restarted_host(world: World, rules: SessionRules | None = None) -> None:
     """End the curators as a kill would, and start others on the same records."""
     await trio.sleep(1)
     world.scopes["curator"].cancel()
@@ -290,7 +290,7 @@ async def restarted_host(world: World) -> None:
         world.instances,
         world.environments,
         world.kept,
-        rules=SessionRules(),
+        rules=rules or SessionRules(),
         version="0",
     )
     await world.nursery.start(world._kept, "curator", world.host)

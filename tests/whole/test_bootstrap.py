@@ -8,8 +8,13 @@ import pytest
 from whole_daemon import Home
 
 
-def turn(home: Home, editor: Any, session_id: str = "c-1") -> str:
-    hook = {"prompt": "hello there my friend", "session_id": session_id, "cwd": str(home.folder)}
+def turn(home: Home, editor: Any, name: str, session_id: str = "c-1") -> str:
+    # The same words at once would be two hooks of one prompt.
+    hook = {
+        "prompt": f"hello there my {name} friend",
+        "session_id": session_id,
+        "cwd": str(home.folder),
+    }
     output = json.loads(editor.call("capd_turn", hook)["content"][0]["text"])
     context: str = output.get("hookSpecificOutput", {}).get("additionalContext", "")
     return context
@@ -29,7 +34,12 @@ def test_the_files_are_told_with_the_first_message_and_in_full_by_the_prompt(hom
     home.start()
     editor, other = home.shim("one", project), home.shim("two")
 
-    told = [turn(home, editor), turn(home, editor), turn(home, editor, "c-2"), turn(home, other)]
+    told = [
+        turn(home, editor, "first"),
+        turn(home, editor, "second"),
+        turn(home, editor, "third", "c-2"),
+        turn(home, other, "fourth"),
+    ]
 
     (prompt,) = editor.ask("prompts/list")["prompts"]
     result = editor.ask("prompts/get", {"name": "bootstrap"})

@@ -3,7 +3,8 @@
     the first message of a conversation ──prompt hook──> the files, as far as a hook may carry them
     a client that asks for the prompt ──> all of them, in full
 
-They are read each time: what is told is what they are at that moment.
+They are read each time: what is told is what they are at that moment. They are told once their
+words are in an answer that is heard; a read that took too long for that told nothing.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ def this_day() -> date:
 class Bootstrapping:
     """The bootstrap files of one session."""
 
-    __slots__ = ("_is_told", "_place", "_reads", "_rules", "_today")
+    __slots__ = ("_place", "_reads", "_rules", "_today")
 
     def __init__(
         self,
@@ -43,22 +44,16 @@ class Bootstrapping:
         self._rules = rules
         self._reads = reads
         self._today = today
-        self._is_told = False
 
     @property
     def is_on(self) -> bool:
         """Whether the session's project has its files told."""
         return self._rules().is_on and bool(self._place.project)
 
-    def begin_again(self) -> None:
-        """Tell them once more: another conversation has begun."""
-        self._is_told = False
-
-    async def told(self) -> str:
+    async def words(self) -> str:
         """Return what a prompt hook hands over, with the first message of a conversation."""
-        if self._is_told or not self.is_on:
+        if not self.is_on:
             return ""
-        self._is_told = True
         found = await self._found()
         return found.shown(self._rules().hook_characters) if found is not None else ""
 

@@ -1,6 +1,7 @@
 """A curator's part that brings single tools to a turn: ranked by the finder, chosen by the core."""
 
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 
 import structlog
@@ -43,6 +44,8 @@ class Said:
     """What is told of."""
     suggestion: str = ""
     """The words for that, after those that were there."""
+    grants: tuple[Grant, ...] = ()
+    """The tools that the words name."""
 
 
 class Curating:
@@ -68,7 +71,6 @@ class Curating:
         self._environments = environments
         self._uses = uses
         self._costs = costs
-        self._told: dict[Grant, None] = {}
         self._log = structlog.get_logger(actor="curator", session=place.key)
 
     async def ranked(self, text: str, decision: Decision) -> list[finder.CuratedTool]:
@@ -108,11 +110,11 @@ class Curating:
         *,
         context: str,
         suggestion: str,
-        is_heard: bool = True,
+        named: Container[Grant],
     ) -> Said:
         """Have what fits join the list, or return the words for it, within the turn's budgets.
 
-        What nobody hears was not told, and is told in another turn.
+        Of what was `named` before there are no more words.
         """
         if not ranked:
             return Said(suggestion=suggestion)
@@ -121,7 +123,7 @@ class Curating:
 
         def decided() -> Step:
             nonlocal brought
-            brought = self._brought(ranked)
+            brought = self._brought(ranked, named)
             return brought.step
 
         step = await self._activation.step(decided)
@@ -133,13 +135,10 @@ class Curating:
             context=context,
             suggestion=suggestion,
         )
-        for name in told if is_heard else ():
-            self._told[names[name]] = None
-        while len(self._told) > self._state.active.tool_cap:
-            del self._told[next(iter(self._told))]
         if step.added or told:
             self._log.info("tools_curated", joined=list(step.added), suggested=told)
-        return Said(step.added, step.removed, tuple(told), words)
+        grants = tuple(names[name] for name in told)
+        return Said(step.added, step.removed, tuple(told), words, grants)
 
     async def expected(self, id_: CapabilityId) -> list[WireName]:
         """Return the tools that a capability's servers had when they were listed last."""
@@ -175,14 +174,14 @@ class Curating:
             names += [self._name(Grant(identity, tool), hits[tool]) for tool in kept]
         return names
 
-    def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
+    def _brought(self, ranked: list[finder.CuratedTool], named: Container[Grant]) -> Brought:
         return bring(
             self._state,
             [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
             self._view.rules.curation.new_per_turn,
             time.time(),
             is_seen=self._view.lists_at_once(at_border=True),
-            told=self._told,
+            told=named,
         )
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:

@@ -41,6 +41,7 @@ from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
+from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.prompts_heard import PromptsHeard
 from capd.core.sessions.reach import denied_among
@@ -147,12 +148,14 @@ class Curator:
             self._skills = Skills(self._state, self.activation, bus)
             if results is not None:
                 self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
+        self._conversations = Conversations(view.rules.memory_tokens)
         self._memories: MemoryDesk | None = None
         self._bootstrap: Bootstrapping | None = None
         if memories is not None and not view.is_bare:
             self._bootstrap = Bootstrapping(place, lambda: view.bootstrap, memories.reads)
-            budget = view.rules.memory_tokens
-            self._memories = MemoryDesk(memories, place, self._state, budget)
+            self._memories = MemoryDesk(
+                memories, place, self._state, self._conversations, on_change
+            )
             surface.note = self._memories.note
         notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
@@ -177,6 +180,7 @@ class Curator:
             uses=uses,
             denials=self._denials,
             index=self.index,
+            conversations=self._conversations,
             memories=self._memories,
             bootstrap=self._bootstrap,
             on_change=self._tell_changed,
@@ -203,8 +207,7 @@ class Curator:
         """Return the session as it is to be written down."""
         subscribed = self.activation.holds.subscribed.among(self.subscriptions)
         record = recorded(self.place.key, self._state, resume, time.time(), subscribed)
-        told = self._memories.kept() if self._memories is not None else {}
-        view = self.view
+        told, view = self._conversations.kept(), self.view
         return msgspec.structs.replace(
             record, is_routed=view.own_routing, view=view.saved(), **told
         )
@@ -214,8 +217,7 @@ class Curator:
         restore(record, self._state)
         self.view.own_routing = record.is_routed
         if is_same_client:
-            if self._memories is not None:
-                self._memories.restore(record)
+            self._conversations.restore(record)
             self.subscriptions.update(record.subscriptions)
             self.activation.holds.subscribed.restore(record.subscriptions)
             self._forget_denied()
@@ -246,8 +248,7 @@ class Curator:
         """Go by other rules, as far as they may change for a client that has listed."""
         self.view.follow(rules)
         self._state.active.cap, self._state.active.tool_cap = rules.cap, rules.tool_cap
-        if self._memories is not None:
-            self._memories.follow(rules.memory_tokens)
+        self._conversations.follow(rules.memory_tokens)
         if self.view.policy != self._state.policy:
             self.activation.restrict(self.view.policy)
 
@@ -444,24 +445,43 @@ class Curator:
     ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
         self._ask_for_list()
-        return await self._turns.taken(text, hearing, budget=budget)
+        taken = await self._turns.taken(text, hearing, budget=budget)
+        if taken.index or taken.bootstrap:
+            self._on_change()
+        return taken
 
     async def coming(self, hearing: Hearing) -> str:
         """Return what is told of a turn that takes longer than its hook has time."""
         return await self._turns.coming(hearing)
 
-    async def first_words(self, hearing: Hearing) -> tuple[str, str]:
-        """Return what is installed and the project's own files, each once a conversation."""
-        return self._turns.index(hearing), await self._turns.bootstrap(hearing)
+    def first_words(self, hearing: Hearing) -> str:
+        """Return what is installed, once a conversation."""
+        text = self._turns.index(hearing)
+        if text:
+            self._on_change()
+        return text
+
+    async def project_files(self, hearing: Hearing) -> str:
+        """Return the project's own files, once a conversation."""
+        text = await self._turns.bootstrap(hearing)
+        if text:
+            self._on_change()
+        return text
 
     def heard_in(self, client_session: str) -> None:
         """Note in which of the client's own conversations a message was said, where it is known."""
         if not client_session:
             return
         self.client_sessions.add(client_session)
-        is_other = self._memories is not None and self._memories.began(client_session)
-        if is_other and self._bootstrap is not None:
-            self._bootstrap.begin_again()
+        if client_session != self._conversations.current.id:
+            self._conversations.heard_in(client_session)
+            self._on_change()
+
+    async def correct_again(self) -> None:
+        """Have tools described without corrections that are known no more."""
+        if self._memories is not None and self._memories.drop_notes():
+            # By the same policy nothing comes or goes, and every tool is described again.
+            await self.activation.step(lambda: self._state.restrict(self._state.policy))
 
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""

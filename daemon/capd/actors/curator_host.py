@@ -149,7 +149,7 @@ class CuratorHost:
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
                 await self._memories.load()
-                nursery.start_soon(self._memories.run)
+                nursery.start_soon(self._memories.run, self._correct)
                 nursery.start_soon(self._checks.run)
                 nursery.start_soon(self._uses.follow)
                 nursery.start_soon(self._index.follow)
@@ -233,9 +233,16 @@ class CuratorHost:
     async def _leave(self, project: str) -> messages.ProjectLeft:
         async with trio.open_nursery() as nursery:
             for curator in self._sessions.curators():
-                leave = partial(curator.activation.leave_project, project)
+                leave = partial(self._left_by, curator, project)
                 nursery.start_soon(partial(contained, "leave project", leave, log=log))
         return messages.ProjectLeft()
+
+    async def _left_by(self, curator: Curator, project: str) -> None:
+        await curator.activation.leave_project(project)
+        own = curator.place.project
+        if await self._paths.again(own) == project:
+            await self._memories.meet_again(own)
+            await curator.correct_again()
 
     # Life of a session
 
@@ -324,6 +331,12 @@ class CuratorHost:
         for curator in curators:
             release = curator.activation.release_left
             self._nursery.start_soon(partial(contained, "release", release, log=log))
+
+    def _correct(self) -> None:
+        for curator in self._sessions.curators():
+            # Each by itself: one may wait for a server that starts.
+            correct = partial(contained, "corrections", curator.correct_again, log=log)
+            self._nursery.start_soon(correct)
 
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:

@@ -85,16 +85,17 @@ async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) ->
     early = _nothing(curator, hearing.decision or Decision("abstain", "unfinished"))
     if not hearing.is_heard:
         return early
-    told = Hearing(is_hook=True, decision=hearing.decision)
+    told = Hearing(is_hook=True, decision=hearing.decision, conversation=hearing.conversation)
     # From here on nobody hears what the turn itself will say.
     hearing.is_heard = False
+    early = msgspec.structs.replace(early, index=curator.first_words(told))
+    # Each as soon as it is known: what takes longer than there is time takes no other with it.
     with trio.move_on_at(patient_until):
-        text = await curator.coming(told)
-        index, files = await curator.first_words(told)
-        is_told = bool(text or index or files)
-        log.info("hook_answered_early", session=curator.place.key, is_told=is_told)
-        early = msgspec.structs.replace(early, context=text, index=index, bootstrap=files)
-        curator.tokens.turned(reports.words(early))
+        early = msgspec.structs.replace(early, context=await curator.coming(told))
+        early = msgspec.structs.replace(early, bootstrap=await curator.project_files(told))
+    said = reports.words(early)
+    log.info("hook_answered_early", session=curator.place.key, is_told=bool(said))
+    curator.tokens.turned(said)
     return early
 
 

@@ -8,8 +8,7 @@ of a tool of a server. A tool's description has its corrections from the moment 
 and keeps those bytes for as long as it is.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -17,7 +16,7 @@ from capd.actors.memory_shelf import MemoryShelf
 from capd.core.memories.binding import is_of_capability, is_of_tool
 from capd.core.memories.known import Known, KnownMemories, OfTool, Tool
 from capd.core.memories.lessons import Failures
-from capd.core.memories.telling import DEFAULT_BUDGET, Telling, Told
+from capd.core.memories.telling import Telling, Told
 from capd.core.memories.wording import refusal
 from capd.core.protocol.calls import RESULT, TOOL_ERROR
 from capd.core.protocol.eras import Members
@@ -25,11 +24,11 @@ from capd.core.protocol.outcomes import RefusedError
 from capd.core.results.large_results import Result
 from capd.core.results.text_blocks import takes_text, with_text
 from capd.core.sessions.active_set import Grant
+from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.surface import Shown
-from capd_protos.types import CapabilityId, MemorySpec, ServerName, WireName
+from capd_protos.types import CapabilityId, MemorySpec, ServerName, TapName, WireName
 
 MOST_OF_A_TURN = 8000
 """Characters of memories in a turn: clients cut what a hook says at ten thousand."""
@@ -50,14 +49,15 @@ class MemoryDesk:
 
     __slots__ = (
         "_awaited",
-        "_conversation",
+        "_conversations",
         "_due",
         "_failures",
+        "_noted",
         "_notes",
+        "_on_told",
         "_place",
         "_shelf",
         "_state",
-        "_telling",
     )
 
     def __init__(
@@ -65,19 +65,23 @@ class MemoryDesk:
         shelf: MemoryShelf,
         place: SessionPlace,
         state: SessionState,
-        budget: int = DEFAULT_BUDGET,
+        conversations: Conversations,
+        on_told: Callable[[], None],
     ) -> None:
+        """`on_told` is called when there is something to write down."""
         self._shelf = shelf
         self._place = place
         self._state = state
-        self._telling = Telling(budget)
-        self._conversation = ""
+        self._conversations = conversations
+        self._on_told = on_told
         self._failures = Failures()
         # Of tools that are on: another one's bytes would cost the model's cache.
         self._notes: dict[Grant, str] = {}
+        # Which memories those are of.
+        self._noted: dict[Grant, set[tuple[TapName, str]]] = {}
         self._awaited: dict[str, MemorySpec] = {}
-        # What is due, of which memories; None where something has come on since.
-        self._due: tuple[KnownMemories, list[Known]] | None = None
+        # What is due, of which memories, in which conversation; None where something has come on.
+        self._due: tuple[KnownMemories, Telling, list[Known]] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -89,38 +93,12 @@ class MemoryDesk:
             "memory_budget": self._telling.budget,
         }
 
-    def follow(self, budget: int) -> None:
-        """Go by another budget; what was told stays told."""
-        self._telling.budget = budget
-
-    def kept(self) -> dict[str, Any]:
-        """Return what is written down of it, as members of the session's record."""
-        telling = self._telling
-        return {"memories": list(telling.told), "memory_tokens": telling.spent}
-
-    def restore(self, record: SessionRecord) -> None:
-        """Go on where the conversation was."""
-        self._telling.told.update(dict.fromkeys(record.memories))
-        self._telling.spent = max(self._telling.spent, record.memory_tokens)
-        self._due = None
-
-    def began(self, conversation: str) -> bool:
-        """Note the client's own id of the conversation; tell whether another one has begun."""
-        if not conversation or conversation == self._conversation:
-            return False
-        is_other = bool(self._conversation)
-        self._conversation = conversation
-        if is_other:
-            self._telling.begin_again()
-            self._due = None
-        return is_other
-
     def stepped(self) -> None:
         """Note that something else is on."""
         self._due = None
         shown = {each.grant for each in self._state.surface.shown}
         for grant in [each for each in self._notes if each not in shown]:
-            del self._notes[grant]
+            del self._notes[grant], self._noted[grant]
 
     # What is told
 
@@ -177,7 +155,20 @@ class MemoryDesk:
             found = self._known.of_tool((held.spec.name, grant.tool, name))
             has_room = bool(found.note) and self._telling.noted(found.note_tokens)
             self._notes[grant] = found.note if has_room else ""
+            of = (each.memory for each in found.memories if each.memory.kind == "corrective")
+            self._noted[grant] = {(each.tap, each.name) for each in of} if has_room else set()
         return self._notes[grant]
+
+    def drop_notes(self) -> bool:
+        """Forget the notes that say what is known no more, and tell whether there were any.
+
+        One whose words are others keeps its bytes, as do all the others.
+        """
+        known = {(each.memory.tap, each.memory.name) for each in self._known.all}
+        gone = [grant for grant, of in self._noted.items() if not of <= known]
+        for grant in gone:
+            del self._notes[grant], self._noted[grant]
+        return bool(gone)
 
     # Calls
 
@@ -213,6 +204,10 @@ class MemoryDesk:
     # Inside
 
     @property
+    def _telling(self) -> Telling:
+        return self._conversations.current.telling
+
+    @property
     def _known(self) -> KnownMemories:
         return self._shelf.of(self._place.project)
 
@@ -228,9 +223,9 @@ class MemoryDesk:
 
     def _due_now(self) -> list[Known]:
         """Return what is due for what is on; pinned tools are on for everybody, and bring none."""
-        known = self._known
-        if self._due is not None and self._due[0] is known:
-            return self._due[1]
+        known, telling = self._known, self._telling
+        if self._due is not None and self._due[0] is known and self._due[1] is telling:
+            return self._due[2]
         due: list[Known] = []
         if known.all:
             active = self._state.active
@@ -240,8 +235,8 @@ class MemoryDesk:
             for shown in self._state.surface.shown:
                 if shown.grant in granted:
                     due += self._of(shown).memories
-            due = self._telling.due(due)
-        self._due = (known, due)
+            due = telling.due(due)
+        self._due = (known, telling, due)
         return due
 
     def _behind(self, result: Result, known: list[Known]) -> Result:
@@ -261,6 +256,7 @@ class MemoryDesk:
             self._awaited[each.memory.name] = each.memory
         if told.memories:
             self._shelf.noted()
+            self._on_told()
             log.info(
                 "memories_told",
                 session=self._place.key,

@@ -7,6 +7,7 @@ What came of a memory is counted here and written down: how often it was told, w
 and whether the next call worked.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -81,11 +82,14 @@ class MemoryShelf:
         if self._store is not None:
             self.outcomes = await self._store.load()
 
-    async def run(self) -> None:
-        """Follow what changes, and write down what came of it, until cancelled."""
+    async def run(self, on_refresh: Callable[[], None]) -> None:
+        """Follow what changes, and write down what came of it, until cancelled.
+
+        `on_refresh` is called when sessions may have other memories.
+        """
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._follow)
+                nursery.start_soon(self._follow, on_refresh)
                 while True:
                     await self._has_unsaved.wait()
                     await trio.sleep(SAVE_PAUSE)
@@ -98,6 +102,10 @@ class MemoryShelf:
         """Have the memories of a project's sessions at hand, before one of them begins."""
         if project not in self._listed:
             await self._ask(project)
+
+    async def meet_again(self, project: str) -> None:
+        """Have a project's memories as they are by now."""
+        await self._ask(project)
 
     def of(self, project: str) -> KnownMemories:
         """Return what sessions of a project have."""
@@ -165,11 +173,12 @@ class MemoryShelf:
             self._listed[project], self._counted, is_final=not self._is_able
         )
 
-    async def _follow(self) -> None:
+    async def _follow(self, on_refresh: Callable[[], None]) -> None:
         while True:
             await self._is_stale.wait()
             self._is_stale = trio.Event()
             await contained("memories", self._refresh, log=log)
+            on_refresh()
 
     async def _ask_for_all(self) -> None:
         async with trio.open_nursery() as nursery:

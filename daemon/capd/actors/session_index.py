@@ -24,7 +24,7 @@ class SessionIndex:
 
     __slots__ = (
         *("_denials", "_denied", "_desk", "_place", "_state", "_view"),
-        *("left_out", "mapped", "was_told"),
+        *("left_out", "mapped"),
     )
 
     def __init__(
@@ -45,8 +45,6 @@ class SessionIndex:
         """The map as it was told last."""
         self.left_out = 0
         """Capabilities that fitted a message and had no room in its turn."""
-        self.was_told = False
-        """Whether the map has reached the model."""
 
     @property
     def costs(self) -> TokenCosts:
@@ -76,12 +74,8 @@ class SessionIndex:
         return self.mapped.text
 
     def first_words(self) -> str:
-        """Return the first level once, for a model whose client hands it no instructions."""
-        if self.was_told or self._view.traits.reads_instructions:
-            return ""
-        text = self.map()
-        self.was_told = bool(text)
-        return text
+        """Return the first level for a model whose client hands it no instructions."""
+        return "" if self._view.traits.reads_instructions else self.map()
 
     def suggested(self, ids: Sequence[CapabilityId]) -> str:
         """Return the second level of what may be meant by a message."""

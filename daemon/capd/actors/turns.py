@@ -21,6 +21,7 @@ from capd.actors.session_index import SessionIndex
 from capd.actors.task_budget import Plan, TaskBudget
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.sessions import hook_context
+from capd.core.sessions.conversations import Conversation, Conversations
 from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
@@ -28,7 +29,7 @@ from capd.core.sessions.session_view import SessionView
 from capd.runtime.bus import Bus
 from capd_protos import curator as messages
 from capd_protos import registry
-from capd_protos.types import CapabilityId, Decision
+from capd_protos.types import Decision
 
 OVER_BUDGET = "over_budget"
 """Why what a message asks for is not switched on, where the turn had a budget."""
@@ -45,6 +46,8 @@ class Hearing:
     is_hook: bool = False
     """Whether all of them are handed to the model before it answers."""
     decision: Decision | None = None
+    conversation: Conversation | None = None
+    """In which the message was said."""
 
 
 class Turns:
@@ -64,6 +67,7 @@ class Turns:
         memories: MemoryDesk | None,
         bootstrap: Bootstrapping | None,
         index: SessionIndex,
+        conversations: Conversations,
         on_change: Callable[[Step], None],
     ) -> None:
         """`on_change` is told what changes: within a turn once, when it ends."""
@@ -76,6 +80,7 @@ class Turns:
         self._memories = memories
         self._bootstrap = bootstrap
         self._index = index
+        self._conversations = conversations
         self._curating = Curating(
             *(place, state, view, activation),
             bus=bus,
@@ -90,7 +95,6 @@ class Turns:
         self._under_way = 0
         # What turns under way have changed so far: told once, when one of them ends.
         self._gathered = Step()
-        self._suggested: tuple[CapabilityId, ...] = ()
 
     def stepped(self, step: Step) -> None:
         """Take note of a change of the session, whoever made it."""
@@ -108,6 +112,7 @@ class Turns:
         """
         started_at = time.monotonic()
         hearing = hearing or Hearing()
+        conversation = hearing.conversation = self._conversations.current
         self._view.turned()
         decision = await self._routed(text)
         # With a budget it is not known before the plan what comes on.
@@ -132,9 +137,9 @@ class Turns:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
             context = self._context(decision, outcome)
-            suggestion = self._suggestion(decision, hearing)
+            suggestion = self._suggestion(decision, conversation)
             said = await self._curating.bring(
-                tools, context=context, suggestion=suggestion, is_heard=hearing.is_heard
+                tools, context=context, suggestion=suggestion, named=conversation.named
             )
             context = self._with_instructions(context, decision, said.suggestion)
         finally:
@@ -142,7 +147,14 @@ class Turns:
             self._under_way -= 1
             changed, self._gathered = self._gathered, Step()
             self._on_change(changed)
-        index, bootstrap = self.index(hearing), await self.bootstrap(hearing)
+        bootstrap = await self.bootstrap(hearing)
+        # Nothing is awaited from here on: whoever hears the turn by now hears all of it.
+        index = self.index(hearing)
+        if hearing.is_heard:
+            # Another conversation may have spoken meanwhile.
+            self._conversations.go_on(conversation)
+            conversation.hears_of(said.grants, self._state.active.tool_cap)
+            conversation.suggested = decision.suggested or conversation.suggested
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -175,13 +187,26 @@ class Turns:
 
     def index(self, hearing: Hearing) -> str:
         """Return what is installed, once, for a hook whose client shows no instructions."""
-        return self._index.first_words() if hearing.is_hook and hearing.is_heard else ""
+        conversation = hearing.conversation or self._conversations.current
+        if conversation.is_index_told or not (hearing.is_hook and hearing.is_heard):
+            return ""
+        text = self._index.first_words()
+        conversation.is_index_told = bool(text)
+        return text
 
     async def bootstrap(self, hearing: Hearing) -> str:
         """Return the project's own files for a hook that hears them, once a conversation."""
         if self._bootstrap is None or not (hearing.is_hook and hearing.is_heard):
             return ""
-        return await self._bootstrap.told()
+        conversation = hearing.conversation or self._conversations.current
+        if conversation.is_bootstrapped:
+            return ""
+        words = await self._bootstrap.words()
+        # A hook may have given up meanwhile, and another one been told.
+        if not hearing.is_heard or conversation.is_bootstrapped:
+            return ""
+        conversation.is_bootstrapped = True
+        return words
 
     def _told(self, bootstrap: str, plan: Plan | None) -> str:
         """Return what memories say, as far as clients take it beside the bootstrap files."""
@@ -223,12 +248,10 @@ class Turns:
         told = passed_on(said, room_in_turn(context, suggestion))
         return f"{context}\n{told}" if told else context
 
-    def _suggestion(self, decision: Decision, hearing: Hearing) -> str:
+    def _suggestion(self, decision: Decision, conversation: Conversation) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
-        if not decision.suggested or decision.suggested == self._suggested:
+        if not decision.suggested or decision.suggested == conversation.suggested:
             return ""
-        if hearing.is_heard:
-            self._suggested = decision.suggested
         return self._index.suggested(decision.suggested)
 
     async def _routed(self, text: str) -> Decision:

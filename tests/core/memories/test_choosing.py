@@ -121,17 +121,6 @@ def test_what_is_yet_to_be_counted_is_not_left_out_for_what_its_bytes_are() -> N
     assert [each.memory for each in after.memories] == [large]
 
 
-def test_another_conversation_has_forgotten_everything() -> None:
-    known = known_memories([memory("a")]).all
-    telling = Telling(2000)
-    first = telling.tell(known)
-
-    telling.begin_again()
-
-    assert telling.tell(known) == first
-    assert (len(telling.told), telling.left_out) == (1, {})
-
-
 def test_a_memory_whose_words_change_is_another_one() -> None:
     before, after = memory("a", content="one"), memory("a", content="two")
 

@@ -1,9 +1,7 @@
 """What one conversation was told, and what it may be told yet: each memory once, within a budget.
 
-    known ──its capability or tool is on──> due ──told──> told, and never again
-                                             └──no room in the budget──> left out, and counted
-
-A conversation that begins anew, with the same client, has forgotten all that it was told.
+known ──its capability or tool is on──> due ──told──> told, and never again
+                                         └──no room in the budget──> left out, and counted
 """
 
 from collections.abc import Iterable
@@ -70,12 +68,6 @@ class Telling:
             return False
         self.spent += tokens
         return True
-
-    def begin_again(self) -> None:
-        """Forget what was told: so did the model."""
-        self.spent = 0
-        self.told.clear()
-        self.left_out.clear()
 
 
 def _fitting(priced: Iterable[Priced], most_characters: int | None) -> list[Priced]:

@@ -98,6 +98,12 @@ class SessionRecord(msgspec.Struct, frozen=True):
     memories: list[str] = []
     """What its conversation was told, each by what it is remembered by."""
     memory_tokens: int = 0
+    conversation: str = ""
+    """What its client calls the conversation that the memories were told in."""
+    is_bootstrapped: bool = False
+    """Whether it was told the project's own files."""
+    is_index_told: bool = False
+    """Whether it was told, by a hook, what is installed."""
     view: SavedView | None = None
     """Where the mode was decided by what there was: it holds for the session's length."""
 
@@ -118,7 +124,9 @@ def may_resume(record: SessionRecord, resume: str) -> bool:
 
 def has_anything(record: SessionRecord) -> bool:
     """Tell whether a session would find anything of its own again."""
-    return bool(record.activations or record.tools) or record.is_routed is not None
+    was_told = bool(record.memories) or record.is_bootstrapped or record.is_index_told
+    is_on = bool(record.activations or record.tools)
+    return is_on or was_told or record.is_routed is not None
 
 
 def is_kept(record: SessionRecord, now: float) -> bool:

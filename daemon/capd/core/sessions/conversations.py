@@ -1,0 +1,108 @@
+"""What was told in each conversation that a session's client has with a model.
+
+    nobody has named it ──the first id──> it has that name
+    another id ──> another conversation: it goes on where it was left, or has been told nothing
+
+An editor has many chats on one connection and switches between them; `/clear` is another id too.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from capd.core.memories.telling import DEFAULT_BUDGET, Telling
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.session_record import SessionRecord
+from capd_protos.types import CapabilityId
+
+MOST = 32
+"""Conversations that are remembered; one that was left longest ago is told anew."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One of them."""
+
+    id: str = ""
+    """The client's own; empty until a hook has brought it."""
+    telling: Telling = field(default_factory=Telling)
+    is_bootstrapped: bool = False
+    """Whether the project's own files have reached the model."""
+    is_index_told: bool = False
+    """Whether it has reached the model what is installed."""
+    suggested: tuple[CapabilityId, ...] = ()
+    """The capabilities that were suggested last."""
+    named: dict[Grant, None] = field(default_factory=dict)
+    """Single tools that the model was told the names of."""
+
+    def hears_of(self, grants: Iterable[Grant], most: int) -> None:
+        """Note which tools the model is told the names of; `most` are remembered."""
+        self.named.update(dict.fromkeys(grants))
+        while len(self.named) > most:
+            del self.named[next(iter(self.named))]
+
+
+class Conversations:
+    """Those of one session, one of which is current."""
+
+    __slots__ = ("_budget", "_named", "current")
+
+    def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
+        """`budget` is of tokens of memories, in each."""
+        self._budget = budget
+        self._named: OrderedDict[str, Conversation] = OrderedDict()
+        self.current = Conversation(telling=Telling(budget))
+        """The one that was heard last."""
+
+    def kept(self) -> dict[str, Any]:
+        """Return what is written down of the current one, as members of the session's record."""
+        current = self.current
+        return {
+            "conversation": current.id,
+            "memories": list(current.telling.told),
+            "memory_tokens": current.telling.spent,
+            "is_bootstrapped": current.is_bootstrapped,
+            "is_index_told": current.is_index_told,
+        }
+
+    def restore(self, record: SessionRecord) -> None:
+        """Go on where the session was."""
+        # Descriptions that are shown again were paid for.
+        spent = max(self.current.telling.spent, record.memory_tokens)
+        told = dict.fromkeys(record.memories)
+        self.go_on(
+            Conversation(
+                record.conversation,
+                Telling(self._budget, spent, told),
+                record.is_bootstrapped,
+                record.is_index_told,
+            )
+        )
+
+    def follow(self, budget: int) -> None:
+        """Go by another budget; what was told stays told."""
+        self._budget = budget
+        for each in (self.current, *self._named.values()):
+            each.telling.budget = budget
+
+    def heard_in(self, id_: str) -> None:
+        """Go on with the conversation of this name; without one it stays the same."""
+        if not id_ or id_ == self.current.id:
+            return
+        if not self.current.id:
+            self.current.id = id_
+        known = self._named.get(id_)
+        if known is None and self.current.id != id_:
+            known = Conversation(id_, Telling(self._budget))
+        self.go_on(known or self.current)
+
+    def go_on(self, conversation: Conversation) -> None:
+        """Go on with one that has spoken before."""
+        self.current = conversation
+        if not conversation.id:
+            return
+        self._named[conversation.id] = conversation
+        self._named.move_to_end(conversation.id)
+        if len(self._named) > MOST:
+            self._named.popitem(last=False)
