@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos.index import IndexEntry, IndexListed, ListIndex
+from capd_protos.types import SessionKey
 
 from .test_single_tools import known
 from .world import Client, World, running_world
@@ -100,6 +102,47 @@ async def test_what_is_on_and_what_policy_denies_is_not_on_the_map(
 
         assert ("alpha" in first, "gamma" in first, "beta" in first) == (True, True, False)
         assert ("alpha" in second, "gamma" in second, "beta" in second) == (False, True, False)
+
+
+async def test_what_policy_denies_a_client_by_its_own_name_is_not_in_its_first_instructions(
+    tmp_path: Path,
+) -> None:
+    codex = PolicyRules('[policy.clients."codex*"]', deny=("beta:*",))
+    rules = SessionRules(clients=(("codex*", codex),))
+    async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
+        await indexed(world, lambda has: "beta" in has)
+        client = await world.connected()
+        await client.hello(session="s", cwd="")
+        world.nursery.start_soon(client.listen)
+
+        told = await client.result(
+            "initialize",
+            protocolVersion="2025-11-25",
+            clientInfo={"name": "codex-mcp-client", "version": "1"},
+        )
+
+        index = told["instructions"].partition("Installed (")[2]
+        assert ("alpha" in index, "beta" in index) == (True, False)
+
+
+async def test_nothing_is_named_until_it_is_known_what_policy_denies_and_a_turn_asks_again(
+    tmp_path: Path,
+) -> None:
+    table = {"editor": ClientTraits(names=("editor",), reads_instructions=False)}
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("beta:*",)), table=table)
+    async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
+        await indexed(world, lambda has: "beta" in has)
+        client = await world.session("s", cwd="")
+        curator = world.host._sessions[SessionKey("s")].curator
+        both = PolicyRules("[policy]", deny=("alpha:*", "beta:*"))
+        curator.follow(replace(rules, everyone=both))
+        before = curator.index.map()
+
+        said = (await client.call("capd_turn", prompt="nothing to do"))[0]
+
+        index = said.partition("Installed (")[2]
+        assert before == ""
+        assert ("calculator" in index, "alpha" in index, "beta" in index) == (True, False, False)
 
 
 async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(

@@ -13,7 +13,6 @@ import structlog
 from capd.actors.activation import Activation
 from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.curating import Curating
-from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
 from capd.actors.memory_desk import MOST_OF_A_TURN, MemoryDesk
 from capd.actors.recent_uses import RecentUses
@@ -60,7 +59,6 @@ class Turns:
         bus: Bus,
         environments: SessionEnvironments,
         uses: RecentUses,
-        denials: Denials,
         memories: MemoryDesk | None,
         bootstrap: Bootstrapping | None,
         index: SessionIndex,
@@ -72,7 +70,6 @@ class Turns:
         self._view = view
         self._activation = activation
         self._environments = environments
-        self._denials = denials
         self._memories = memories
         self._bootstrap = bootstrap
         self._index = index
@@ -238,7 +235,7 @@ class Turns:
                 domain=self._place.domain,
                 is_enabled=self._view.is_routed,
                 project=self._place.project,
-                denied=await self._denials.all(),
+                denied=await self._index.denied(),
                 bars=self._index.bars(),
             )
             reply = await self._activation.holds.ask_registry(request)
