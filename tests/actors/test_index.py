@@ -10,12 +10,12 @@ import pytest
 import trio
 import yaml
 
-from capd.actors.index_desk import INDEX, REPLIES
+from capd.actors.index_desk import INDEX, MOST_PROJECTS, REPLIES
 from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
-from capd_protos.index import IndexEntry, IndexListed, ListIndex
+from capd_protos.index import IndexEntry, IndexListed, ListIndex, WriteIndex
 from capd_protos.types import SessionKey
 
 from .test_single_tools import known
@@ -162,6 +162,33 @@ async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
 
         assert "Installed (verb: capabilities):" in said[0]
         assert said[1] == "{}"
+
+
+def by_hand(world: World, name: str) -> None:
+    """Set, as a person does, that a capability is never switched on by itself."""
+    file = world.folder / "capability-index.yaml"
+    head, entry, rest = file.read_text().partition(name)
+    file.write_text(head + entry + rest.replace("automatic: true", "automatic: false", 1))
+
+
+async def test_what_a_person_set_counts_for_a_session_however_many_projects_come_after(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        await indexed(world)
+        await world.bus.ask(INDEX, WriteIndex(), REPLIES, 1000.0)
+        by_hand(world, "mine/alpha")
+        await world.reload()
+        await indexed(world, lambda has: not has["alpha"].is_automatic)
+        await world.session("s", cwd=str(world.project))
+        curator = world.host._sessions[SessionKey("s")].curator
+        bars = curator.index.bars()
+
+        for number in range(MOST_PROJECTS + 2):
+            await world.host._index.meet(str(tmp_path / f"project-{number}"), "capability")
+
+        assert [(each.id.name, each.is_automatic) for each in bars] == [("alpha", False)]
+        assert curator.index.bars() == bars
 
 
 async def test_a_suggestion_ends_in_the_exact_call_of_the_client(

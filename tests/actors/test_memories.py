@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from capd.actors.memory_shelf import MOST_PROJECTS
 from capd.actors.searching import FINDER, REPLIES
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator, finder
@@ -72,6 +73,19 @@ async def test_what_is_known_of_a_capability_is_told_when_it_comes_on_and_once(
 
         assert first[1:] == [HEAD + TOLD_MISTAKE + TOLD_FACT]
         assert [len(each) for each in again] == [1, 1]
+
+
+async def test_a_session_keeps_its_memories_however_many_projects_come_after(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        for number in range(MOST_PROJECTS + 2):
+            await made.host._memories.meet(str(tmp_path / f"project-{number}"))
+
+        told = await enabled(client)
+
+        assert told[1:] == [HEAD + TOLD_MISTAKE]
 
 
 async def test_nothing_is_told_of_what_is_off(tmp_path: Path) -> None:
