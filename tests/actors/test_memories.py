@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,36 @@ async def test_a_turn_with_a_budget_brings_what_has_room_and_says_what_has_not(
         assert some["memories"] == HEAD + TOLD_FACT
         assert some["budgeted"] <= 500
         assert [each["name"] for each in some["left_out"]] == ["mine/long"]
+
+
+async def test_a_turn_with_a_budget_tells_of_all_that_it_switched_on_and_suggests_none_of_it(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path) as made:
+        for name in ("alpha", "beta"):
+            file = made.folder / "tap/capabilities" / name / "config.toml"
+            file.write_text('triggers = ["same one", "same two", "same three"]')
+        await made.reload()
+        # No message is between clear and hopeless for vectors that are alike or not at all.
+        made.registry._profile = replace(made.registry._profile, threshold=1.5)
+        client, person = await made.session("s"), await made.controller()
+        for name in ("alpha", "beta"):
+            await enabled(client, name)
+            await client.capability("disable", name)
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+
+        turn = await person.result("turn", text="same thing", budget=5000)
+
+        assert turn["outcome"] == "suggest"
+        assert turn["changed"]["added"] == ["alpha__echo", "alpha__die", "beta__echo", "beta__die"]
+        assert turn["suggestion"] == ""
+        assert turn["context"].splitlines() == [
+            f"capd switched on '{name}' for this message; its tools are listed now: "
+            f"{name}__echo, {name}__die."
+            for name in ("alpha", "beta")
+        ]
 
 
 async def indexed(made: World) -> None:

@@ -4,7 +4,7 @@ message ──> registry decides ──> capability on ──> single tools that
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,7 +27,7 @@ from capd.core.sessions.session_view import SessionView
 from capd.runtime.bus import Bus
 from capd_protos import curator as messages
 from capd_protos import registry
-from capd_protos.types import CapabilityId, Decision
+from capd_protos.types import CapabilityId, Decision, WireName
 
 OVER_BUDGET = "over_budget"
 """Why what a message asks for is not switched on, where the turn had a budget."""
@@ -114,23 +114,25 @@ class Turns:
             if decision.outcome == "activate" and decision.id not in plan.capabilities:
                 decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
         outcome = Outcome("")
+        came_on: dict[CapabilityId, tuple[WireName, ...]] = {}
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
             if plan is not None:
-                outcome = await self._enabled(plan)
+                outcome, came_on = await self._enabled(plan)
             elif decision.id is not None and decision.outcome == "activate":
                 outcome = await self._activation.enable(str(decision.id), by="turn")
+                came_on = {decision.id: outcome.added}
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
-            context = self._context(decision, outcome)
+            context = self._context(came_on)
             suggestion = self._suggestion(decision, hearing)
             said = await self._curating.bring(
                 tools, context=context, suggestion=suggestion, is_heard=hearing.is_heard
             )
-            context = self._with_instructions(context, decision, said.suggestion)
+            context = self._with_instructions(context, came_on, said.suggestion)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -154,18 +156,22 @@ class Turns:
             budgeted=plan.tokens if plan is not None else None,
         )
 
-    async def _enabled(self, plan: Plan) -> Outcome:
-        """Switch on what is planned, and return what came of all of it."""
+    async def _enabled(
+        self, plan: Plan
+    ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
+        """Switch on what is planned; return what came of all of it, and which tools by which."""
         outcomes = [
             await self._activation.enable(str(each), by="turn") for each in plan.capabilities
         ]
         failed = next((each for each in outcomes if not each.is_ok), None)
-        return Outcome(
+        outcome = Outcome(
             failed.text if failed is not None else "",
             tuple(name for each in outcomes for name in each.added),
             tuple(name for each in outcomes for name in each.removed),
             is_ok=failed is None,
         )
+        added = (each.added for each in outcomes)
+        return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def index(self, hearing: Hearing) -> str:
         """Return what is installed, once, for a hook whose client shows no instructions."""
@@ -185,14 +191,12 @@ class Turns:
             return self._memories.told_alone(plan.memories)
         return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
-    def _context(self, decision: Decision, outcome: Outcome) -> str:
+    def _context(self, came_on: Mapping[CapabilityId, Sequence[WireName]]) -> str:
         """Return what a prompt hook hands to the model."""
-        if decision.id is None:
-            return ""
         is_listed = self._view.lists_at_once(at_border=True)
         caller = "" if is_listed else self._view.called(self._view.caller)
-        costs = self._index.costs
-        return hook_context.context(decision.id.name, outcome.added, costs, caller)
+        named = [(each.name, added) for each, added in came_on.items()]
+        return hook_context.contexts(named, self._index.costs, caller)
 
     async def coming(self, hearing: Hearing) -> str:
         """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
@@ -210,20 +214,24 @@ class Turns:
             self._view.called(self._view.enabler),
         )
 
-    def _with_instructions(self, context: str, decision: Decision, suggestion: str) -> str:
-        if decision.id is None or not context:
+    def _with_instructions(
+        self, context: str, came_on: Iterable[CapabilityId], suggestion: str
+    ) -> str:
+        if not context:
             return context
-        said = self._activation.said_by(decision.id)
+        said = [line for each in came_on for line in self._activation.said_by(each)]
         told = passed_on(said, room_in_turn(context, suggestion))
         return f"{context}\n{told}" if told else context
 
     def _suggestion(self, decision: Decision, hearing: Hearing) -> str:
         """Return the words for what is suggested, unless they were the last that were said."""
-        if not decision.suggested or decision.suggested == self._suggested:
+        # A turn with a budget has switched on what there was room for.
+        suggested = tuple(each for each in decision.suggested if each not in self._state.active)
+        if not suggested or suggested == self._suggested:
             return ""
         if hearing.is_heard:
-            self._suggested = decision.suggested
-        return self._index.suggested(decision.suggested)
+            self._suggested = suggested
+        return self._index.suggested(suggested)
 
     async def _routed(self, text: str) -> Decision:
         try:
