@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import trio
 import yaml
+from trio.testing import MockClock
 
 from capd.actors.index_desk import INDEX, MOST_PROJECTS, REPLIES
 from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
+from capd.runtime.peer import AskTimeoutError
+from capd_protos import finder
 from capd_protos.index import IndexEntry, IndexListed, ListIndex, WriteIndex
 from capd_protos.types import SessionKey
 
@@ -269,6 +272,28 @@ async def test_who_asks_while_the_catalog_is_read_again_gets_what_was_read_befor
 
         assert again["index"]["unchanged"]
         monkeypatch.setattr(world.index, "_ask_finder", ask)
+
+
+async def test_a_catalog_that_could_not_be_read_again_is_read_a_moment_later(
+    autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        await indexed(world)
+        # More often than a reload is told of.
+        failures, ask = iter(range(5)), world.index._ask_finder
+
+        async def asked(project: str, *, counts: bool = False) -> finder.CapabilitiesDescribed:
+            if next(failures, None) is not None:
+                raise AskTimeoutError("the finder is busy")
+            return await ask(project, counts=counts)
+
+        monkeypatch.setattr(world.index, "_ask_finder", asked)
+        world.capability("gamma", "gamma")
+
+        await world.reload()
+
+        with trio.fail_after(60):
+            await indexed(world, lambda has: "gamma" in has)
 
 
 async def test_a_broken_file_is_left_alone_and_said_in_the_status(
