@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from capd.actors.memory_shelf import MOST_PROJECTS
 from capd.actors.searching import FINDER, REPLIES
+from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator, finder
 from capd_protos.types import (
@@ -297,6 +299,53 @@ async def test_a_turn_with_a_budget_tells_of_all_that_it_switched_on_and_suggest
             f"{name}__echo, {name}__die."
             for name in ("alpha", "beta")
         ]
+
+
+async def test_a_turn_with_a_budget_counts_what_descriptions_say_of_known_mistakes(
+    tmp_path: Path,
+) -> None:
+    long = MISTAKE.replace("use goals.", "use goals " + "and nothing else at all " * 12)
+    async with started(tmp_path, mistake=long) as made:
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+        session = made.host._sessions[SessionKey("s")].curator
+
+        turn = await person.result("turn", text="alpha one", budget=5000)
+
+        alpha = [each for each in session.definitions() if b'"alpha__' in each]
+        assert len(alpha) == 2
+        assert b"Known mistake" in alpha[0]
+        assert turn["budgeted"] >= sum(map(len, alpha)) + TURN_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("budget", "added", "left_out", "definitions"),
+    [
+        (5000, ["alpha__echo", "alpha__die"], [], 143),
+        (240, [], ["mine/alpha", "alpha__echo"], 71),
+    ],
+)
+async def test_a_turn_with_a_budget_counts_a_tool_once_and_takes_it_alone_where_all_have_no_room(
+    tmp_path: Path, budget: int, added: list[str], left_out: list[str], definitions: int
+) -> None:
+    async with started(tmp_path) as made:
+        made.registry._profile = replace(made.registry._profile, threshold=1.5)
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+
+        turn = await person.result("turn", text="alpha things please", budget=budget)
+
+        assert turn["changed"]["added"] == added
+        assert [each["name"] for each in turn["left_out"]] == left_out
+        assert turn["budgeted"] == definitions + TURN_TOKENS
 
 
 async def indexed(made: World) -> None:
