@@ -35,6 +35,9 @@ class Talk:
     async def ready(self) -> None:
         pass
 
+    async def settled(self) -> None:
+        pass
+
     def instructions(self) -> str:
         return "Be brief."
 

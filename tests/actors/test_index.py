@@ -2,19 +2,24 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import yaml
+from trio.testing import MockClock
 
-from capd.actors.index_desk import INDEX, REPLIES
+from capd.actors.index_desk import INDEX, MOST_PROJECTS, REPLIES
 from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
-from capd_protos.index import IndexEntry, IndexListed, ListIndex
+from capd.runtime.peer import AskTimeoutError
+from capd_protos import finder
+from capd_protos.index import IndexEntry, IndexListed, ListIndex, WriteIndex
+from capd_protos.types import SessionKey
 
 from .test_single_tools import known
 from .world import Client, World, running_world
@@ -102,6 +107,47 @@ async def test_what_is_on_and_what_policy_denies_is_not_on_the_map(
         assert ("alpha" in second, "gamma" in second, "beta" in second) == (False, True, False)
 
 
+async def test_what_policy_denies_a_client_by_its_own_name_is_not_in_its_first_instructions(
+    tmp_path: Path,
+) -> None:
+    codex = PolicyRules('[policy.clients."codex*"]', deny=("beta:*",))
+    rules = SessionRules(clients=(("codex*", codex),))
+    async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
+        await indexed(world, lambda has: "beta" in has)
+        client = await world.connected()
+        await client.hello(session="s", cwd="")
+        world.nursery.start_soon(client.listen)
+
+        told = await client.result(
+            "initialize",
+            protocolVersion="2025-11-25",
+            clientInfo={"name": "codex-mcp-client", "version": "1"},
+        )
+
+        index = told["instructions"].partition("Installed (")[2]
+        assert ("alpha" in index, "beta" in index) == (True, False)
+
+
+async def test_nothing_is_named_until_it_is_known_what_policy_denies_and_a_turn_asks_again(
+    tmp_path: Path,
+) -> None:
+    table = {"editor": ClientTraits(names=("editor",), reads_instructions=False)}
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("beta:*",)), table=table)
+    async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
+        await indexed(world, lambda has: "beta" in has)
+        client = await world.session("s", cwd="")
+        curator = world.host._sessions[SessionKey("s")].curator
+        both = PolicyRules("[policy]", deny=("alpha:*", "beta:*"))
+        curator.follow(replace(rules, everyone=both))
+        before = curator.index.map()
+
+        said = (await client.call("capd_turn", prompt="nothing to do"))[0]
+
+        index = said.partition("Installed (")[2]
+        assert before == ""
+        assert ("calculator" in index, "alpha" in index, "beta" in index) == (True, False, False)
+
+
 async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
     tmp_path: Path,
 ) -> None:
@@ -119,6 +165,33 @@ async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
 
         assert "Installed (verb: capabilities):" in said[0]
         assert said[1] == "{}"
+
+
+def by_hand(world: World, name: str) -> None:
+    """Set, as a person does, that a capability is never switched on by itself."""
+    file = world.folder / "capability-index.yaml"
+    head, entry, rest = file.read_text().partition(name)
+    file.write_text(head + entry + rest.replace("automatic: true", "automatic: false", 1))
+
+
+async def test_what_a_person_set_counts_for_a_session_however_many_projects_come_after(
+    tmp_path: Path,
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        await indexed(world)
+        await world.bus.ask(INDEX, WriteIndex(), REPLIES, 1000.0)
+        by_hand(world, "mine/alpha")
+        await world.reload()
+        await indexed(world, lambda has: not has["alpha"].is_automatic)
+        await world.session("s", cwd=str(world.project))
+        curator = world.host._sessions[SessionKey("s")].curator
+        bars = curator.index.bars()
+
+        for number in range(MOST_PROJECTS + 2):
+            await world.host._index.meet(str(tmp_path / f"project-{number}"), "capability")
+
+        assert [(each.id.name, each.is_automatic) for each in bars] == [("alpha", False)]
+        assert curator.index.bars() == bars
 
 
 async def test_a_suggestion_ends_in_the_exact_call_of_the_client(
@@ -199,6 +272,28 @@ async def test_who_asks_while_the_catalog_is_read_again_gets_what_was_read_befor
 
         assert again["index"]["unchanged"]
         monkeypatch.setattr(world.index, "_ask_finder", ask)
+
+
+async def test_a_catalog_that_could_not_be_read_again_is_read_a_moment_later(
+    autojump_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        await indexed(world)
+        # More often than a reload is told of.
+        failures, ask = iter(range(5)), world.index._ask_finder
+
+        async def asked(project: str, *, counts: bool = False) -> finder.CapabilitiesDescribed:
+            if next(failures, None) is not None:
+                raise AskTimeoutError("the finder is busy")
+            return await ask(project, counts=counts)
+
+        monkeypatch.setattr(world.index, "_ask_finder", asked)
+        world.capability("gamma", "gamma")
+
+        await world.reload()
+
+        with trio.fail_after(60):
+            await indexed(world, lambda has: "gamma" in has)
 
 
 async def test_a_broken_file_is_left_alone_and_said_in_the_status(

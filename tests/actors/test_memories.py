@@ -2,13 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.actors.memory_shelf import MOST_PROJECTS
 from capd.actors.searching import FINDER, REPLIES
+from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator, finder
@@ -75,6 +79,19 @@ async def test_what_is_known_of_a_capability_is_told_when_it_comes_on_and_once(
 
         assert first[1:] == [HEAD + TOLD_MISTAKE + TOLD_FACT]
         assert [len(each) for each in again] == [1, 1]
+
+
+async def test_a_session_keeps_its_memories_however_many_projects_come_after(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path, mistake=MISTAKE) as made:
+        client = await made.session("s")
+        for number in range(MOST_PROJECTS + 2):
+            await made.host._memories.meet(str(tmp_path / f"project-{number}"))
+
+        told = await enabled(client)
+
+        assert told[1:] == [HEAD + TOLD_MISTAKE]
 
 
 async def test_nothing_is_told_of_what_is_off(tmp_path: Path) -> None:
@@ -344,6 +361,83 @@ async def test_what_a_turn_would_tell_is_due_after_one_that_no_model_hears(
         ]
 
         assert told == ["", HEAD + TOLD_FACT]
+
+
+async def test_a_turn_with_a_budget_tells_of_all_that_it_switched_on_and_suggests_none_of_it(
+    tmp_path: Path,
+) -> None:
+    async with started(tmp_path) as made:
+        for name in ("alpha", "beta"):
+            file = made.folder / "tap/capabilities" / name / "config.toml"
+            file.write_text('triggers = ["same one", "same two", "same three"]')
+        await made.reload()
+        # No message is between clear and hopeless for vectors that are alike or not at all.
+        made.registry._profile = replace(made.registry._profile, threshold=1.5)
+        client, person = await made.session("s"), await made.controller()
+        for name in ("alpha", "beta"):
+            await enabled(client, name)
+            await client.capability("disable", name)
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+
+        turn = await person.result("turn", text="same thing", budget=5000)
+
+        assert turn["outcome"] == "suggest"
+        assert turn["changed"]["added"] == ["alpha__echo", "alpha__die", "beta__echo", "beta__die"]
+        assert turn["suggestion"] == ""
+        assert turn["context"].splitlines() == [
+            f"capd switched on '{name}' for this message; its tools are listed now: "
+            f"{name}__echo, {name}__die."
+            for name in ("alpha", "beta")
+        ]
+
+
+async def test_a_turn_with_a_budget_counts_what_descriptions_say_of_known_mistakes(
+    tmp_path: Path,
+) -> None:
+    long = MISTAKE.replace("use goals.", "use goals " + "and nothing else at all " * 12)
+    async with started(tmp_path, mistake=long) as made:
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+        session = made.host._sessions[SessionKey("s")].curator
+
+        turn = await person.result("turn", text="alpha one", budget=5000)
+
+        alpha = [each for each in session.definitions() if b'"alpha__' in each]
+        assert len(alpha) == 2
+        assert b"Known mistake" in alpha[0]
+        assert turn["budgeted"] >= sum(map(len, alpha)) + TURN_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("budget", "added", "left_out", "definitions"),
+    [
+        (5000, ["alpha__echo", "alpha__die"], [], 143),
+        (240, [], ["mine/alpha", "alpha__echo"], 71),
+    ],
+)
+async def test_a_turn_with_a_budget_counts_a_tool_once_and_takes_it_alone_where_all_have_no_room(
+    tmp_path: Path, budget: int, added: list[str], left_out: list[str], definitions: int
+) -> None:
+    async with started(tmp_path) as made:
+        made.registry._profile = replace(made.registry._profile, threshold=1.5)
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+
+        turn = await person.result("turn", text="alpha things please", budget=budget)
+
+        assert turn["changed"]["added"] == added
+        assert [each["name"] for each in turn["left_out"]] == left_out
+        assert turn["budgeted"] == definitions + TURN_TOKENS
 
 
 async def indexed(made: World) -> None:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from trio.testing import MockClock
 
+from capd.core.sessions.policy import PolicyRules
+from capd.core.sessions.session_rules import SessionRules
+
 from .fakes import Script, tool
 from .world import World, running_world
 
@@ -39,6 +42,21 @@ async def test_a_server_that_lists_no_tools_has_nothing_to_say(
 
         text, _ = await client.capability("enable", "alpha")
 
+        assert "says of itself" not in text
+
+
+async def test_a_server_whose_tools_are_denied_one_by_one_has_nothing_to_say(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    deny = ("alpha:tool_0", "alpha:tool_1")
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=deny))
+    async with running_world(tmp_path, rules=rules) as world:
+        says(world, tools=2)
+        client = await world.session("s")
+
+        text, is_error = await client.capability("enable", "both")
+
+        assert not is_error
         assert "says of itself" not in text
 
 

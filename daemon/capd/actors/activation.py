@@ -140,14 +140,17 @@ class Activation:
 
     def said_by(self, capability: CapabilityId) -> list[tuple[str, str]]:
         """Return what the servers of an active capability say of their use, by their names."""
-        servers = next(
-            (each.servers for each in self._state.active.activations if each.id == capability), ()
+        activation = next(
+            (each for each in self._state.active.activations if each.id == capability), None
         )
         said: list[tuple[str, str]] = []
-        for server in servers:
+        if activation is None:
+            return said
+        granting = {grant.server for grant in activation.grants}
+        for server in activation.servers:
             held, running = self._state.held(server), self.holds.running(server)
-            # Whose tools are all withheld has nothing to say either.
-            if held is not None and held.tools and running is not None:
+            # Whose tools are all withheld, or denied, has nothing to say either.
+            if held is not None and server in granting and running is not None:
                 said.append((held.spec.name, running.lane.instructions))
         return said
 

@@ -178,7 +178,6 @@ class Curator:
             bus=bus,
             environments=environments,
             uses=uses,
-            denials=self._denials,
             index=self.index,
             conversations=self._conversations,
             memories=self._memories,
@@ -258,6 +257,11 @@ class Curator:
         """Wait, a moment at most, for what the instructions are to name."""
         with trio.move_on_after(INDEX_PATIENCE):
             await self.index.meet()
+
+    async def settled(self) -> None:
+        """Wait as long once more where the client's own words have brought another policy."""
+        if self.index.met_as != self.view.policy:
+            await self.ready()
 
     def instructions(self) -> str:
         """Return the stable text for the model."""

@@ -116,6 +116,7 @@ class CuratorHost:
         self._checks = ArgumentChecks()
         self._version = version
         self._sessions = OpenSessions()
+        self._index.open_projects = self._memories.open_projects = self._sessions.projects
         self._keeper = SessionKeeper(store, self._record)
         self._drain = Drain()
         self._openings = SessionOpenings(

@@ -86,7 +86,10 @@ class Embedder:
             self._last_used_at = trio.current_time()
             match letter.request:
                 case messages.EmbedTexts(texts):
-                    await letter.reply(await self._embedded(texts))
+                    reply = await self._embedded(texts)
+                    # While the model was at work the process may have been told to end.
+                    if not letter.is_answered:
+                        await letter.reply(reply)
                 case messages.WarmUp():
                     self._start_loading()
                     while self._state == "loading":

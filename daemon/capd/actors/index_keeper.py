@@ -50,6 +50,7 @@ WAITED = 3.0
 """Seconds for which the first session of a daemon is kept waiting for what there is."""
 MOST_PROJECTS = 32
 LEARN_PATIENCE = 1.0
+READ_AGAIN = 5.0
 COUNT_AFTER = 30.0
 """Seconds after which the tools of a catalog are counted that has not changed meanwhile."""
 KNOWN_FOR = 2.0
@@ -156,6 +157,10 @@ class IndexKeeper:
                 await self._again(project)
         except _UNANSWERED as error:
             log.info("index_not_made", reason=str(error))
+            self._written_as = None
+            with trio.move_on_after(READ_AGAIN):
+                await self._changed.wait()
+            self._changed.set()
             return
         if not users.described and not self._was_read.is_set() and not await self._is_known():
             return
@@ -181,7 +186,7 @@ class IndexKeeper:
             if read is not None and any(each.tokens is not None for each in found.capabilities):
                 self._take(project, found.capabilities, read.facts)
         await self._learn()
-        self._bus.publish(messages.IndexChanged(len(self._read[""].entries)))
+        self._bus.publish(messages.IndexChanged(len(self._read.get("", _Read()).entries)))
 
     async def _of(self, project: str) -> _Read:
         read = self._read.get(project)
@@ -307,7 +312,7 @@ class IndexKeeper:
             return False
 
     def _same(self, started_at: float) -> messages.IndexWritten:
-        count, kept = len(self._read[""].entries), sum(map(len, self._own.values()))
+        count, kept = len(self._read.get("", _Read()).entries), sum(map(len, self._own.values()))
         ms = round((time.monotonic() - started_at) * 1000, 1)
         return messages.IndexWritten(str(self._file.path), count, 0, kept, ms, is_same=True)
 

@@ -118,6 +118,10 @@ class MemoryDesk:
             found += known.of_tool(tool).memories
         return self._telling.due(found)
 
+    def foreseen(self, tool: Tool) -> str:
+        """Return what a tool's description says at the most, if it comes on."""
+        return self._known.of_tool(tool).note
+
     def told_alone(self, chosen: Sequence[Known]) -> str:
         """Return `chosen` as one text; what else is due by now is left out of the conversation."""
         keys = {each.key for each in chosen}

@@ -7,7 +7,7 @@ What came of a memory is counted here and written down: how often it was told, w
 and whether the next call worked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
@@ -33,6 +33,7 @@ REGISTRY = ActorName("registry")
 ASK_TIMEOUT = 3.0
 """Seconds: a session begins without its memories rather than late."""
 MOST_PROJECTS = 256
+"""As long as no more have a session."""
 SAVE_PAUSE = 0.5
 SAVE_TIMEOUT = 2.0
 
@@ -72,6 +73,8 @@ class MemoryShelf:
         self._listed: dict[str, tuple[MemorySpec, ...]] = {}
         self._known: dict[str, KnownMemories] = {}
         self._counted: dict[bytes, int] = {}
+        self.open_projects: Callable[[], Collection[str]] = tuple
+        """The projects that have a session: what is known for those is never given up."""
         # Where counting was tried and did not work, bytes are the price for good.
         self._is_able = counts is not None
         self._is_stale = trio.Event()
@@ -100,7 +103,10 @@ class MemoryShelf:
 
     async def meet(self, project: str) -> None:
         """Have the memories of a project's sessions at hand, before one of them begins."""
-        if project not in self._listed:
+        if project in self._listed:
+            # The last to be given up: its session is not open yet.
+            self._listed[project] = self._listed.pop(project)
+        else:
             await self._ask(project)
 
     async def meet_again(self, project: str) -> None:
@@ -162,8 +168,10 @@ class MemoryShelf:
         if memories == self._listed.get(project):
             return
         if project not in self._listed and len(self._listed) >= MOST_PROJECTS:
-            oldest = next(iter(self._listed))
-            del self._listed[oldest], self._known[oldest]
+            wanted = self.open_projects()
+            oldest = next((each for each in self._listed if each not in wanted), None)
+            if oldest is not None:
+                del self._listed[oldest], self._known[oldest]
         self._listed[project] = memories
         self._put(project)
         self._is_stale.set()
@@ -182,7 +190,7 @@ class MemoryShelf:
 
     async def _ask_for_all(self) -> None:
         async with trio.open_nursery() as nursery:
-            for project in list(self._listed):
+            for project in {*self._listed, *self.open_projects()}:
                 nursery.start_soon(partial(contained, log=log), "memories", self._ask, project)
 
     async def _refresh(self) -> None:

@@ -82,6 +82,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return all curators."""
         return [each.curator for each in self.values()]
 
+    def projects(self) -> set[str]:
+        """Return the projects that have a session."""
+        return {each.curator.place.project for each in self.values()}
+
     def books(self) -> list[TokenBook]:
         """Return what each session's tokens are noted in."""
         return [each.curator.tokens for each in self.values()]

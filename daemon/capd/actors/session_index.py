@@ -5,6 +5,7 @@ read, and what they take was counted then.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
@@ -13,6 +14,7 @@ from capd.core.index.summaries import Suggested, call_of, suggested
 from capd.core.index.token_costs import TokenCosts
 from capd.core.index.trigger_map import Mapped, trigger_map
 from capd.core.sessions.domains import is_inside
+from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
@@ -24,7 +26,7 @@ class SessionIndex:
 
     __slots__ = (
         *("_denials", "_denied", "_desk", "_place", "_state", "_view"),
-        *("left_out", "mapped"),
+        *("left_out", "mapped", "met_as"),
     )
 
     def __init__(
@@ -40,7 +42,10 @@ class SessionIndex:
         self._state = state
         self._view = view
         self._denials = denials
-        self._denied: frozenset[CapabilityId] | None = frozenset()
+        self._denied: tuple[Policy, frozenset[CapabilityId]] | None = None
+        """What policy denies, and which policy was asked about; None where nobody could say."""
+        self.met_as: Policy | None = None
+        """The policy that was asked about when a connection was last waiting for it."""
         self.mapped = Mapped()
         """The map as it was told last."""
         self.left_out = 0
@@ -53,20 +58,37 @@ class SessionIndex:
 
     async def meet(self) -> None:
         """Have it at hand; where nobody can say what policy denies, nothing is named."""
+        self.met_as = self._view.policy
         await self._desk.meet(self._place.project, self._view.called(self._view.enabler))
+        with suppress(NotActivatedError):
+            await self.denied()
+
+    async def denied(self) -> list[CapabilityId]:
+        """Return what policy denies, and name none of it from here on.
+
+        Raises:
+            NotActivatedError: nobody can say, so none may be named.
+        """
+        policy = self._view.policy
         try:
-            self._denied = frozenset(await self._denials.all())
+            denied = await self._denials.all()
         except NotActivatedError:
             self._denied = None
+            raise
+        self._denied = (policy, frozenset(denied))
+        return denied
 
     def map(self) -> str:
-        """Return the first level, without what is on."""
+        """Return the first level, without what is on; empty until it is known what is denied."""
         if self._denied is None or self._view.is_bare:
+            return ""
+        policy, denied = self._denied
+        if policy != self._view.policy:
             return ""
         entries = [
             entry
             for entry in self._desk.entries(self._place.project)
-            if entry.id not in self._denied
+            if entry.id not in denied
             and entry.id not in self._state.active
             and is_inside(self._place.domain, entry.domains)
         ]

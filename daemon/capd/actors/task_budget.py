@@ -7,7 +7,7 @@ something cannot be counted its bytes are, which are never fewer: no plan is ove
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -25,12 +25,12 @@ from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
-from capd.core.sessions.surface import renamed
+from capd.core.sessions.surface import described, renamed
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import curator as messages
 from capd_protos import finder
-from capd_protos.types import CapabilityId, Decision
+from capd_protos.types import CapabilityId, Decision, WireName
 
 ASK_TIMEOUT = 3.0
 COUNT_TIMEOUT = 10.0
@@ -86,20 +86,22 @@ class TaskBudget:
         scores = {each.id: each.score for each in decision.top}
         parts = [
             Part(
-                _key(each),
-                sum(_tokens(hit, counted) for hit in each.tools),
+                _key(each.id),
+                sum(self._tokens(hit, counted) for hit in each.tools),
                 scores.get(each.id, 0.5) * _habit(each.tools, used),
             )
             for each in known
         ]
-        parts += [
-            Part(
+        singles = {
+            each.hit.wire_name: Part(
                 f"tool {each.hit.wire_name}",
-                _tokens(each.hit, counted),
+                self._tokens(each.hit, counted),
                 max(each.hit.score, 0.01) * _habit([each.hit], used),
             )
             for each in tools
-        ]
+        }
+        brought = {each.id: {hit.wire_name for hit in each.tools} for each in known}
+        parts += [part for name, part in singles.items() if not _bringing(name, brought)]
         worth = {each.key: each.worth for each in parts}
         parts += [
             Part(
@@ -114,7 +116,16 @@ class TaskBudget:
         ]
         # The turn's own words, and the line above memories, come beside all of that.
         reserved = TURN_TOKENS + (HEAD_TOKENS if memories else 0)
-        found = best_set(parts, max(0, budget - reserved))
+        room = max(0, budget - reserved)
+        found = best_set(parts, room)
+        # What a capability brings is no part beside it, and one where the capability stays off.
+        chosen = {each.key for each in found.chosen}
+        rest = [
+            part
+            for name, part in singles.items()
+            if (by := _bringing(name, brought)) and not chosen & {_key(each) for each in by}
+        ]
+        found = _with_more(found, best_set(rest, room - found.tokens))
         unknown = [
             messages.LeftOut("capability", str(each.id), None, UNKNOWN)
             for each in granted
@@ -163,7 +174,7 @@ class TaskBudget:
             for each in self._memories.of(id_, tools):
                 if each.key not in known:
                     known.add(each.key)
-                    found.append((each, _key(by_id[id_])))
+                    found.append((each, _key(id_)))
         return found
 
     async def _counted(
@@ -173,8 +184,19 @@ class TaskBudget:
         if self._memories is None or not hits:
             return {}
         with trio.move_on_after(COUNT_TIMEOUT):
-            return await self._memories.counted([_listed(hit) for hit in hits])
+            return await self._memories.counted([self._listed(hit) for hit in hits])
         return {}
+
+    def _listed(self, hit: finder.ToolHit) -> bytes:
+        """Return a tool as it would be listed."""
+        definition = renamed(hit.definition, hit.wire_name)
+        if self._memories is None:
+            return definition
+        note = self._memories.foreseen((hit.server, hit.name, hit.wire_name))
+        return described(definition, note) if note else definition
+
+    def _tokens(self, hit: finder.ToolHit, counted: dict[bytes, int]) -> int:
+        return tokens_of(self._listed(hit).decode("utf-8", "replace"), counted)
 
     async def _used(self) -> dict[tuple[str, str], int]:
         return {(use.identity, use.tool): use.count for use in await self._uses.known()}
@@ -188,7 +210,7 @@ def _planned(
 ) -> Plan:
     keys = {each.key for each in found.chosen}
     return Plan(
-        tuple(each.id for each in granted if _key(each) in keys),
+        tuple(each.id for each in granted if _key(each.id) in keys),
         tuple(each for each in tools if f"tool {each.hit.wire_name}" in keys),
         tuple(each for each in memories if f"memory {each.key}" in keys),
         tuple(
@@ -206,8 +228,8 @@ def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
     return [each for each in meant if each not in state.active]
 
 
-def _key(granted: finder.Granted) -> str:
-    return f"capability {granted.id}"
+def _key(id_: CapabilityId) -> str:
+    return f"capability {id_}"
 
 
 def _named(key: str) -> tuple[str, str]:
@@ -215,12 +237,15 @@ def _named(key: str) -> tuple[str, str]:
     return kind, name.rpartition("@")[0] if kind == "memory" else name
 
 
-def _listed(hit: finder.ToolHit) -> bytes:
-    return renamed(hit.definition, hit.wire_name)
+def _bringing(
+    name: WireName, brought: Mapping[CapabilityId, Collection[WireName]]
+) -> list[CapabilityId]:
+    """Return the capabilities that would bring a tool."""
+    return [id_ for id_, names in brought.items() if name in names]
 
 
-def _tokens(hit: finder.ToolHit, counted: dict[bytes, int]) -> int:
-    return tokens_of(_listed(hit).decode("utf-8", "replace"), counted)
+def _with_more(found: TaskSet, more: TaskSet) -> TaskSet:
+    return TaskSet((*found.chosen, *more.chosen), (*found.left_out, *more.left_out))
 
 
 def _habit(hits: Sequence[finder.ToolHit], used: dict[tuple[str, str], int]) -> float:

@@ -4,7 +4,7 @@ message ──> registry decides ──> capability on ──> single tools that
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,6 @@ import structlog
 from capd.actors.activation import Activation
 from capd.actors.bootstrapping import Bootstrapping
 from capd.actors.curating import Curating
-from capd.actors.denials import Denials
 from capd.actors.holds import NotActivatedError
 from capd.actors.memory_desk import MOST_OF_A_TURN, MemoryDesk
 from capd.actors.recent_uses import RecentUses
@@ -29,7 +28,7 @@ from capd.core.sessions.session_view import SessionView
 from capd.runtime.bus import Bus
 from capd_protos import curator as messages
 from capd_protos import registry
-from capd_protos.types import Decision
+from capd_protos.types import CapabilityId, Decision, WireName
 
 OVER_BUDGET = "over_budget"
 """Why what a message asks for is not switched on, where the turn had a budget."""
@@ -63,7 +62,6 @@ class Turns:
         bus: Bus,
         environments: SessionEnvironments,
         uses: RecentUses,
-        denials: Denials,
         memories: MemoryDesk | None,
         bootstrap: Bootstrapping | None,
         index: SessionIndex,
@@ -76,7 +74,6 @@ class Turns:
         self._view = view
         self._activation = activation
         self._environments = environments
-        self._denials = denials
         self._memories = memories
         self._bootstrap = bootstrap
         self._index = index
@@ -125,23 +122,26 @@ class Turns:
                 decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
         hearing.decision = decision
         outcome = Outcome("")
+        came_on: dict[CapabilityId, tuple[WireName, ...]] = {}
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
             if plan is not None:
-                outcome = await self._enabled(plan)
+                outcome, came_on = await self._enabled(plan)
             elif decision.id is not None and decision.outcome == "activate":
                 outcome = await self._activation.enable(str(decision.id), by="turn")
+                came_on = {decision.id: outcome.added}
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
-            context = self._context(decision, outcome)
-            suggestion = self._suggestion(decision, conversation)
+            context = self._context(came_on)
+            suggested = self._suggested(decision, conversation)
+            suggestion = self._index.suggested(suggested) if suggested else ""
             said = await self._curating.bring(
                 tools, context=context, suggestion=suggestion, named=conversation.named
             )
-            context = self._with_instructions(context, decision, said.suggestion)
+            context = self._with_instructions(context, came_on, said.suggestion)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -154,7 +154,7 @@ class Turns:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
             conversation.hears_of(said.grants, self._state.active.tool_cap)
-            conversation.suggested = decision.suggested or conversation.suggested
+            conversation.suggested = suggested or conversation.suggested
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -172,18 +172,22 @@ class Turns:
             budgeted=plan.tokens if plan is not None else None,
         )
 
-    async def _enabled(self, plan: Plan) -> Outcome:
-        """Switch on what is planned, and return what came of all of it."""
+    async def _enabled(
+        self, plan: Plan
+    ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
+        """Switch on what is planned; return what came of all of it, and which tools by which."""
         outcomes = [
             await self._activation.enable(str(each), by="turn") for each in plan.capabilities
         ]
         failed = next((each for each in outcomes if not each.is_ok), None)
-        return Outcome(
+        outcome = Outcome(
             failed.text if failed is not None else "",
             tuple(name for each in outcomes for name in each.added),
             tuple(name for each in outcomes for name in each.removed),
             is_ok=failed is None,
         )
+        added = (each.added for each in outcomes)
+        return outcome, dict(zip(plan.capabilities, added, strict=True))
 
     def index(self, hearing: Hearing) -> str:
         """Return what is installed, once, for a hook whose client shows no instructions."""
@@ -216,14 +220,12 @@ class Turns:
             return self._memories.told_alone(plan.memories)
         return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
-    def _context(self, decision: Decision, outcome: Outcome) -> str:
+    def _context(self, came_on: Mapping[CapabilityId, Sequence[WireName]]) -> str:
         """Return what a prompt hook hands to the model."""
-        if decision.id is None:
-            return ""
         is_listed = self._view.lists_at_once(at_border=True)
         caller = "" if is_listed else self._view.called(self._view.caller)
-        costs = self._index.costs
-        return hook_context.context(decision.id.name, outcome.added, costs, caller)
+        named = [(each.name, added) for each, added in came_on.items()]
+        return hook_context.contexts(named, self._index.costs, caller)
 
     async def coming(self, hearing: Hearing) -> str:
         """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
@@ -241,18 +243,22 @@ class Turns:
             self._view.called(self._view.enabler),
         )
 
-    def _with_instructions(self, context: str, decision: Decision, suggestion: str) -> str:
-        if decision.id is None or not context:
+    def _with_instructions(
+        self, context: str, came_on: Iterable[CapabilityId], suggestion: str
+    ) -> str:
+        if not context:
             return context
-        said = self._activation.said_by(decision.id)
+        said = [line for each in came_on for line in self._activation.said_by(each)]
         told = passed_on(said, room_in_turn(context, suggestion))
         return f"{context}\n{told}" if told else context
 
-    def _suggestion(self, decision: Decision, conversation: Conversation) -> str:
-        """Return the words for what is suggested, unless they were the last that were said."""
-        if not decision.suggested or decision.suggested == conversation.suggested:
-            return ""
-        return self._index.suggested(decision.suggested)
+    def _suggested(
+        self, decision: Decision, conversation: Conversation
+    ) -> tuple[CapabilityId, ...]:
+        """Return what is suggested, unless it was the last that was."""
+        # A turn with a budget has switched on what there was room for.
+        suggested = tuple(each for each in decision.suggested if each not in self._state.active)
+        return suggested if suggested != conversation.suggested else ()
 
     async def _routed(self, text: str) -> Decision:
         try:
@@ -264,7 +270,7 @@ class Turns:
                 domain=self._place.domain,
                 is_enabled=self._view.is_routed,
                 project=self._place.project,
-                denied=await self._denials.all(),
+                denied=await self._index.denied(),
                 bars=self._index.bars(),
             )
             reply = await self._activation.holds.ask_registry(request)

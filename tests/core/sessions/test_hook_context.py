@@ -13,6 +13,7 @@ from capd.core.sessions.hook_context import (
     TURN_TOKENS,
     coming,
     context,
+    contexts,
     hook_output,
     said,
     tools_told,
@@ -49,6 +50,24 @@ def test_the_model_is_told_what_came_on_by_the_names_it_can_call(costs: TokenCos
     assert text == (
         "capd switched on 'git' for this message; its tools are listed now: git__log, git__show."
     )
+
+
+@pytest.mark.parametrize("costs", [EXACT, NOTHING])
+@pytest.mark.parametrize("capabilities", [2, 3, 9])
+def test_several_that_came_on_share_the_tokens_of_one_turn(
+    capabilities: int, costs: TokenCosts
+) -> None:
+    came_on = [
+        (CapabilityName(f"git-{at}"), [WireName(f"git{at}__tool_{number}") for number in range(20)])
+        for at in range(capabilities)
+    ]
+
+    text = contexts([(GIT, []), *came_on], costs)
+
+    assert text.splitlines()[0].startswith("capd switched on 'git-0' for this message; its")
+    assert text.count("switched on") >= 2
+    assert all("__tool_0" in line for line in text.splitlines())
+    assert count(text) <= TURN_TOKENS
 
 
 @pytest.mark.parametrize("tools", [13, 500])

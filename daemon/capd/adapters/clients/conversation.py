@@ -103,6 +103,10 @@ class Conversation(Protocol):
         """Wait, a moment at most, for what the first answers are to say."""
         ...
 
+    async def settled(self) -> None:
+        """Wait, a moment at most, for what the client's words about itself change of that."""
+        ...
+
     def instructions(self) -> str:
         """Return the text for the model in the answer to `initialize`."""
         ...

@@ -321,6 +321,7 @@ class Upstream:
             return await self._handshake_result(method, params, conversation)
         match method:
             case "server/discover":
+                await conversation.settled()
                 text = conversation.instructions()
                 return msgspec.json.encode(discover_result(self._version, text))
             case "subscriptions/listen":
@@ -337,7 +338,7 @@ class Upstream:
     ) -> bytes:
         match method:
             case "initialize":
-                return self._initialized(params, conversation)
+                return await self._initialized(params, conversation)
             case "resources/subscribe":
                 uri = URI.decode(params).uri
                 result = await conversation.subscribed(uri)
@@ -354,11 +355,12 @@ class Upstream:
                 await conversation.wants_level(self.log_level)
                 return b"{}"
 
-    def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
+    async def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
         said = INITIALIZE.decode(params)
         version = agreed_version(said.protocolVersion)
         self.client = eras.facts(version, bytes(said.clientInfo), bytes(said.capabilities))
         conversation.met(self.client)
+        await conversation.settled()
         return msgspec.json.encode(
             initialize_result(said.protocolVersion, self._version, conversation.instructions())
         )

@@ -42,8 +42,31 @@ class TurnArguments(msgspec.Struct, frozen=True):
     cwd: str = ""
 
 
+def contexts(
+    came_on: Sequence[tuple[CapabilityName, Sequence[WireName]]],
+    costs: TokenCosts,
+    caller: str = "",
+) -> str:
+    """Return what the model is told of all that came on, a line for each that has room."""
+    brought = [each for each in came_on if each[1]]
+    lines: list[str] = []
+    left = TURN_TOKENS
+    for at, (name, added) in enumerate(brought):
+        line = context(name, added, costs, caller, left // (len(brought) - at))
+        # The end of a line is a token of its own at the most.
+        left -= _tokens(line, costs) + 1
+        if lines and left < 0:
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def context(
-    name: CapabilityName, added: Sequence[WireName], costs: TokenCosts, caller: str = ""
+    name: CapabilityName,
+    added: Sequence[WireName],
+    costs: TokenCosts,
+    caller: str = "",
+    room: int = TURN_TOKENS,
 ) -> str:
     """Return what the model is told of a capability that came on; empty where nothing did.
 
@@ -51,8 +74,8 @@ def context(
     """
     done = f"capd switched on '{_short(name)}' for this message"
     if caller:
-        return _with_names(f"{done}. Call its tools with {caller}, name=...", added, costs)
-    return _with_names(f"{done}; its tools are listed now", added, costs)
+        return _with_names(f"{done}. Call its tools with {caller}, name=...", added, costs, room)
+    return _with_names(f"{done}; its tools are listed now", added, costs, room)
 
 
 def coming(
@@ -73,7 +96,9 @@ def coming(
     return f"{begun}; {how}."
 
 
-def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts) -> str:
+def _with_names(
+    sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int = TURN_TOKENS
+) -> str:
     """Return `sentence: names.` with as many names as a turn has tokens for."""
     told = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
@@ -81,7 +106,7 @@ def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts) -> 
         longer = f"{', '.join(names[:count])}{f' and {left} more' if left else ''}"
         text = f"{sentence}: {longer}."
         if count > 1 and (
-            sum(map(len, names[:count])) > _MOST_CHARACTERS or _tokens(text, costs) > TURN_TOKENS
+            sum(map(len, names[:count])) > _MOST_CHARACTERS or _tokens(text, costs) > room
         ):
             break
         told = text
