@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from capd.actors.embedder import MOST_TEXTS, Embedder
 from capd.actors.embedder_keeper import EmbedderKeeper
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
+from capd.runtime.peer import AskFailedError
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
@@ -161,6 +162,32 @@ async def test_the_model_runs_for_one_request_at_a_time() -> None:
 
         assert stage.model.most_at_once == 1
         assert stage.model.journal == ["load", *["embed 1"] * 8]
+
+
+async def test_an_end_while_the_model_works_is_an_answer_and_no_failure() -> None:
+    async with RecordingBus() as bus, trio.open_nursery() as asking:
+        stage = Stage(bus, "end")
+        async with trio.open_nursery() as running:
+            await running.start(stage.run)
+            await stage.warm()
+            stage.model.gate.clear()
+            refused: list[AskFailedError] = []
+
+            async def ask() -> None:
+                try:
+                    await stage.ask(messages.EmbedTexts(["a"]))
+                except AskFailedError as error:
+                    refused.append(error)
+
+            asking.start_soon(ask)
+            while not stage.model.at_once:
+                await trio.sleep(0.001)
+
+            running.cancel_scope.cancel()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            stage.model.gate.set()
+
+    assert [each.code for each in refused] == ["stopping"]
 
 
 async def test_a_model_that_cannot_be_used_is_told_and_tried_again_when_asked() -> None:
