@@ -231,6 +231,24 @@ async def test_a_suggestion_ends_in_the_exact_call_of_the_client(
         assert await client.tools() == ["capability", "tool_search", "tool_call"]
 
 
+async def test_a_budget_brings_nothing_that_a_person_keeps_from_coming_on(tmp_path: Path) -> None:
+    async with running_world(tmp_path, counts=Real(), pieces=Real()) as world:
+        (world.folder / "capability-index.yaml").write_text(
+            "capabilities:\n  mine/alpha:\n    activation:\n      automatic: false\n"
+        )
+        await known(world, "alpha")
+        await world.reload()
+        await indexed(world, lambda has: not has["alpha"].is_automatic)
+        await world.session("s", cwd="")
+        control = await world.controller()
+        await world.until_routing()
+
+        turn = await control.result("turn", text="alpha one", session="s", budget=5000)
+
+        assert (turn["outcome"], turn["reason"]) == ("suggest", "set_by_user")
+        assert turn["changed"]["added"] == []
+
+
 async def test_the_file_is_written_by_the_command_and_not_touched_without_a_change(
     tmp_path: Path,
 ) -> None:

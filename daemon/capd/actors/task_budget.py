@@ -21,6 +21,7 @@ from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.memories.choosing import HEAD_TOKENS
 from capd.core.memories.known import Known, tokens_of
 from capd.core.memories.task_set import Part, TaskSet, best_set
+from capd.core.routing.user_bars import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
@@ -224,7 +225,9 @@ def _planned(
 def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
     """Return what a message may mean and is off, the winner first."""
     winner = [decision.id] if decision.id is not None and decision.outcome == "activate" else []
-    meant = dict.fromkeys([*winner, *decision.suggested])
+    # What a person keeps from coming on by itself is suggested, and no more than that.
+    suggested = () if decision.reason == SET_BY_USER else decision.suggested
+    meant = dict.fromkeys([*winner, *suggested])
     return [each for each in meant if each not in state.active]
 
 
