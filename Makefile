@@ -1,5 +1,5 @@
 # Every target makes what it needs; a fresh machine has Python 3.11+, git and make.
-# `make run` plays one real turn, `make test` is the gate, the other tiers are beside it.
+# `make run` plays one real turn, `make quick` is for while you work, `make test` is the gate.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,12 +12,16 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens docs wheel clean
+.PHONY: run test quick lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens docs wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
 
 test: lint types contracts unit
+
+# What you run while you work: no daemon is started.
+quick: lint types contracts
+	CAPD_HYPOTHESIS=quick pytest tests/core tests/runtime tests/protos -q -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/.developing
 	ruff check .

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import trio
 from trio.testing import MockClock
@@ -13,6 +14,13 @@ from trio.testing import MockClock
 LONG_TIERS = ("real", "reliability", "clients", "servers")
 LONG_TIMEOUT = 3600
 """Seconds for a test that downloads, or that does something to a daemon for minutes."""
+
+
+# CAPD_HYPOTHESIS=quick for a loop of seconds, =deep for a night.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("deep", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("CAPD_HYPOTHESIS", "default"))
 
 
 def pytest_configure() -> None:
