@@ -12,7 +12,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test quick lint types contracts unit test-real test-reliability test-clients test-servers bench-relay bench-scale bench-tokens docs wheel clean
+.PHONY: run test quick lint types contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
@@ -37,7 +37,7 @@ contracts: $(VENV)/.developing
 # Hundreds of tests start a process: none shall compile what it imports once more.
 unit: $(VENV)/.developing
 	@$(BIN)/python -m compileall -q daemon clients protos tests
-	pytest -m "not real and not reliability and not clients and not servers" -q -n $(JOBS) --dist worksteal
+	pytest -m "not real and not reliability and not clients and not servers and not shared" -q -n $(JOBS) --dist worksteal
 
 test-real: $(VENV)/.developing
 	pytest -m real -q
@@ -50,6 +50,10 @@ test-clients: $(VENV)/.developing
 
 test-servers: $(VENV)/.developing
 	pytest -m servers -q
+
+# The big public tap and the routing sets: ../shared beside the checkout, or CAPD_SHARED=FOLDER.
+test-shared: $(VENV)/.developing
+	pytest -m "shared and not real and not reliability and not clients and not servers" -q
 
 bench-relay: $(VENV)/.installed
 	$(BIN)/python -m bench.relay

@@ -33,10 +33,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests of the long tiers their own time."""
+    """Give the long tiers their own time, and mark what needs files from outside the checkout."""
     for item in items:
         if any(item.get_closest_marker(tier) for tier in LONG_TIERS):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT))
+        if "shared_fixtures" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.shared)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from capd.adapters.stdio_frames import (
     WriterStalledError,
 )
 from capd.core.results.large_results import LargeResult
+from support.programs import HOSTILE_SERVER
 
 PATIENCE = 30.0
 
@@ -333,8 +334,8 @@ async def test_cancelling_a_reader_loses_nothing(autojump_clock: trio.testing.Mo
     assert await anext(reader) == Frame(b"half")
 
 
-def evil_spec(shared: Path, mode: str, n: int = 0) -> ProcessSpec:
-    script = str(shared / "fixtures" / "evil_server.py")
+def evil_spec(mode: str, n: int = 0) -> ProcessSpec:
+    script = str(HOSTILE_SERVER)
     argv = (sys.executable, script, "--mode", mode, "--n", str(n))
     return ProcessSpec(argv, {"PATH": os.defpath}, Path("/"))
 
@@ -343,13 +344,13 @@ def request(method: str, **params: object) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 5, "method": method, "params": params}).encode()
 
 
-async def test_a_huge_line_is_discarded_and_the_server_stays_usable(shared_fixtures: Path) -> None:
+async def test_a_huge_line_is_discarded_and_the_server_stays_usable() -> None:
     async def call(process: ServerProcess, reader: FrameReader) -> Frame | Oversized:
         await process.stdin.send_all(request("tools/call", name="echo") + b"\n")
         return await anext(reader)
 
     with trio.fail_after(PATIENCE):
-        async with running(evil_spec(shared_fixtures, "huge_line", n=200)) as process:
+        async with running(evil_spec("huge_line", n=200)) as process:
             reader = FrameReader(process.stdout, cap_bytes=1024 * 1024)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             first = await call(process, reader)
@@ -363,11 +364,9 @@ async def test_a_huge_line_is_discarded_and_the_server_stays_usable(shared_fixtu
 
 
 @pytest.mark.parametrize("mode", ["bad_utf8", "deep_json", "lone_surrogate", "nan"])
-async def test_the_id_of_what_hostile_servers_send_is_recovered(
-    shared_fixtures: Path, mode: str
-) -> None:
+async def test_the_id_of_what_hostile_servers_send_is_recovered(mode: str) -> None:
     with trio.fail_after(PATIENCE):
-        async with running(evil_spec(shared_fixtures, mode)) as process:
+        async with running(evil_spec(mode)) as process:
             await process.stdin.send_all(request("tools/call", name="echo") + b"\n")
             frame = await anext(FrameReader(process.stdout))
 
@@ -530,9 +529,7 @@ async def run_in_a_scope(
         await writer.run()
 
 
-async def test_a_server_that_does_not_read_is_refused_and_can_be_ended(
-    shared_fixtures: Path,
-) -> None:
+async def test_a_server_that_does_not_read_is_refused_and_can_be_ended() -> None:
     refused = 0
 
     async def call(writer: FrameWriter) -> None:
@@ -543,7 +540,7 @@ async def test_a_server_that_does_not_read_is_refused_and_can_be_ended(
             refused += 1
 
     with trio.fail_after(PATIENCE):
-        async with running(evil_spec(shared_fixtures, "no_read")) as process:
+        async with running(evil_spec("no_read")) as process:
             writer = FrameWriter(process.stdin)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(writer.run)

@@ -435,7 +435,7 @@ def evil_pids(world: World) -> list[int]:
     found = []
     for pid in pids_with(world.home.tag):
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if argv[3].endswith(b"evil_server.py"):
+        if argv[3].endswith(b"hostile_server.py"):
             found.append(pid)
     return found
 

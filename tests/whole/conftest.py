@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.programs import HOSTILE_SERVER
 from whole_daemon import Home
 
 
@@ -28,9 +29,6 @@ def home() -> Iterator[Home]:
 
 
 @pytest.fixture
-def evil_server(shared_fixtures: Path) -> list[str]:
+def evil_server() -> list[str]:
     """The command of the adversarial server, without its modes."""
-    path = shared_fixtures / "fixtures" / "evil_server.py"
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    return [sys.executable, str(path)]
+    return [sys.executable, str(HOSTILE_SERVER)]

@@ -28,6 +28,7 @@ from capd.adapters.servers.processes import (
 )
 from capd.adapters.servers.sandboxing import Box
 from capd.core.servers.sandbox import Machine, SandboxMissingError, Wish
+from support.programs import HOSTILE_SERVER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
 
@@ -69,8 +70,8 @@ class Evil:
 
 
 @pytest.fixture
-def evil(shared_fixtures: Path, tmp_path: Path) -> Evil:
-    return Evil(shared_fixtures / "fixtures" / "evil_server.py", tmp_path)
+def evil(tmp_path: Path) -> Evil:
+    return Evil(HOSTILE_SERVER, tmp_path)
 
 
 async def until(is_so: Callable[[], bool], patience: float = PATIENCE) -> None:

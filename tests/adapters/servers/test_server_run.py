@@ -30,6 +30,7 @@ from capd.core.protocol.outcomes import CallFailedError
 from capd.core.tools.tool_intake import Taken
 from capd_protos.types import ClientFacts, ServerName, ToolName
 from lane_calls import call_tool
+from support.programs import HOSTILE_SERVER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
 
@@ -92,10 +93,10 @@ class Run:
 
 @asynccontextmanager
 async def served(
-    shared_fixtures: Path, folder: Path, modes: str = "ok", n: int = 0, vet: Vet | None = None
+    folder: Path, modes: str = "ok", n: int = 0, vet: Vet | None = None
 ) -> AsyncIterator[Run]:
     """A run that is ready, or has failed."""
-    run = Run(shared_fixtures / "fixtures" / "evil_server.py", folder, modes, n, vet)
+    run = Run(HOSTILE_SERVER, folder, modes, n, vet)
     with trio.fail_after(2 * PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run.serve)
@@ -110,10 +111,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_run, "STOP_GRACE", 0.2)
 
 
-async def test_a_run_is_ready_with_its_tools_and_ends_when_it_is_cancelled(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
-    async with served(shared_fixtures, tmp_path) as run:
+async def test_a_run_is_ready_with_its_tools_and_ends_when_it_is_cancelled(tmp_path: Path) -> None:
+    async with served(tmp_path) as run:
         assert [tool.name for tool in run.run.tools] == ["echo"]
         assert run.run.pid > 0
         assert "hello" in await run.call()
@@ -121,10 +120,8 @@ async def test_a_run_is_ready_with_its_tools_and_ends_when_it_is_cancelled(
     assert run.errors == []
 
 
-async def test_a_server_that_exits_at_its_start_is_named_by_its_code(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
-    async with served(shared_fixtures, tmp_path, "crash_start") as run:
+async def test_a_server_that_exits_at_its_start_is_named_by_its_code(tmp_path: Path) -> None:
+    async with served(tmp_path, "crash_start") as run:
         await run.ended.wait()
 
         assert [str(error) for error in run.errors] == ["it exited with code 3"]
@@ -137,7 +134,7 @@ async def test_what_a_failed_start_said_last_is_kept(tmp_path: Path) -> None:
     script.write_text(
         "import sys\nfor n in range(30): print('line', n, file=sys.stderr)\nsys.exit(4)\n"
     )
-    async with served(tmp_path, tmp_path) as run:
+    async with served(tmp_path) as run:
         run.spec = ProcessSpec((sys.executable, str(script)), {"PATH": os.defpath}, tmp_path)
         run.errors.clear()
         with pytest.raises(StartFailedError) as raised:
@@ -150,21 +147,19 @@ async def test_what_a_failed_start_said_last_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["hang_init", "hang_start"])
 async def test_a_server_that_is_never_ready_is_ended(
-    shared_fixtures: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_run, "START_TIMEOUT", 0.5)
-    async with served(shared_fixtures, tmp_path, mode) as run:
+    async with served(tmp_path, mode) as run:
         await run.ended.wait()
 
         assert isinstance(run.errors[0], StartFailedError)
         assert "0.5 s" in str(run.errors[0])
 
 
-async def test_a_death_in_a_call_has_an_unknown_outcome_at_once(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
+async def test_a_death_in_a_call_has_an_unknown_outcome_at_once(tmp_path: Path) -> None:
     # A grandchild holds the pipes: death is the process's own end (80, C16).
-    async with served(shared_fixtures, tmp_path, "die_in_call,stdout_hold") as run:
+    async with served(tmp_path, "die_in_call,stdout_hold") as run:
         assert await run.call() == "outcome_unknown"
         await run.ended.wait()
 
@@ -172,10 +167,8 @@ async def test_a_death_in_a_call_has_an_unknown_outcome_at_once(
         assert isinstance(run.errors[0], ServerLostError)
 
 
-async def test_a_call_that_had_its_effect_is_never_sent_again(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
-    async with served(shared_fixtures, tmp_path, "die_after_effect") as run:
+async def test_a_call_that_had_its_effect_is_never_sent_again(tmp_path: Path) -> None:
+    async with served(tmp_path, "die_after_effect") as run:
         assert await run.call() == "outcome_unknown"
         await run.ended.wait()
         assert await run.call() == "not_sent"
@@ -200,9 +193,9 @@ async def test_a_call_that_had_its_effect_is_never_sent_again(
     ],
 )
 async def test_a_call_ends_once_whatever_its_server_writes(
-    shared_fixtures: Path, tmp_path: Path, mode: str, expected: str
+    tmp_path: Path, mode: str, expected: str
 ) -> None:
-    async with served(shared_fixtures, tmp_path, mode) as run:
+    async with served(tmp_path, mode) as run:
         assert expected in await run.call()
         assert expected in await run.call()
 
@@ -211,19 +204,15 @@ async def test_a_call_ends_once_whatever_its_server_writes(
 
 
 @pytest.mark.parametrize("mode", ["never_reply", "wrong_id"])
-async def test_a_call_without_its_reply_ends_by_its_deadline(
-    shared_fixtures: Path, tmp_path: Path, mode: str
-) -> None:
-    async with served(shared_fixtures, tmp_path, mode) as run:
+async def test_a_call_without_its_reply_ends_by_its_deadline(tmp_path: Path, mode: str) -> None:
+    async with served(tmp_path, mode) as run:
         assert await run.call(timeout=0.3) == "outcome_unknown"
 
         assert run.lanes[0].is_alive
 
 
-async def test_a_server_that_stops_reading_refuses_and_blocks_nobody(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
-    async with served(shared_fixtures, tmp_path, "no_read") as run:
+async def test_a_server_that_stops_reading_refuses_and_blocks_nobody(tmp_path: Path) -> None:
+    async with served(tmp_path, "no_read") as run:
         outcomes: list[str] = []
 
         async def call() -> None:
@@ -237,8 +226,8 @@ async def test_a_server_that_stops_reading_refuses_and_blocks_nobody(
         assert set(outcomes) == {"not_sent", "outcome_unknown"}
 
 
-async def test_a_storm_of_changes_is_one_list(shared_fixtures: Path, tmp_path: Path) -> None:
-    async with served(shared_fixtures, tmp_path, "list_changed_storm,rug_pull", n=300) as run:
+async def test_a_storm_of_changes_is_one_list(tmp_path: Path) -> None:
+    async with served(tmp_path, "list_changed_storm,rug_pull", n=300) as run:
         assert "hello" in await run.call()
         with trio.fail_after(PATIENCE):
             while not run.tools:
@@ -265,11 +254,11 @@ class Vetted:
 
 
 async def test_a_decision_that_could_not_be_looked_up_is_looked_up_again(
-    shared_fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_run, "REFETCH_PAUSE", 0.0)
     vetted = Vetted()
-    async with served(shared_fixtures, tmp_path, vet=vetted) as run:
+    async with served(tmp_path, vet=vetted) as run:
         vetted.withheld, vetted.is_lost = {ToolName("echo")}, True
 
         run.run.vet_again()
@@ -281,12 +270,12 @@ async def test_a_decision_that_could_not_be_looked_up_is_looked_up_again(
 
 
 async def test_a_list_that_nobody_could_compare_is_compared_again(
-    shared_fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_run, "REFETCH_PAUSE", 0.0)
     vetted = Vetted()
     modes = "list_changed_storm,rug_pull"
-    async with served(shared_fixtures, tmp_path, modes, n=1, vet=vetted) as run:
+    async with served(tmp_path, modes, n=1, vet=vetted) as run:
         vetted.is_lost = True
 
         await run.call()
@@ -298,17 +287,13 @@ async def test_a_list_that_nobody_could_compare_is_compared_again(
         assert b"evil.example" in run.run.tools[0].json
 
 
-async def test_bad_and_doubled_names_never_reach_the_list(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
-    async with served(shared_fixtures, tmp_path, "bad_names") as run:
+async def test_bad_and_doubled_names_never_reach_the_list(tmp_path: Path) -> None:
+    async with served(tmp_path, "bad_names") as run:
         assert [tool.name for tool in run.run.tools] == ["echo"]
 
 
-async def test_pages_that_never_end_do_not_hold_up_the_start(
-    shared_fixtures: Path, tmp_path: Path
-) -> None:
-    async with served(shared_fixtures, tmp_path, "page_forever") as run:
+async def test_pages_that_never_end_do_not_hold_up_the_start(tmp_path: Path) -> None:
+    async with served(tmp_path, "page_forever") as run:
         assert [tool.name for tool in run.run.tools] == ["echo"]
 
 

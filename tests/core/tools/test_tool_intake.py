@@ -13,7 +13,7 @@ def entry(name: str) -> bytes:
     return json.dumps({"name": name, "description": "x", "inputSchema": {}}).encode()
 
 
-# The list of shared/fixtures/evil_server.py, mode bad_names, and a few more.
+# The names of tests/support/hostile_server.py, mode bad_names, and a few more.
 BAD_NAMES = (
     "",
     "a" * 5000,
