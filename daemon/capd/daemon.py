@@ -97,6 +97,10 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
         locks += [stack.enter_context(sole_daemon(each)) for each in {of_socket, of_run}]
         live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
         live.load()
+        if live.wait:
+            # What only a start takes into account must not come from half a file.
+            await trio.sleep(live.wait)
+            live.load()
         _raise_descriptor_limit()
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
