@@ -328,7 +328,7 @@ def test_a_save_in_place_never_drops_what_is_forbidden(tmp_path: Path) -> None:
             live.load()
 
         assert (set(live.current.policy.deny), live.problems) == (after, [])
-        again = settings(tmp_path, clock=lambda: now, still_for=0.0)
+        again = settings(tmp_path, still_for=0.0)
         assert set(again.current.policy.deny) == after
         deny = after
 

@@ -48,7 +48,8 @@ def test_a_state_counts_only_after_it_was_the_same_for_so_long(
     seen: list[tuple[str | None, float]],
 ) -> None:
     settling = Settling()
-    now, since, last = 100.0, 100.0, ("nothing",)
+    now, since = 100.0, 100.0
+    last: tuple[str | None] = ("nothing",)
     for text, step in seen:
         now += step
         if (text,) != last or now < since:
