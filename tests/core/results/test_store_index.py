@@ -23,7 +23,7 @@ def test_the_least_recently_used_go_first_and_no_more_than_must(
         if step == "add":
             goes: list[str] = []
             added = 0 if there else size
-            for each, its in files:
+            for each, _ in files:
                 if sum(s for n, s in files if n not in goes) + added <= 100:
                     break
                 if each != name:

@@ -1,4 +1,4 @@
-"""What the store of results holds, least recently used first, so that no file is looked at twice."""
+"""What the store of results holds, least recently used first."""
 
 from collections import OrderedDict
 
