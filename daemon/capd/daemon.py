@@ -51,7 +51,8 @@ from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
 """Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
-RELOAD_TIMEOUT = 60.0
+RELOAD_TIMEOUT = 3600.0
+"""A bound on an actor that hangs, not on how many files there are."""
 _LOOK_AT_PLACE = 1.0
 """How often the daemon looks whether its socket can still be found."""
 _PLACE_TAKEN = 10.0
