@@ -23,7 +23,12 @@ _CONNECT_PAUSE = 0.05
 _TIMEOUT = 30.0
 _LONG_TIMEOUT = 660.0
 """A capability may install what it needs before it is on, and a tool may take its time."""
-_LONG = frozenset({"turn", "enable", "disable", "call", "login", "login_wait", "reload"})
+_RELOAD_TIMEOUT = 3660.0
+"""The daemon answers when it has read everything, however much that is."""
+_TIMEOUTS = {
+    **dict.fromkeys(("turn", "enable", "disable", "call", "login", "login_wait"), _LONG_TIMEOUT),
+    "reload": _RELOAD_TIMEOUT,
+}
 
 
 class DaemonDownError(Exception):
@@ -110,7 +115,7 @@ class Control:
     def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Ask `method` and return its result."""
         self.connect()
-        default = _LONG_TIMEOUT if method in _LONG else _TIMEOUT
+        default = _TIMEOUTS.get(method, _TIMEOUT)
         timeout = default if self._timeout is None else self._timeout
         self._connected().settimeout(timeout)
         self._last_id += 1

@@ -1,10 +1,12 @@
 """`make run`: one real turn through the whole system, with everything that it shows being real.
 
 It starts a daemon on the user's own socket (or under `CAPD_HOME`), keeps its files in the
-checkout, plays two clients, and ends. On a terminal it stays, serving.
+checkout, plays two clients, and ends. On a terminal it stays, serving. A daemon that an earlier
+run left, or that serves in another terminal, is used as it is and goes on.
 """
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -16,11 +18,13 @@ from typing import Any, TypeVar
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
-from capd_protos.places import places, socket_path
+from capd_client.service.ending import holder
+from capd_protos.places import Places, places, socket_path
 
 MESSAGE = "what changed in the last three commits of this repository?"
 LINGER = "1"
 FIRST, SECOND = "first-editor", "second-editor"
+"""Names of the clients; their session keys are others in each run (`_session`)."""
 PATIENCE = 120.0
 """Seconds for a step that may download a server or load the model for the first time."""
 
@@ -38,7 +42,7 @@ def main() -> int:
     try:
         with _daemon(env, log) as (process, control):
             _play(env, control)
-            if sys.stdin.isatty() and sys.stdout.isatty():
+            if process is not None and sys.stdin.isatty() and sys.stdout.isatty():
                 _say("Serving. Connect an editor with the line above; Ctrl-C ends it.")
                 process.wait()
     except (StepError, HostError, ControlError, DaemonDownError) as error:
@@ -54,14 +58,19 @@ def main() -> int:
 
 def _play(env: dict[str, str], control: Control) -> None:
     project = str(_project(Path(env["CAPD_HOME"])))
+    first_key, second_key = _session(FIRST), _session(SECOND)
+    keys = {first_key, second_key}
     _step(1, "An editor connects through `capd mcp`.")
-    with _editor(FIRST, env, project) as first, _editor(SECOND, env, project) as second:
+    with (
+        _editor(FIRST, first_key, env, project) as first,
+        _editor(SECOND, second_key, env, project) as second,
+    ):
         first.initialize(FIRST)
         _show(f"listed at first: {_names(first.tools())}")
         _model_ready(control)
 
         _step(2, f'Its user says: "{MESSAGE}"')
-        turn = control.call("turn", {"session": FIRST, "text": MESSAGE})
+        turn = control.call("turn", {"session": first_key, "text": MESSAGE})
         top = ", ".join(f"{hit['name']} {hit['score']:.2f}" for hit in turn["top"][:3])
         _show(f"scores: {top}")
         if turn["outcome"] != "activate" or turn["problem"]:
@@ -80,11 +89,12 @@ def _play(env: dict[str, str], control: Control) -> None:
 
         _step(4, "A second editor switches the same capability on: still one process.")
         second.initialize(SECOND)
-        answer = control.call("enable", {"session": SECOND, "name": turn["name"]})
+        answer = control.call("enable", {"session": second_key, "name": turn["name"]})
         _show(answer["text"])
-        server = _only(control.call("servers")["servers"], "server")
+        held = [each for each in _servers(control) if first_key in each["leases"]]
+        server = _only(held, "server of the first editor")
         _show(f"server {server['name']}: pid {server['pid']}, held by {server['leases']}")
-        if len(server["leases"]) != 2:  # noqa: PLR2004 - the two editors
+        if second_key not in server["leases"]:
             raise StepError(f"the server is held by {server['leases']}, not by both editors")
 
         _step(5, "capd status")
@@ -94,17 +104,41 @@ def _play(env: dict[str, str], control: Control) -> None:
     _step(
         6, f"Both editors leave; a server that nobody needs is ended after {LINGER} s (--linger)."
     )
-    _wait("the server's end", lambda: not _alive(server["pid"]) or None, PATIENCE)
-    # The process is gone a moment before the daemon has reaped it and says so.
-    _wait("the daemon's word on it", lambda: not _running(control) or None, PATIENCE)
-    _show(f"pid {server['pid']} is gone; servers running: {len(_running(control))}")
+    others = _wait("the server's end", lambda: _left(control, server, keys), PATIENCE)
+    if others:
+        _show(f"pid {server['pid']} goes on: others hold it, {', '.join(others)}")
+    else:
+        _wait("the process's end", lambda: not _alive(server["pid"]) or None, PATIENCE)
+        _show(f"pid {server['pid']} is gone; servers running: {len(_running(control))}")
     _say("\nConnect your editor, for example Claude Code:")
     _say(f"    {_command()} install claude")
 
 
+def _session(client: str) -> str:
+    """Return a session key that no earlier run has used.
+
+    A session that is over is kept for a day with what it had on: under the same key nothing would
+    be switched on any more.
+    """
+    return f"{client}-{secrets.token_hex(4)}"
+
+
+def _servers(control: Control) -> list[dict[str, Any]]:
+    return [entry for entry in control.call("servers")["servers"] if entry["pid"]]
+
+
 def _running(control: Control) -> list[str]:
     """Return the names of the servers that the daemon says have a process."""
-    return [entry["name"] for entry in control.call("servers")["servers"] if entry["pid"]]
+    return [entry["name"] for entry in _servers(control)]
+
+
+def _left(control: Control, server: dict[str, Any], keys: set[str]) -> list[str] | None:
+    """Return who holds the server when our editors have left it, None while that is not so."""
+    found = [each for each in _servers(control) if each["pid"] == server["pid"]]
+    holders = [holder for each in found for holder in each["leases"]]
+    if keys & set(holders) or (found and not holders):
+        return None
+    return holders
 
 
 def _environment() -> dict[str, str]:
@@ -119,15 +153,28 @@ def _environment() -> dict[str, str]:
 
 
 @contextmanager
-def _daemon(env: dict[str, str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Control]]:
-    socket = places(env, os.getuid()).socket
+def _daemon(
+    env: dict[str, str], log: Path
+) -> Iterator[tuple[subprocess.Popen[bytes] | None, Control]]:
+    where = places(env, os.getuid())
+    socket = where.socket
     control = Control(socket)
     try:
+        # One that an aborted run left may be at its very start.
+        _wait("the daemon that has this folder", lambda: _is_settled(control, where), PATIENCE)
         control.connect()
     except DaemonDownError:
         pass
     else:
         pid = control.daemon.get("pid")
+        if pid == holder(where.state):
+            _say(f"capd serves {socket} already (pid {pid}): it is used, and goes on.")
+            _say("    `capd stop` ends it.")
+            try:
+                yield None, control
+            finally:
+                control.close()
+            return
         raise StepError(
             f"a daemon (pid {pid}) serves {socket} already. Stop it with `capd stop`, or run this "
             "one beside it: CAPD_HOME=/some/folder make run"
@@ -152,6 +199,15 @@ def _daemon(env: dict[str, str], log: Path) -> Iterator[tuple[subprocess.Popen[b
             process.wait()
 
 
+def _is_settled(control: Control, where: Places) -> bool | None:
+    """Tell whether a daemon answers, or none has the folder; None while one starts or ends."""
+    try:
+        control.connect()
+    except DaemonDownError:
+        return None if holder(where.state) else True
+    return True
+
+
 def _connected(control: Control, process: subprocess.Popen[bytes]) -> bool | None:
     if process.poll() is not None:
         raise StepError(f"the daemon ended with code {process.returncode}")
@@ -163,8 +219,8 @@ def _connected(control: Control, process: subprocess.Popen[bytes]) -> bool | Non
 
 
 @contextmanager
-def _editor(session: str, env: dict[str, str], project: str) -> Iterator[McpHost]:
-    own = {**env, "CAPD_SESSION": session, "CAPD_CLIENT": session}
+def _editor(client: str, session: str, env: dict[str, str], project: str) -> Iterator[McpHost]:
+    own = {**env, "CAPD_SESSION": session, "CAPD_CLIENT": client}
     with McpHost([_command(), "mcp"], env=own, cwd=project) as host:
         yield host
 

@@ -9,7 +9,7 @@ import io
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,8 +108,7 @@ def in_file(file: Path) -> dict[str, str]:
     Raises:
         SecretError: the file is not private, or no file.
     """
-    bindings = _bindings("".join(_lines(file)))
-    return {each.key: each.value for each in bindings if each.key and each.value}
+    return _values("".join(_lines(file)))
 
 
 def keep_in_file(file: Path, key: str, value: str) -> None:
@@ -119,6 +118,7 @@ def keep_in_file(file: Path, key: str, value: str) -> None:
         SecretError: the file is not private, or no file.
     """
     lines = _lines(file)
+    before = _values("".join(lines))
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     written = value.replace("\\", "\\\\").replace("'", "\\'")
@@ -126,7 +126,7 @@ def keep_in_file(file: Path, key: str, value: str) -> None:
     text = "".join([*kept, f"{key}='{written}'\n"])
     if {b.key: b.value for b in _bindings(text)}.get(key) != value:
         raise SecretError(f"{file} cannot hold this value: dotenv has no way to write it")
-    _replace(file, text)
+    _replace(file, text, before | {key: value})
 
 
 def remove_from_file(file: Path, key: str) -> bool:
@@ -135,11 +135,14 @@ def remove_from_file(file: Path, key: str) -> bool:
     Raises:
         SecretError: the file is not private, or no file.
     """
-    named = _named(_lines(file))
+    lines = _lines(file)
+    before = _values("".join(lines))
+    named = _named(lines)
     kept = [text for text, name in named if name != key]
     if len(kept) == len(named):
         return False
-    _replace(file, "".join(kept))
+    before.pop(key, None)
+    _replace(file, "".join(kept), before)
     return True
 
 
@@ -199,7 +202,20 @@ def _bindings(text: str) -> "Iterator[Binding]":
     return parse_stream(io.StringIO(text))
 
 
-def _replace(file: Path, text: str) -> None:
+def _values(text: str) -> dict[str, str]:
+    return {each.key: each.value for each in _bindings(text) if each.key and each.value}
+
+
+def _check_written(file: Path, written: Path, wanted: Mapping[str, str]) -> None:
+    if _values(written.read_bytes().decode()) != wanted:
+        # Never with a value, nor with what was read back.
+        raise SecretError(
+            f"{file} is left as it is: an edit of it would change other lines; edit it by hand"
+        )
+
+
+def _replace(file: Path, text: str, wanted: Mapping[str, str]) -> None:
+    """Replace the file by `text`, once the disk gives back `wanted` and nothing else."""
     # What a link leads to is replaced, and the link stays.
     real = file.resolve()
     real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -209,6 +225,7 @@ def _replace(file: Path, text: str) -> None:
             opened.write(text)
             opened.flush()
             os.fsync(opened.fileno())
+        _check_written(file, Path(name), wanted)
         Path(name).replace(real)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -3,13 +3,12 @@
 Whatever else stands in its files stays; a file is replaced as a whole.
 """
 
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from capd_client.taps import TapError
+from capd_client.toml_files import store
 
 LONGEST = 200
 """Characters of a phrase; a message is compared with it as a whole."""
@@ -51,8 +50,10 @@ class Learned:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         head = folder / "overlay.toml"
         if not head.exists():
-            _store(head, tomlkit.dumps({"tap": tap}))
-        _store(file, tomlkit.dumps(document))
+            new = tomlkit.document()
+            new["tap"] = tap
+            store(head, new)
+        store(file, document)
         return file
 
     def _folder(self, tap: str) -> Path:
@@ -76,14 +77,3 @@ class Learned:
             return tomlkit.document()
         except (TOMLKitError, UnicodeDecodeError) as error:
             raise TapError(f"{file} is not TOML: {error}\nCorrect it by hand.") from None
-
-
-def _store(file: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".learned.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(temporary).replace(file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

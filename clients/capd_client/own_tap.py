@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from capd_client.taps import TapError, TapList, meant
+from capd_client.toml_files import text_of
 
 NAME = "own"
 _SERVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -76,7 +77,11 @@ class OwnTap:
             shutil.rmtree(made, ignore_errors=True)
             raise
         if not is_listed:
-            self._list.add(self.folder, NAME)
+            try:
+                self._list.add(self.folder, NAME)
+            except BaseException:
+                shutil.rmtree(place, ignore_errors=True)
+                raise
         return place
 
     def remove(self, name: str) -> Path:
@@ -108,8 +113,6 @@ class OwnTap:
 
 def definition(server: OwnServer) -> dict[str, str]:
     """Return the files of the capability that `server` becomes."""
-    import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
-
     block: dict[str, object] = {"name": server.name}
     if server.url:
         block |= {"type": "http", "url": server.url}
@@ -129,8 +132,8 @@ def definition(server: OwnServer) -> dict[str, str]:
     # A tap's rule: fewer than three route badly.
     triggers = [*server.triggers, *words_of(server.name)[len(server.triggers) :]]
     return {
-        "config.toml": tomlkit.dumps({"triggers": triggers}),
-        "default.toml": tomlkit.dumps({"mcp": {"servers": [block]}}),
+        "config.toml": text_of(Path("config.toml"), {"triggers": triggers}),
+        "default.toml": text_of(Path("default.toml"), {"mcp": {"servers": [block]}}),
     }
 
 

@@ -7,11 +7,12 @@ a reader sees the list before or after a change and nothing in between.
 import fcntl
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from capd_client.toml_files import store
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _STARTER = "starter"
 """The tap that comes with capd."""
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_BROKEN = re.compile(rf"^taps = \[((?:name = {_STRING}\npath = {_STRING}\n)+)\]", re.MULTILINE)
+"""How an earlier capd wrote the first tap into `taps = []`, which removing the last one left."""
 
 
 class TapError(Exception):
@@ -41,6 +45,21 @@ class TapList:
         """Return `name` and `path` of each tap."""
         return self._entries(self._load())
 
+    def repair(self) -> bool:
+        """Mend a list that an earlier capd broke; tell whether it was such a one."""
+        if not self._is_broken():
+            return False
+        with self._locked():
+            if not self._is_broken():
+                return False
+            store(self.path, self._load())
+        return True
+
+    def _is_broken(self) -> bool:
+        with suppress(OSError, UnicodeDecodeError):
+            return _BROKEN.search(self.path.read_text(encoding="utf-8")) is not None
+        return False
+
     def add(self, folder: Path, name: str | None = None) -> dict[str, str]:
         """Append the tap in `folder` and return its entry."""
         folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100 - keeps symlinks
@@ -56,7 +75,7 @@ class TapList:
             self._refuse_twice(name, self._entries(document))
             tap = {"name": name, "path": str(folder)}
             _append(document, tap)
-            self._store(document)
+            store(self.path, document)
         return tap
 
     def check_free(self, name: str) -> None:
@@ -72,8 +91,12 @@ class TapList:
             names = [entry["name"] for entry in entries]
             taps: Any = document["taps"]
             at = names.index(meant(name, names, f"no tap named {name} in {self.path}"))
-            del taps[at]
-            self._store(document)
+            if len(entries) == 1:
+                # An empty list is left out: tomlkit cannot append a table to `taps = []`.
+                del document["taps"]
+            else:
+                del taps[at]
+            store(self.path, document)
         return Path(entries[at]["path"])
 
     @staticmethod
@@ -90,7 +113,7 @@ class TapList:
         from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
 
         try:
-            return tomlkit.parse(self.path.read_text(encoding="utf-8"))
+            return tomlkit.parse(_mended(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return tomlkit.document()
         except (TOMLKitError, UnicodeDecodeError) as error:
@@ -104,19 +127,6 @@ class TapList:
                 "Correct it by hand."
             )
         return [{"name": each["name"], "path": each["path"]} for each in taps]
-
-    def _store(self, document: "TOMLDocument") -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self._folder, prefix=".taps.", suffix=".toml")
-        try:
-            # mkstemp makes it 0600.
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(document.as_string())
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -164,10 +174,29 @@ def _is_entry(value: Any) -> bool:
 
 def _append(document: "TOMLDocument", tap: dict[str, str]) -> None:
     import tomlkit  # noqa: PLC0415
+    from tomlkit.items import AoT, Array  # noqa: PLC0415
 
-    if "taps" not in document:
-        document["taps"] = tomlkit.aot()
-    table: Any = tomlkit.table()
+    taps: Any = document.get("taps")
+    if isinstance(taps, Array) and taps:
+        inline = tomlkit.inline_table()
+        inline.update(tap)
+        taps.append(inline)
+        return
+    if not isinstance(taps, AoT):
+        # At the end: a key that stands below `taps = []` would else be one of the new table.
+        document.pop("taps", None)
+        taps = tomlkit.aot()
+        document.append("taps", taps)
+    table = tomlkit.table()
     table.update(tap)
-    taps: Any = document["taps"]
     taps.append(table)
+
+
+def _mended(text: str) -> str:
+    """Return `text` with the taps of a broken list as tables at its end."""
+    broken = _BROKEN.search(text)
+    if broken is None:
+        return text
+    rest = (text[: broken.start()] + text[broken.end() :]).strip("\n")
+    tables = re.sub(r"^name = ", "\n[[taps]]\nname = ", broken[1], flags=re.MULTILINE)
+    return f"{rest}\n{tables}" if rest else tables.lstrip("\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 import trio
+from trio.abc import Listener
 
 from capd import __version__
 from capd.actors import (
@@ -109,7 +110,7 @@ class Shared:
     """What the actors get of the daemon around them."""
 
     bus: Bus
-    listener: trio.SocketListener
+    listener: Listener[trio.SocketStream]
     described: Callable[[], dict[str, Any]]
     """The daemon's own part of the status."""
     stop: Callable[[StopParams], None]

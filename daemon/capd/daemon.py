@@ -22,7 +22,16 @@ from capd.actors import (
     tool_finder,
 )
 from capd.adapters import platform
-from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
+from capd.adapters.clients.unix_listener import (
+    AlreadyServedError,
+    LockUnsupportedError,
+    PlaceLock,
+    PublicListener,
+    ServedPlace,
+    listening,
+    make_private,
+    sole_daemon,
+)
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.systemd import Notifier
@@ -34,7 +43,7 @@ from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import DaemonStopping, DrainSessions, SessionsDrained
-from capd_protos.places import Places, places
+from capd_protos.places import STATE_LOCK, Places, places
 from capd_protos.registry import RegistryDescribed, ReloadCatalog
 from capd_protos.settings import ReloadSettings, SettingsDescribed
 from capd_protos.socket import StopParams
@@ -42,7 +51,12 @@ from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
 """Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
-RELOAD_TIMEOUT = 60.0
+RELOAD_TIMEOUT = 3600.0
+"""A bound on an actor that hangs, not on how many files there are."""
+_LOOK_AT_PLACE = 1.0
+"""How often the daemon looks whether its socket can still be found."""
+_PLACE_TAKEN = 10.0
+"""After how long a daemon gives its place up to the one that has the locks."""
 MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
@@ -65,22 +79,35 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     socket_path = Path(where.socket)
     notifier = Notifier(environment)
-    for private in dict.fromkeys([socket_path.parent, Path(where.run)]):
-        make_private(private)
     for folder in (Path(where.state), Path(where.cache)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(sole_daemon(socket_path.with_name(socket_path.name + ".lock")))
-        if Path(where.run) != socket_path.parent:
-            # The same state under another socket is another daemon all the same.
-            stack.enter_context(sole_daemon(Path(where.run, "capd.sock.lock")))
+        problems: list[str] = []
+        locks: list[PlaceLock] = []
+        # The state first: who removes the folder of the socket takes its lock away as well, and
+        # the same state under another socket is another daemon all the same.
+        try:
+            locks.append(stack.enter_context(sole_daemon(Path(where.state, STATE_LOCK))))
+        except LockUnsupportedError as error:
+            problems.append(f"{error}: nothing keeps a second daemon from the same state")
+        private = list(dict.fromkeys([socket_path.parent, Path(where.run)]))
+        for folder in private:
+            make_private(folder)
+        of_socket = socket_path.with_name(socket_path.name + ".lock")
+        of_run = Path(where.run, "capd.sock.lock")
+        locks += [stack.enter_context(sole_daemon(each)) for each in {of_socket, of_run}]
         live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
         live.load()
+        if live.wait:
+            # What only a start takes into account must not come from half a file.
+            await trio.sleep(live.wait)
+            live.load()
         _raise_descriptor_limit()
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
-        daemon = Daemon(where, live, dict(environment), server_listener)
+        place = ServedPlace(private, locks, server_listener)
+        daemon = Daemon(where, live, dict(environment), server_listener, place, problems=problems)
         await daemon.run(notifier)
 
 
@@ -92,11 +119,17 @@ class Daemon:
         where: Places,
         live: LiveSettings,
         environment: dict[str, str],
-        server_listener: trio.SocketListener,
+        server_listener: PublicListener,
+        place: ServedPlace,
+        *,
+        problems: list[str],
     ) -> None:
+        """`problems` are what is wrong from the start; `place` is kept while it serves."""
         self._where = where
         self._live = live
-        self._problems: list[str] = []
+        self._problems = problems
+        self._place = place
+        self._place_problem = ""
         self._environment = environment
         self._listener = server_listener
         self._started_at = time.monotonic()
@@ -121,6 +154,7 @@ class Daemon:
             # Outside of what it stops: a second signal must be heard while the first is obeyed.
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
+            around.start_soon(self._keep_place)
             around.start_soon(TRACES.run, self._environment)
             async with trio.open_nursery() as nursery:
                 with self._scope:
@@ -174,7 +208,11 @@ class Daemon:
             "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
             "socket": self._where.socket,
             "path": self._environment.get("PATH", os.defpath),
-            "degraded": [*self._live.problems, *self._problems],
+            "degraded": [
+                *self._live.problems,
+                *self._problems,
+                *([self._place_problem] if self._place_problem else []),
+            ],
             "needs_restart": self._live.needs_restart,
             "project_files": self._live.project_problems,
         }
@@ -202,6 +240,31 @@ class Daemon:
             await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
         except CapdError as error:
             log.error("reload_failed", reason=str(error))
+
+    async def _keep_place(self) -> None:
+        """Put the socket, its folder and the locks back when somebody removes them."""
+        taken_since: float | None = None
+        while not self._stop_asked.is_set():
+            await trio.sleep(_LOOK_AT_PLACE)
+            if await trio.to_thread.run_sync(self._place.is_whole, abandon_on_cancel=True):
+                taken_since, self._place_problem = None, ""
+                continue
+            try:
+                self._place.restore()
+            except AlreadyServedError as error:
+                # One that has only just started, and ends as it finds the state locked.
+                taken_since = trio.current_time() if taken_since is None else taken_since
+                if trio.current_time() - taken_since >= _PLACE_TAKEN:
+                    log.error("place_taken", reason=str(error))
+                    self.stop()
+            except (CapdError, OSError) as error:
+                problem = f"{self._where.socket} is gone and cannot be put back: {error}"
+                if problem != self._place_problem:
+                    log.error("place_not_restored", reason=problem)
+                self._place_problem = problem
+            else:
+                taken_since, self._place_problem = None, ""
+                log.warning("place_restored", socket=self._where.socket)
 
     async def _take_login_path(self) -> None:
         """Extend the PATH of servers that are started from here on."""

@@ -9,6 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+STATE_LOCK = "daemon.lock"
+"""In the state folder: locked (flock) by the daemon that serves it, with its pid inside."""
+
 
 # No dataclass: commands that must start fast would pay 8 ms for what it imports.
 class Places(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -91,6 +92,26 @@ async def test_caps_servers_and_sessions_are_the_documents_of_70_operation(
         assert entries["keyed"]["commands"] == ["keyed"]
         assert [entry.keys() >= SERVERS for entry in servers["servers"]] == [True]
         assert [entry.keys() >= SESSIONS for entry in sessions["sessions"]] == [True]
+
+
+async def test_a_reload_is_answered_when_it_is_done_however_long_that_takes(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world, trio.open_nursery() as nursery:
+        control = await world.controller()
+        answers: list[dict[str, Any]] = []
+
+        async def reload() -> None:
+            answers.append(await control.result("reload"))
+
+        async with world.live._loading:  # as while a large file is read
+            nursery.start_soon(reload)
+            await trio.sleep(600)
+            assert answers == []
+
+        while not answers:
+            await trio.sleep(0.1)
+        assert [tap["name"] for tap in answers[0]["taps"]] == ["mine", "starter"]
 
 
 async def test_a_session_is_driven_from_outside_as_from_its_own_client(

@@ -219,6 +219,28 @@ async def test_a_reload_routes_to_what_is_there_now(
         assert any(isinstance(each, registry.CatalogChanged) for each in made.bus.events)
 
 
+async def test_what_was_there_routes_on_while_new_vectors_are_made(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as made:
+        hold = made.embedder.hold_new = trio.Event()
+        made.capability("gamma", "gamma")
+        autojump_clock.autojump_threshold = 5.0
+        await made.reload()
+        await wait_all_tasks_blocked()
+
+        old = await outcome(made)
+        new = await routed(made, "gamma things please")
+
+        assert (await made.described()).embedder_state == "loading"
+        assert old == READY
+        assert (new.outcome, new.reason) != NOT_READY
+        hold.set()
+        autojump_clock.autojump_threshold = 0
+        await made.until_routing()
+        assert (await routed(made, "gamma things please")).outcome == "activate"
+
+
 async def test_a_reload_while_a_message_is_compared_costs_no_registry(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

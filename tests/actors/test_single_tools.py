@@ -91,6 +91,37 @@ async def test_a_found_tools_server_starts_with_its_first_call_and_ends_with_the
         assert world.machine.alive == []
 
 
+async def test_a_single_tool_is_switched_off_and_its_server_let_go(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha")
+        client = await world.session("s")
+        for name in ("alpha__echo", "alpha:echo"):
+            await client.call("alpha__echo", a=1)
+            assert await world.leases() == {"alpha": ["s"]}
+
+            said = await client.capability("disable", name)
+
+            assert said == ("Tool 'alpha__echo' is off. No longer needed: alpha.", False)
+            assert await client.tools() == OWN
+            assert await world.leases() == {}
+
+
+async def test_a_tool_of_a_capability_that_is_on_says_what_takes_it_away(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+        before = await client.tools()
+
+        said, is_error = await client.capability("disable", "alpha__echo")
+
+        assert said.startswith("Tool 'alpha__echo' stays on with 'alpha'. Disable that to take")
+        assert (is_error, await client.tools()) == (True, before)
+
+
 async def test_a_hidden_tool_that_is_called_directly_works_and_is_on_afterwards(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

@@ -80,6 +80,8 @@ class FakeEmbedder:
         """How many it embeds before it is loading."""
         self.hold: trio.Event | None = None
         """Texts are answered when it is set."""
+        self.hold_new: trio.Event | None = None
+        """The same for those that are asked for together, as a catalog's are."""
         self._bus = bus
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -103,6 +105,8 @@ class FakeEmbedder:
         if isinstance(request, embedder.EmbedTexts):
             if self.hold is not None:
                 await self.hold.wait()
+            if self.hold_new is not None and len(request.texts) > 1:
+                await self.hold_new.wait()
             if self.is_loading or (self.most_texts or 1 << 30) <= len(self.texts):
                 return embedder.EmbedderRefused("loading", "the model is loading")
             self.texts += request.texts

@@ -1,15 +1,18 @@
 """The settings at this moment: layers, last good states, and what a project's file comes to."""
 
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from capd.adapters.configuration import Configuration, ServersTable, SessionsTable, SurfaceTable
+from capd.adapters.good_file import age_of
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.patient_reads import PatientReads
 from capd.core.sessions.policy import PolicyRules
+from capd.core.settings.settling import STANDS
 from hung_reads import HungReads
 
 
@@ -20,9 +23,24 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def settings(folder: Path, reads: PatientReads | None = None, **environment: str) -> LiveSettings:
+def settings(
+    folder: Path,
+    reads: PatientReads | None = None,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
+    still_for: float = 60.0,
+    **environment: str,
+) -> LiveSettings:
+    """Return settings of files that have stood still; with 0, of files that are being saved."""
     (folder / "config").mkdir(exist_ok=True)
-    found = LiveSettings(folder / "config", environment, folder / "state", reads)
+    found = LiveSettings(
+        folder / "config",
+        environment,
+        folder / "state",
+        reads,
+        clock=clock,
+        age=lambda _: still_for,
+    )
     found.load()
     return found
 
@@ -271,3 +289,86 @@ async def test_a_project_that_answers_again_is_read(
 
     assert live.of(str(project)).configuration.sessions.tools == 3
     assert live.project_problems == {}
+
+
+def forbidding(rng: random.Random) -> tuple[str, set[str]]:
+    """Return a configuration that forbids something, and what."""
+    deny = rng.sample(["shell:*", "git:push", "fs:write", "web:*"], rng.randint(1, 4))
+    lines = ", ".join(f'"{each}"' for each in deny)
+    tables = [
+        "[servers]\nlinger = 50\n",
+        f"[policy]\ndeny = [{lines}]\n",
+        "[sessions]\ntools = 12\n",
+    ]
+    rng.shuffle(tables)
+    return "".join(tables), set(deny)
+
+
+def test_a_save_in_place_never_drops_what_is_forbidden(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    now = 0.0
+    text, deny = forbidding(rng)
+    write(tmp_path, text)
+    live = settings(tmp_path, clock=lambda: now, still_for=0.0)
+
+    for _ in range(800):
+        text, after = forbidding(rng)
+        at = rng.randint(0, len(text))
+        # Now and then somebody saves what is no TOML, over what is empty at that moment.
+        bad = ["[policy\n"] if rng.random() < 0.3 else []
+        for part in ("", text[:at], *bad, text):
+            write(tmp_path, part)
+            now += rng.uniform(0.0, STANDS * 0.6)
+            if rng.random() < 0.8 or part is text:
+                live.load()
+            held = set(live.current.policy.deny)
+            assert held >= deny & after, (part, held)
+        if live.wait:
+            now += live.wait
+            live.load()
+
+        assert (set(live.current.policy.deny), live.problems) == (after, [])
+        again = settings(tmp_path, still_for=0.0)
+        assert set(again.current.policy.deny) == after
+        deny = after
+
+
+@pytest.mark.parametrize("damage", ["", "[policy\n", None])
+def test_a_start_in_the_middle_of_a_save_has_what_was_forbidden(
+    tmp_path: Path, damage: str | None
+) -> None:
+    write(tmp_path, '[policy]\ndeny = ["shell:*"]\n')
+    settings(tmp_path)
+    if damage is None:
+        (tmp_path / "config/config.toml").unlink()
+    else:
+        write(tmp_path, damage)
+
+    again = settings(tmp_path, still_for=0.0)
+
+    assert again.current.policy.deny == ("shell:*",)
+    assert len(again.problems) == 1
+
+
+def test_what_was_taken_out_counts_after_it_has_stood_still(tmp_path: Path) -> None:
+    now = 0.0
+    write(tmp_path, '[policy]\ndeny = ["shell:*"]\n')
+    live = settings(tmp_path, clock=lambda: now, still_for=0.0)
+    write(tmp_path, "")
+    live.load()
+    before = (live.current.policy.deny, live.wait, len(live.problems))
+
+    now += STANDS
+    live.load()
+
+    assert before == (("shell:*",), STANDS, 1)
+    assert (live.current.policy.deny, live.wait, live.problems) == ((), 0.0, [])
+
+
+def test_the_age_of_a_file_is_since_its_last_change(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("")
+    os.utime(file, (0, 0))
+
+    assert age_of(file) < 3600.0
+    assert age_of(tmp_path / "none" / "config.toml") < 3600.0

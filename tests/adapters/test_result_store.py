@@ -2,15 +2,18 @@
 
 import hashlib
 import json
+import os
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capd.adapters import result_store
 from capd.adapters.result_store import BLOCK_BYTES, NotKeptError, ResultStore
 from capd.adapters.spool import Spool
 from capd.core.results.handles import RETENTION
@@ -216,3 +219,42 @@ async def test_what_is_no_handle_leads_to_no_file(store: ResultStore, handle: st
     await store.keep(b"x", ONE, "t")
 
     assert (await refusal(store, handle)).startswith("No result is kept under this handle")
+
+
+async def test_what_keeping_one_costs_does_not_grow_with_what_is_kept(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    real_stat, real_scandir = os.stat, os.scandir
+
+    def stat(*args: Any, **more: Any) -> os.stat_result:
+        nonlocal looked
+        looked += 1
+        return real_stat(*args, **more)
+
+    def scandir(*args: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return real_scandir(*args)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "scandir", scandir)
+    costs = []
+    for number in range(150):
+        looked = 0
+        await store.keep(f"result {number}".encode(), ONE, "t")
+        costs.append(looked)
+
+    assert costs[140:] == costs[5:15]
+
+
+async def test_handles_are_bounded_by_number_too(
+    tmp_path: Path, store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_store, "MOST_HANDLES", 10)
+
+    handles = [await store.keep(f"result {n}".encode(), ONE, "t") for n in range(30)]
+
+    assert len(list((tmp_path / "results").glob("*.handle"))) <= 11
+    assert await read(store, handles[-1]) == b"result 29"
+    assert "No result is kept" in await refusal(store, handles[0])

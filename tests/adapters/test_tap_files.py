@@ -198,3 +198,11 @@ def test_a_tap_that_is_moved_away_while_it_is_read_is_unreadable_and_not_empty(
 
     with pytest.raises(TapUnreadableError, match="moved or replaced while it was read"):
         read_tap(place(tap))
+
+
+def test_a_list_that_an_earlier_capd_broke_names_its_repair(tmp_path: Path) -> None:
+    file = tmp_path / "taps.toml"
+    file.write_text('taps = [name = "own"\npath = "/own"\n]\n')
+
+    with pytest.raises(TapUnreadableError, match="`capd tap list` repairs it"):
+        tap_places(file)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from capd_client.install import InstallError
 from capd_client.install.client import Client
 from capd_client.install.edits import FileEdit, make, plan_install, plan_uninstall, unmake
 from capd_client.install.jsonc_edits import put, take
@@ -163,3 +164,16 @@ def test_a_server_and_a_hook_in_one_file_are_put_in_together(user: User) -> None
     [back] = plan_uninstall(ledger, edits)
     unmake(ledger, back)
     assert path.read_text() == '{"a": 1}\n'
+
+
+@pytest.mark.parametrize("name", ["mcp.json", "settings.jsonc", "config.toml", "config.yaml"])
+def test_a_text_that_its_client_could_not_read_is_never_written(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text("")
+    broken = "a: [1, 2\n" if name.endswith("yaml") else "{ = [\n"
+    ledger = Ledger(tmp_path / "state", "cursor")
+
+    with pytest.raises(InstallError, match="Nothing was changed"):
+        plan_install(ledger, [FileEdit(file, lambda _: broken, lambda text, _: text)])
+
+    assert file.read_text() == ""

@@ -257,3 +257,39 @@ def test_a_mistake_is_a_line_with_a_remedy(
     assert said in result.stderr
     assert result.exit_code == code
     assert json.dumps(result.stderr).count("Traceback") == 0
+
+
+@pytest.mark.parametrize("first", ["own", "tap"])
+def test_what_was_taken_away_can_be_added_again(
+    run: Callable[..., Result], home: Path, tmp_path: Path, first: str
+) -> None:
+    tap = tmp_path / "octomind-tap"
+    (tap / "capabilities").mkdir(parents=True)
+    add_and_remove = {
+        "own": (("add", "a", "--", "true"), ("remove", "a")),
+        "tap": (("tap", "add", str(tap)), ("tap", "remove", "octomind-tap")),
+    }[first]
+    for command in add_and_remove * 2:
+        assert run(*command).exit_code == 0
+
+    added = run("add", "b", "--", "true")
+    second = run("tap", "add", str(tap))
+
+    assert (added.exit_code, second.exit_code) == (0, 0)
+    list_file = home / "config" / "taps.toml"
+    assert tomllib.loads(list_file.read_text()) == {
+        "taps": [
+            {"name": "own", "path": str(home / "config" / "own")},
+            {"name": "octomind-tap", "path": str(tap)},
+        ]
+    }
+    assert run("tap", "list").exit_code == 0
+
+
+def test_what_cannot_be_listed_leaves_no_definition_behind(tmp_path: Path) -> None:
+    (tmp_path / "taps.toml").write_text("taps.x = 1\n")
+
+    with pytest.raises(TapError):
+        OwnTap(str(tmp_path)).add(OwnServer("a", ["true"]))
+
+    assert OwnTap(str(tmp_path)).names() == []

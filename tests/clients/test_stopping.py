@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from capd_client import commands
+from capd_client.service import ending
 from capd_client.service.launchd import Launchd
 from capd_client.service.manager import Manager
 from capd_client.service.plain import Plain
 from capd_client.service.systemd import Systemd
+from capd_protos.places import STATE_LOCK
 
 from .conftest import FakeDaemon
 
@@ -110,3 +112,35 @@ def test_a_service_of_another_home_is_not_taken_for_this_one(
     asked: Manager = kind({**base, **other})
 
     assert (asked.is_installed(), asked.serves()) == (True, is_same)
+
+
+@pytest.mark.usefixtures("no_manager")
+def test_a_daemon_that_answers_nobody_is_found_by_its_lock_and_not_called_stopped(
+    base_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "PATIENCE", 0.2)
+    monkeypatch.setattr(ending, "_SOCKET_BACK", 0.1)
+    lock = Path(base_env["CAPD_HOME"], "state", STATE_LOCK)
+    lock.parent.mkdir(parents=True)
+    deaf = (
+        "import fcntl, os, signal, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "file = open(sys.argv[1], 'w')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print(os.getpid(), file=file, flush=True)\n"
+        "print('locked', flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", deaf, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            said = stop(base_env, "daemon", "stop")
+        finally:
+            process.kill()
+
+    assert "is stopped" not in said.output
+    assert f"the daemon (pid {process.pid}) does not end; kill {process.pid} ends it" in said.stderr
+    assert said.exit_code == 1

@@ -2,15 +2,18 @@
 
 import stat
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 from click.testing import CliRunner, Result
 
 from capd_client import commands
 from capd_client.taps import TapError, TapList
+from capd_client.toml_files import EditError, store
 
 from .conftest import FakeDaemon
 
@@ -215,3 +218,92 @@ def test_a_folder_of_skills_alone_is_a_tap(run: Run, home: Path, tmp_path: Path)
 
     assert result.exit_code == 0, result.output
     assert TapList(str(home / "config")).read() == [{"name": "mine", "path": str(folder)}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "taps = []\n",
+        "taps = []\nstarter = false\n",
+        'taps = [{name = "a", path = "/a"}]\nstarter = false\n\n[providers]\nx = "y"\n',
+        'starter = false\n[[taps]]\nname = "a"\npath = "/a"\n[providers]\nx = "y"\n',
+        "# nothing yet\r\nstarter = false\r\n",
+    ],
+)
+def test_however_the_list_is_written_a_tap_is_added_to_it(
+    run: Run, home: Path, tap: Path, text: str
+) -> None:
+    file = taps_file(home)
+    file.parent.mkdir()
+    file.write_text(text, newline="")
+    before = tomllib.loads(text)
+
+    result = run("add", str(tap))
+
+    assert result.exit_code == 0, result.output
+    added = {"name": "octomind-tap", "path": str(tap)}
+    assert tomllib.loads(file.read_bytes().decode()) == {
+        **before,
+        "taps": [*before.get("taps", []), added],
+    }
+
+
+BROKEN = """\
+# mine
+starter = false
+taps = [name = "own"
+path = "/home/me/\\"c\\""
+]
+
+[providers]
+x = "y"
+"""
+
+
+def test_a_list_that_an_earlier_capd_broke_is_repaired(run: Run, home: Path, tap: Path) -> None:
+    file = taps_file(home)
+    file.parent.mkdir()
+    file.write_text(BROKEN)
+
+    result = run("list")
+
+    assert result.exit_code == 0
+    assert "repaired" in result.stderr
+    whole = {
+        "starter": False,
+        "providers": {"x": "y"},
+        "taps": [{"name": "own", "path": '/home/me/"c"'}],
+    }
+    assert tomllib.loads(file.read_text()) == whole
+    assert file.read_text().startswith("# mine\n")
+    assert run("add", str(tap)).exit_code == 0
+
+
+def test_a_broken_list_is_repaired_by_the_next_change_as_well(
+    run: Run, home: Path, tap: Path
+) -> None:
+    file = taps_file(home)
+    file.parent.mkdir()
+    file.write_text(BROKEN)
+
+    assert run("add", str(tap)).exit_code == 0
+
+    assert [each["name"] for each in tomllib.loads(file.read_text())["taps"]] == [
+        "own",
+        "octomind-tap",
+    ]
+
+
+def test_an_edit_that_would_not_be_read_back_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "taps.toml"
+    file.write_text("taps = []\n")
+    document = tomlkit.parse(file.read_text())
+    table = tomlkit.table()
+    table.update({"name": "own", "path": "/own"})
+    document["taps"].append(table)
+
+    with pytest.raises(EditError, match="Nothing was changed"):
+        store(file, document)
+
+    assert file.read_text() == "taps = []\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["taps.toml"]

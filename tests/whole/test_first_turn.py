@@ -1,5 +1,7 @@
 """`make run`, as a user sees it: real server from PyPI, real model."""
 
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +11,12 @@ import pytest
 from whole_daemon import Home, pids_with
 
 CHECKOUT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-P", "-m", "capd_client.first_turn"]
 
 
-@pytest.mark.real
-def test_the_first_minute_shows_one_real_turn_and_leaves_nothing(home: Home) -> None:
-    played = subprocess.run(
-        [sys.executable, "-P", "-m", "capd_client.first_turn"],
+def play(home: Home) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        COMMAND,
         env=home.env,
         cwd=CHECKOUT,
         stdin=subprocess.DEVNULL,
@@ -24,12 +26,46 @@ def test_the_first_minute_shows_one_real_turn_and_leaves_nothing(home: Home) -> 
         check=False,
     )
 
-    assert played.returncode == 0, played.stderr
+
+def check(played: "subprocess.CompletedProcess[str]") -> None:
+    assert played.returncode == 0, played.stdout + played.stderr
     assert "switched on: git" in played.stdout
     assert "git__git_log" in played.stdout
     assert "Commit history:" in played.stdout
-    assert "held by ['first-editor', 'second-editor']" in played.stdout
+    assert re.search(r"held by \['first-editor-\w{8}', 'second-editor-\w{8}'\]", played.stdout)
     assert "MCP active: 1/4 (git)" in played.stdout
     assert "is gone; servers running: 0" in played.stdout
     assert "/capd install claude\n" in played.stdout
+
+
+@pytest.mark.real
+def test_the_first_minute_shows_one_real_turn_and_leaves_nothing_and_so_again(home: Home) -> None:
+    for _ in range(2):
+        check(play(home))
+        assert pids_with(str(home.folder)) == []
+
+
+@pytest.mark.real
+def test_after_an_aborted_run_the_daemon_that_it_left_is_used(home: Home) -> None:
+    with subprocess.Popen(
+        COMMAND,
+        env=home.env,
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as aborted:
+        assert aborted.stdout is not None
+        for line in aborted.stdout:
+            if line.startswith("[3]"):
+                # What it started has its output too: there is no end of the file to wait for.
+                aborted.send_signal(signal.SIGKILL)
+                break
+    left = home.ask("status")["daemon"]["pid"]
+
+    played = play(home)
+
+    check(played)
+    assert f"already (pid {left}): it is used, and goes on." in played.stdout
+    assert home.capd("stop").returncode == 0
     assert pids_with(str(home.folder)) == []

@@ -18,6 +18,7 @@ from capd_client.commands.shared import EXIT_INTERRUPTED, START_HINT, Failure, N
 from capd_client.control import ControlError, DaemonDownError
 from capd_client.install import InstallError
 from capd_client.taps import TapError
+from capd_client.toml_files import EditError
 
 _WHERE = {
     "agents": ("acp", "plugin"),
@@ -107,7 +108,7 @@ class _Capd(click.Group):
             raise NoDaemon(f"{error}\n{START_HINT}") from None
         except ControlError as error:
             raise Failure(error.message) from None
-        except (TapError, InstallError) as error:
+        except (TapError, InstallError, EditError) as error:
             raise Failure(str(error)) from None
         except BrokenPipeError:
             raise

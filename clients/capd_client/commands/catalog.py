@@ -96,7 +96,12 @@ def tap_update(*, names: tuple[str, ...]) -> None:
 @json_option
 def tap_list(*, as_json: bool) -> None:
     """List the taps that were added."""
-    taps = TapList(this_places().config).read()
+    listed = TapList(this_places().config)
+    if listed.repair():
+        click.echo(f"{listed.path}: repaired; an earlier capd had written it wrongly", err=True)
+        with contextlib.suppress(DaemonDownError):
+            ask("reload")
+    taps = listed.read()
     if as_json:
         print_json({"schema": 1, "taps": taps})
     else:

@@ -1,9 +1,11 @@
 """What every command shares: asking the daemon, its options, and how it fails."""
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import click
@@ -14,6 +16,7 @@ from capd_client.control import Control
 from capd_client.status import START_HINT
 from capd_protos.places import Places, places
 
+_STILL_AFTER = 3.0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_DAEMON = 3
@@ -49,8 +52,25 @@ def this_places() -> Places:
 
 def ask(method: str, **params: Any) -> dict[str, Any]:
     """Return the daemon's result; parameters that are not given are left out."""
-    with Control(this_places().socket) as control:
-        return control.call(method, {key: value for key, value in params.items() if value != ""})
+    given = {key: value for key, value in params.items() if value != ""}
+    with Control(this_places().socket) as control, _telling_of(method):
+        return control.call(method, given)
+
+
+@contextlib.contextmanager
+def _telling_of(method: str) -> Iterator[None]:
+    """Say after a while that a reload goes on: large taps take their time."""
+    if method != "reload":
+        yield
+        return
+    text = "The daemon still reads settings and taps; it goes on if you stop waiting."
+    timer = threading.Timer(_STILL_AFTER, click.echo, (text,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def print_json(result: Mapping[str, Any], *, indent: int | None = 2) -> None:

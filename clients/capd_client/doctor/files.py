@@ -7,6 +7,7 @@ from pathlib import Path
 
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.surroundings import Surroundings
+from capd_protos.places import STATE_LOCK
 from capd_protos.secret_places import FILE_NAME, refusal_of_mode
 
 _FILES = ("config.toml", "clients.toml")
@@ -45,7 +46,11 @@ def check_locks(seen: Surroundings, locks: Path = _LOCKS) -> Iterator[Finding]:
     if not seen.down:
         return
     for path in dict.fromkeys(
-        (Path(f"{seen.places.socket}.lock"), Path(seen.places.run, "capd.sock.lock"))
+        (
+            Path(seen.places.state, STATE_LOCK),
+            Path(f"{seen.places.socket}.lock"),
+            Path(seen.places.run, "capd.sock.lock"),
+        )
     ):
         pid = _holder(path, locks) if path.exists() else 0
         if pid:

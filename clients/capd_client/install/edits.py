@@ -6,14 +6,24 @@ changed the file since; else it takes out only what capd put in.
 """
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
 
 from capd_client.install import InstallError, UnreadableError
+from capd_client.install.documents import read_document
 from capd_client.install.files import read, replace
+from capd_client.install.known_clients import Format
 from capd_client.install.ledger import Ledger, digest
+
+_FORMATS: Mapping[str, Format] = {
+    ".json": "json",
+    ".jsonc": "json",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ def plan_install(ledger: Ledger, edits: Iterable[FileEdit]) -> list[Change]:
         before = read(path)
         text = _text(path, before)
         after = _edited(path, partial(edit.add, text))
+        _check_format(path, after.encode())
         original = before
         entry = entries.get(path)
         if entry is not None and before is not None:
@@ -97,7 +108,7 @@ def make(ledger: Ledger, change: Change) -> Path | None:
     backup = ledger.note(change.path, original=change.original, left=change.after)
     _check(change)
     change.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace(change.path, change.after, change.mode)
+    replace(change.path, change.after, change.mode, check=partial(_check_format, change.path))
     return backup
 
 
@@ -126,6 +137,7 @@ def plan_uninstall(
             text = _text(path, before)
             known = None if entry is None else _text(path, original)
             after = _edited(path, partial(edit.remove, text, known))
+            _check_format(path, after.encode())
             changes.append(Change(path, before, after.encode(), original))
     return changes
 
@@ -137,7 +149,10 @@ def unmake(ledger: Ledger, change: Change) -> Path | None:
         if change.after is None:
             change.path.unlink(missing_ok=True)
         else:
-            replace(change.path, change.after)
+            # What a person wrote is given back whatever it is.
+            is_theirs = change.after == change.original
+            check = None if is_theirs else partial(_check_format, change.path)
+            replace(change.path, change.after, check=check)
     if change.path not in ledger.entries():
         return None
     return ledger.forget(change.path, keep_backup=change.after != change.original)
@@ -182,6 +197,24 @@ def _edited(path: Path, edit: Callable[[], str]) -> str:
         return edit()
     except UnreadableError as error:
         raise _refusal(path, error.line, str(error)) from None
+
+
+def _check_format(path: Path, data: bytes) -> None:
+    """Refuse a new text that the client could not read.
+
+    Raises:
+        InstallError: `data` is not of the format that the name of the file says.
+    """
+    kind = _FORMATS.get(path.suffix)
+    if kind is None:
+        return
+    try:
+        read_document(data.decode(), kind)
+    except (UnreadableError, UnicodeDecodeError) as error:
+        raise InstallError(
+            f"{path} would not be readable after the change: {error}\n"
+            "Nothing was changed. Make the change in the file by hand."
+        ) from None
 
 
 def _refusal(path: Path, line: int, reason: str) -> InstallError:

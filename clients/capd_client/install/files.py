@@ -3,6 +3,7 @@
 import contextlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 PRIVATE = 0o600
@@ -16,10 +17,17 @@ def read(path: Path) -> bytes | None:
         return None
 
 
-def replace(path: Path, data: bytes, mode: int | None = None) -> None:
+def replace(
+    path: Path,
+    data: bytes,
+    mode: int | None = None,
+    *,
+    check: Callable[[bytes], object] | None = None,
+) -> None:
     """Put `data` into the file at once; it keeps its mode, or gets `mode`.
 
-    A reader finds the old bytes or the new ones. A link would be replaced itself.
+    A reader finds the old bytes or the new ones. A link would be replaced itself. `check` is
+    called with what the disk gives back; if it raises, the file stays as it was.
     """
     if mode is None:
         mode = PRIVATE
@@ -32,6 +40,8 @@ def replace(path: Path, data: bytes, mode: int | None = None) -> None:
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
+        if check is not None:
+            check(Path(temporary).read_bytes())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -1,15 +1,69 @@
-"""Asking the daemon to end, and waiting until it has."""
+"""Asking the daemon to end, and waiting until it has.
+
+A daemon whose socket is gone is found by the lock of its state folder.
+"""
 
 import contextlib
+import fcntl
 import os
 import select
+import signal
 import time
+from pathlib import Path
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.service.manager import ServiceError
+from capd_protos.places import STATE_LOCK, Places
 
 PATIENCE = 30.0
 _LOOK_AGAIN = 0.05
+_SOCKET_BACK = 5.0
+"""Seconds in which a daemon that lives puts its socket back."""
+
+
+def end(where: Places, *, for_good: bool) -> int:
+    """Have the daemon of this place end, and wait until it has; return its pid, 0 for none.
+
+    Raises:
+        ServiceError: it refused, or goes on.
+    """
+    pid = ask_to_end(where.socket, for_good=for_good) or _end_unreachable(where, for_good=for_good)
+    if pid:
+        await_end(pid)
+    return pid
+
+
+def holder(state: str) -> int:
+    """Return the pid of the daemon that has the state folder locked; 0 for none."""
+    try:
+        with Path(state, STATE_LOCK).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                word = file.read(32).partition(b"\n")[0]
+                return int(word) if word.isdigit() else 0
+    except OSError:
+        pass
+    return 0
+
+
+def _end_unreachable(where: Places, *, for_good: bool) -> int:
+    """End a daemon that has the state and does not answer at the socket."""
+    pid = holder(where.state)
+    give_up_at = time.monotonic() + _SOCKET_BACK
+    while pid and time.monotonic() < give_up_at:
+        if asked := ask_to_end(where.socket, for_good=for_good):
+            return asked
+        time.sleep(_LOOK_AGAIN)
+        pid = holder(where.state)
+    if pid:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return pid
+        except PermissionError:
+            raise ServiceError(f"the daemon (pid {pid}) belongs to another user") from None
+    return pid
 
 
 def ask_to_end(socket: str, *, for_good: bool) -> int:

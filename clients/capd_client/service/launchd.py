@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.parsers.expat import ExpatError
 
-from capd_client.service.ending import ask_to_end, await_end
+from capd_client.service.ending import end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import daemon_command, own_variables, run
 from capd_protos.places import places
@@ -85,10 +85,7 @@ class Launchd:
 
     def stop(self) -> bool:
         """Have the daemon end, with exit code 0, which launchd leaves be."""
-        pid = ask_to_end(self._socket, for_good=True)
-        if pid:
-            await_end(pid)
-        return bool(pid)
+        return bool(end(places(self._env, os.getuid()), for_good=True))
 
     def restart(self) -> None:
         """End the daemon and start it again."""

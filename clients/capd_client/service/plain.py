@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from capd_client.control import Control, ControlError, DaemonDownError
-from capd_client.service.ending import PATIENCE, ask_to_end, await_end
+from capd_client.service.ending import PATIENCE, end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
 from capd_protos.places import places
@@ -21,7 +21,7 @@ class Plain:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
-        where = places(env, os.getuid())
+        where = self._where = places(env, os.getuid())
         self._socket = where.socket
         self._log = Path(where.state, "capd.log")
         self._started: subprocess.Popen[bytes] | None = None
@@ -77,9 +77,7 @@ class Plain:
         self.start()
 
     def _end(self, *, for_good: bool) -> bool:
-        pid = ask_to_end(self._socket, for_good=for_good)
-        if pid:
-            await_end(pid)
+        pid = end(self._where, for_good=for_good)
         if self._started is not None and self._started.pid == pid:
             self._started.wait()
         return bool(pid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import capd_client
-from capd_client.service.ending import ask_to_end, await_end
+from capd_client.service.ending import ask_to_end, await_end, end
 from capd_client.service.manager import daemon_command, own_variables, run
 from capd_protos.places import places
 
@@ -101,7 +101,8 @@ class Systemd:
             # From systemd alone clients would hear that another one comes, and start it.
             ask_to_end(places(self._env, os.getuid()).socket, for_good=True)
         self._ctl("stop", SOCKET, SERVICE)
-        return has_run
+        # One that systemd knows nothing of may have the state.
+        return bool(end(places(self._env, os.getuid()), for_good=True)) or has_run
 
     def restart(self) -> None:
         """Restart the service; connections wait at the socket meanwhile."""

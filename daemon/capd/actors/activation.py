@@ -24,6 +24,7 @@ from capd.adapters.servers.instance import Instance
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
+from capd.core.sessions.active_set import Grant
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.leaving_project import resting_on, without_project
 from capd.core.sessions.policy import Policy
@@ -41,6 +42,7 @@ from capd_protos.types import (
     CapabilitySpec,
     InstanceId,
     ServerIdentity,
+    ServerName,
     ServerSpec,
 )
 
@@ -105,24 +107,47 @@ class Activation:
                 return Outcome(str(error), is_ok=False)
 
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
-        """Switch a capability off; one that is not on is fine."""
+        """Switch a capability, or a single tool, off; one that is not on is fine."""
         async with self._transaction:
+            # A tool's whole name before what a capability's may be short for.
+            tool = self._state.find_tool(name) if self._state.find_active(name) is None else None
+            if tool is not None:
+                return await self._disable_tool(tool, by)
             found = await self._active(name)
             if found is None:
                 return Outcome(own_tools.not_active(name))
             step = self._state.deactivate(found)
             self._on_step(step)
             self._note(str(found), "off", by)
-            stopped, kept = [], []
-            for held in step.unheld:
-                others = await self.holds.release(held.instance)
-                if others:
-                    who = f"{len(others)} other session{'s' if len(others) > 1 else ''}"
-                    kept.append((held.spec.name, who))
-                else:
-                    stopped.append(held.spec.name)
-            text = own_tools.disabled(found.name, stopped, kept)
+            text = own_tools.disabled(found.name, *await self._let_go(step))
             return Outcome(text, step.added, step.removed)
+
+    async def _disable_tool(self, tool: Grant, by: str) -> Outcome:
+        name = self._state.surface.names[tool]
+        if tool in self._state.active.tools:
+            step = self._state.deactivate_tool(tool)
+            self._on_step(step)
+            self._note(str(name), "off", by)
+            stopped, kept = await self._let_go(step)
+        else:
+            step, stopped, kept = Step(), [], []
+        left = [str(each.name) for each in self._state.why_on(tool)]
+        is_pinned = tool in self._state.active.pinned
+        if left or is_pinned:
+            return Outcome(own_tools.tool_stays(name, left, is_pinned=is_pinned), is_ok=False)
+        return Outcome(own_tools.tool_disabled(name, stopped, kept), step.added, step.removed)
+
+    async def _let_go(self, step: Step) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
+        """Release what a step left unheld; return what ends, and what others still use."""
+        stopped, kept = [], []
+        for held in step.unheld:
+            others = await self.holds.release(held.instance)
+            if others:
+                who = f"{len(others)} other session{'s' if len(others) > 1 else ''}"
+                kept.append((held.spec.name, who))
+            else:
+                stopped.append(held.spec.name)
+        return stopped, kept
 
     async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
         """Have `decide` change the state between two transactions, and follow what it did.

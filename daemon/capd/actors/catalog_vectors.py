@@ -3,9 +3,10 @@
     cold ──need──> loading ──> ready ──embedder gone, catalog changed──> cold or loading
                       └──────> unusable (asked again at the next need)
 
-Nobody waits here: what is asked while it is not ready is told so, and that is the need. A
-catalogue's vectors are kept on disk by model and text hash; a user's words are embedded and
-forgotten.
+A catalog that changed is compared with the vectors that there are until the new ones are made:
+what was there before routes on. Nobody waits here: what is asked while it is not ready is told so,
+and that is the need. A catalogue's vectors are kept on disk by model and text hash; a user's words
+are embedded and forgotten.
 """
 
 import signal
@@ -44,11 +45,15 @@ HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
     embedder.EmbedderExited | SessionStarted
 )
 
+RENEWING_TIMEOUT = 1.0
+"""The same while texts of a catalog are embedded, a few at a time."""
 MESSAGE_TIMEOUT = 0.25
 """Seconds for one message's vector, of which a loaded model takes 10 to 17 ms (20-routing)."""
 WARM_UP_TIMEOUT = 20.0
 """Loading takes under a second; a process that is stopped is ended after this and started anew."""
 BATCH = 32
+RENEWING_BATCH = 8
+"""Small, so that a message does not wait for long behind them."""
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
 
@@ -82,13 +87,14 @@ class CatalogVectors:
         self._cache: VectorCache | None = None
         self._catalog = Catalog()
         self._scorer: Scorer | None = None
+        """Of the catalog, or of the one before it."""
+        self._has_model = False
         self._need = trio.Event()
         self._attempt = trio.CancelScope()
 
     def catalog_changed(self, catalog: Catalog) -> None:
         """Compare with `catalog` from here on, once its triggers are embedded."""
         self._catalog = catalog
-        self._scorer = None
         if self.state == "ready":
             self.state = "cold"
             self._need.set()
@@ -104,21 +110,24 @@ class CatalogVectors:
         while True:
             await contained("prepare", self._prepare, log=log)
             self.state, self.reason = "unusable", "capd failed over the vectors; its log says where"
-            self._scorer = None
+            self._scorer, self._has_model = None, False
 
     async def compared(self, text: str) -> "tuple[Vectors, Scorer]":
         """Return the vector of `text` and the scorer of the catalogue."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
         scorer_ = self._scorer
-        if self.state != "ready" or scorer_ is None:
+        if not self._has_model or scorer_ is None:
             self._need.set()
             raise NotReadyError
+        is_renewing = self.state != "ready"
+        timeout = RENEWING_TIMEOUT if is_renewing else MESSAGE_TIMEOUT
         try:
-            reply = await self._bus.ask(
-                EMBEDDER, embedder.EmbedTexts([text]), REPLIES, MESSAGE_TIMEOUT
-            )
+            reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts([text]), REPLIES, timeout)
         except _UNANSWERED as error:
+            if is_renewing:
+                # It has the catalog's texts to do; whether it is gone shows with those.
+                raise NotReadyError from None
             self._lost_embedder(_said_of(error))
             raise NotReadyError from None
         if not isinstance(reply, embedder.TextsEmbedded):
@@ -128,7 +137,7 @@ class CatalogVectors:
 
     def _lost_embedder(self, reason: str) -> None:
         log.info("embedder_lost", reason=reason)
-        self.state, self.reason = "cold", reason
+        self.state, self.reason, self._has_model = "cold", reason, False
         self._need.set()
 
     async def _listen(self) -> None:
@@ -138,6 +147,7 @@ class CatalogVectors:
                     # The user's first words follow soon; they should not find a cold model.
                     self._need.set()
                     continue
+                self._has_model = False
                 if not hint.expected and self.state != "unusable":
                     self.reason = f"its process ended ({_how(hint.returncode)}); another one starts"
                 if self.state == "ready":
@@ -167,20 +177,20 @@ class CatalogVectors:
             except _UNANSWERED as error:
                 if isinstance(error, AskTimeoutError) and not isinstance(error, AskLostError):
                     self._bus.publish(embedder.EmbedderStuck())
-                self.state, self.reason = "cold", _said_of(error)
+                self.state, self.reason, self._has_model = "cold", _said_of(error), False
                 log.warning("embedder_not_ready", reason=self.reason)
                 # What was down may be starting: it is asked again without another message.
                 await trio.sleep(TRY_AGAIN)
                 self._need.set()
             except CapdError as error:
-                self.state, self.reason = "unusable", str(error)
+                self.state, self.reason, self._has_model = "unusable", str(error), False
                 log.error("embedder_unusable", reason=self.reason)
             else:
                 if made is None or catalog is not self._catalog:
                     self._need.set()
                     continue
                 self._scorer = made
-                self.state, self.reason = "ready", ""
+                self.state, self.reason, self._has_model = "ready", "", True
                 log.info("routing_ready", capabilities=len(catalog.winners))
 
     async def _warm_up(self) -> None:
@@ -225,8 +235,9 @@ class CatalogVectors:
         missing = [text for text in texts if text not in known]
         fresh: dict[str, Vectors] = {}
         try:
-            for at in range(0, len(missing), BATCH):
-                fresh.update(await self._embedded(missing[at : at + BATCH]))
+            batch = RENEWING_BATCH if self._has_model else BATCH
+            for at in range(0, len(missing), batch):
+                fresh.update(await self._embedded(missing[at : at + batch]))
         finally:
             # Written once, because it is written whole; also what an attempt that failed has made.
             with trio.CancelScope(shield=True):

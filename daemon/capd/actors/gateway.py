@@ -14,6 +14,7 @@ from typing import cast
 
 import structlog
 import trio
+from trio.abc import Listener
 
 from capd.actors.control.connection import Control
 from capd.adapters import platform
@@ -51,7 +52,7 @@ class Gateway:
     def __init__(
         self,
         bus: Bus,
-        listener: trio.SocketListener,
+        listener: Listener[trio.SocketStream],
         connections: Handover[int, Connection],
         control: Control,
         version: str,

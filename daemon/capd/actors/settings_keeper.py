@@ -1,6 +1,7 @@
 """The keeper of the settings: reads their files whenever one changes, and says what holds.
 
     a file changes ──> read again ──> another whole holds, which is told
+                             ├──doubtful──> read again when it has stood still
                              └──bad──> the last good one holds, and the status says why
 
 Who follows the settings reads `LiveSettings`; the event is a hint that there is something to read.
@@ -32,6 +33,7 @@ from capd_protos.types import ActorName
 NAME = ActorName("settings")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 TRY_AGAIN = 10.0
+MOST_LOOKS = 2
 
 log = structlog.get_logger(actor="settings")
 
@@ -57,6 +59,12 @@ class SettingsKeeper:
     async def _replied(self, request: messages.Request) -> messages.Reply:
         if isinstance(request, messages.ReloadSettings):
             await self._reload()
+            # A person who took something out waits until it counts, and is told what holds then.
+            for _ in range(MOST_LOOKS):
+                if not self._settings.wait:
+                    break
+                await trio.sleep(self._settings.wait)
+                await self._reload()
             return self._described("", has_values=False)
         await self._settings.meet(request.project)
         return self._described(request.project)
@@ -92,6 +100,8 @@ class SettingsKeeper:
                     self._watch_error = ""
                     # Only what is watched already can be read without missing a change.
                     await self._reload()
+                    if self._settings.wait:
+                        nursery.start_soon(self._until_still)
                     nursery.start_soon(self._until_met, nursery.cancel_scope)
                     if self._settings.silent:
                         nursery.start_soon(self._until_later, nursery.cancel_scope)
@@ -106,6 +116,12 @@ class SettingsKeeper:
         """Watch anew when another project is to be followed."""
         await self._settings.met.wait()
         scope.cancel()
+
+    async def _until_still(self) -> None:
+        """Read again what may have been half written, until it stands still."""
+        while self._settings.wait:
+            await trio.sleep(self._settings.wait)
+            await self._reload()
 
     async def _until_later(self, scope: trio.CancelScope) -> None:
         """Watch anew after a while: a folder that did not answer cannot be watched."""

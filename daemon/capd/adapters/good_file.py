@@ -1,7 +1,8 @@
 """A file of settings with its last good state: a bad one is said, and changes nothing.
 
-    read ──good──> in use, and kept for the next start
-      └──bad───> the last good one stays in use; where there was none, none
+    read ──good──────> in use, and kept for the next start
+      ├──doubtful──> the last good one stays in use until the new one has stood still
+      └──bad───────> the last good one stays in use; where there was none, none
 
 The copy is kept beside the daemon's state, since a daemon that started without the user's policy
 because of a typo would be worse than one with an old setting.
@@ -9,62 +10,113 @@ because of a typo would be worse than one with an old setting.
 
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from capd.adapters.regular_files import opened_regular, read_up_to
 from capd.core.settings.layers import Layer, UnusableError
+from capd.core.settings.settling import STANDS, Settling, is_doubtful
 
 MOST_BYTES = 1 << 20
+
+
+def age_of(path: Path) -> float:
+    """Return for how many seconds a file, or the lack of one, has been as it is; 0 if unknown."""
+    for place in (path, *path.parents):
+        with suppress(OSError):
+            status = place.stat()
+            # Of a file the time that no program can set; of a folder the one of its entries.
+            changed_at = status.st_ctime if place == path else status.st_mtime
+            return max(0.0, time.time() - changed_at)
+    return 0.0
 
 
 class GoodFile:
     """One file, as it was good last."""
 
     def __init__(
-        self, file: Path, read: Callable[[str], Layer], *, kept: Path | None = None
+        self,
+        file: Path,
+        read: Callable[[str], Layer],
+        *,
+        kept: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        age: Callable[[Path], float] = age_of,
     ) -> None:
-        """`read` takes a text; `kept` is where the last good text is written down."""
+        """`read` takes a text; `kept` is where the last good text is written down.
+
+        `age` says for how long the file has been as it is.
+        """
         self.file = file
         self.layer: Layer | None = None
         self.problem = ""
+        self.wait = 0.0
+        """Seconds after which the file is to be read again, because its state is in doubt."""
         self._read = read
         self._kept = kept
+        self._clock = clock
+        self._age = age
+        self._settling = Settling()
+        self._is_begun = False
+        self._text: str | None = None
+        """What is kept."""
 
     def load(self) -> None:
         """Read the file."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._recall()
+        self.wait = 0.0
+        text: str | None = None
         try:
             with opened_regular(self.file) as (descriptor, _):
                 text = read_up_to(descriptor, MOST_BYTES).decode()
+            layer: Layer | None = self._read(text)
         except FileNotFoundError:
-            self.layer, self.problem = None, ""
-            self._keep(None)
+            layer = None
+        except UnusableError as error:
+            self._refuse(str(error))
             return
         except (OSError, ValueError) as error:
             self._refuse(getattr(error, "strerror", None) or str(error))
             return
-        try:
-            self.layer, self.problem = self._read(text), ""
-        except UnusableError as error:
-            self._refuse(str(error))
-        else:
-            self._keep(text)
+        before = self.layer.tables if self.layer is not None else {}
+        if is_doubtful(before, layer.tables if layer is not None else {}, text):
+            self.wait = self._settling.wait(text, self._clock(), self._age(self.file))
+        if self.wait:
+            what = "is gone" if text is None else "lacks what was in it"
+            self.problem = (
+                f"{self.file} is not used yet: it {what}, as while it is being saved (its last "
+                f"good state stays in use until it has stayed so for {STANDS:g} s)"
+            )
+            return
+        self._settling.forget()
+        self.layer, self.problem = layer, ""
+        self._keep(text)
+
+    def _recall(self) -> None:
+        """Begin with the last good state of an earlier daemon."""
+        if self._kept is None:
+            return
+        with suppress(OSError, ValueError, UnusableError):
+            text = self._kept.read_text(encoding="utf-8")
+            self.layer, self._text = self._read(text), text
 
     def _refuse(self, reason: str) -> None:
-        if self.layer is None and self._kept is not None:
-            with suppress(OSError, ValueError, UnusableError):
-                self.layer = self._read(self._kept.read_text(encoding="utf-8"))
+        self._settling.forget()
         used = "its last good state stays in use" if self.layer is not None else "the defaults are"
         self.problem = f"{self.file} is not used: {reason} ({used})"
 
     def _keep(self, text: str | None) -> None:
-        if self._kept is None:
+        if self._kept is None or (text == self._text and (text is None or self._kept.exists())):
             return
         # What cannot be kept costs the next start at worst.
         with suppress(OSError):
             if text is None:
                 self._kept.unlink(missing_ok=True)
+                self._text = None
                 return
             self._kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=self._kept.parent)
@@ -73,5 +125,6 @@ class GoodFile:
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     file.write(text)
                 Path(temporary).replace(self._kept)
+                self._text = text
             except OSError:
                 Path(temporary).unlink()

@@ -124,6 +124,8 @@ class IndexFile:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+            # A text that could not be read again must not replace the one that can.
+            loaded(Path(temporary).read_bytes().decode())
             Path(temporary).replace(self.path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

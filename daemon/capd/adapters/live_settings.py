@@ -4,7 +4,8 @@ Each of `current` is an immutable whole that is replaced when files change: who 
 get two, and never half of one. What each key is from is known, and what only a restart changes.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import trio
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.client_table import client_table
 from capd.adapters.configuration import Configuration, PlaceTable, effective
-from capd.adapters.good_file import GoodFile
+from capd.adapters.good_file import GoodFile, age_of
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.session_settings import session_rules
 from capd.core.sessions.client_traits import ClientTraits
@@ -75,15 +76,22 @@ class LiveSettings:
         environment: Mapping[str, str],
         state: Path | None,
         reads: PatientReads | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        age: Callable[[Path], float] = age_of,
     ) -> None:
         """`state` is where last good states are kept, None to keep none.
 
         `reads` are of projects: on a network that hangs, their sessions begin without their files.
+        `clock` and `age` say when a file that may be half written has stood still.
         """
+        self._clock, self._age = clock, age
         self.folder = config
         self._environment = environment
         kept = state / "good" / CONFIG_FILE if state is not None else None
-        self._file = GoodFile(config / CONFIG_FILE, self._user_layer, kept=kept)
+        self._file = GoodFile(
+            config / CONFIG_FILE, self._user_layer, kept=kept, clock=clock, age=age
+        )
         self._clients = config / CLIENTS_FILE
         self.reads = reads or PatientReads()
         self._projects: dict[str, GoodFile] = {}
@@ -108,6 +116,12 @@ class LiveSettings:
     def projects(self) -> tuple[str, ...]:
         """The projects whose files were asked for."""
         return tuple(self._projects)
+
+    @property
+    def wait(self) -> float:
+        """Seconds after which files are to be read again whose state is in doubt; 0 for never."""
+        waits = [file.wait for file in (self._file, *self._projects.values()) if file.wait]
+        return min(waits, default=0.0)
 
     @property
     def problems(self) -> list[str]:
@@ -226,7 +240,7 @@ class LiveSettings:
         def read(text: str) -> Layer:
             return _project_layer(text, str(file))
 
-        return GoodFile(file, read)
+        return GoodFile(file, read, clock=self._clock, age=self._age)
 
     def _of_file(self, file: GoodFile) -> Effective:
         if file.layer is None:

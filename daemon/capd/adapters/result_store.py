@@ -24,12 +24,15 @@ import structlog
 import trio
 
 from capd.core.errors import CapdError
-from capd.core.results.handles import RETENTION, Stored, handle_of, is_handle, to_drop
+from capd.core.results.handles import RETENTION, handle_of, is_handle
 from capd.core.results.large_results import LargeResult, Result
+from capd.core.results.store_index import StoreIndex
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
 MOST_BYTES = 1 << 30
+MOST_HANDLES = 1 << 16
+"""Handles that are kept, of results and of those that had to make room."""
 BLOCK_BYTES = 1 << 20
 """What is read is checked by the block, so that a page of 256 MiB is not 256 MiB to read."""
 _SECRET_BYTES = 32
@@ -91,7 +94,11 @@ class ResultStore:
         # One at a time: what is dropped must not be what is just being read.
         self._thread = trio.CapacityLimiter(1)
         self._records: dict[str, StoredResult] | None = None
-        self._used_at: dict[str, float] = {}
+        """By handle."""
+        # Both are in the order in which they were given, which is the order in which they expire.
+        self._live: dict[str, None] = {}
+        self._handles_of: dict[str, set[str]] = {}
+        self._index = StoreIndex(most_bytes)
         self._secret = b""
 
     async def keep(self, result: Result, session: SessionKey, tool: str) -> str:
@@ -194,16 +201,46 @@ class ResultStore:
 
     def _put(self, record: StoredResult) -> str:
         # The file is one for all that got the same bytes, in whatever line they came.
-        for handle, other in list(self._loaded().items()):
-            if other.sha256 == record.sha256 and other.start != record.start:
-                self._records_of(handle, msgspec.structs.replace(other, start=record.start))
-        self._records_of(record.handle, record)
-        self._used_at[record.sha256] = self._clock()
+        records = self._loaded()
+        for handle in self._handles_of.get(record.sha256, ()):
+            other = records[handle]
+            if other.start != record.start:
+                moved = msgspec.structs.replace(other, start=record.start)
+                self._write_record(moved)
+                records[handle] = moved
+        self._write_record(record)
+        self._forget(record.handle)
+        self._note(record)
+        self._index.add(record.sha256, self._path(record.sha256).stat().st_size)
         return record.handle
 
-    def _records_of(self, handle: str, record: StoredResult) -> None:
-        self._write(self._folder / f"{handle}.handle", _RECORD.encode(record))
-        self._loaded()[handle] = record
+    def _write_record(self, record: StoredResult) -> None:
+        self._write(self._folder / f"{record.handle}.handle", _RECORD.encode(record))
+
+    def _note(self, record: StoredResult) -> None:
+        assert self._records is not None
+        self._records[record.handle] = record
+        self._live[record.handle] = None
+        self._handles_of.setdefault(record.sha256, set()).add(record.handle)
+
+    def _forget(self, handle: str) -> None:
+        """Take a handle out of what is known; its file stays."""
+        assert self._records is not None
+        self._expire(handle)
+        self._records.pop(handle, None)
+
+    def _expire(self, handle: str) -> str:
+        """Take a handle from its result; return the result's name if no other handle has it."""
+        assert self._records is not None
+        if handle not in self._live:
+            return ""
+        del self._live[handle]
+        sha256 = self._records[handle].sha256
+        self._handles_of[sha256].discard(handle)
+        if self._handles_of[sha256]:
+            return ""
+        del self._handles_of[sha256]
+        return sha256
 
     def _found(self, handle: str) -> StoredResult:
         record = self._loaded().get(handle) if is_handle(handle) else None
@@ -241,7 +278,7 @@ class ResultStore:
                 "This result is no longer kept: it had to make room for later ones. Call "
                 f"{record.tool} again."
             ) from None
-        self._used_at[record.sha256] = self._clock()
+        self._index.use(record.sha256)
         with contextlib.suppress(OSError):
             os.utime(path)
         at = start - first * BLOCK_BYTES
@@ -259,6 +296,7 @@ class ResultStore:
         self._folder.chmod(0o700)
         self._secret = self._kept_secret()
         self._records = {}
+        found: list[StoredResult] = []
         for path in self._folder.glob("*.handle"):
             with contextlib.suppress(OSError):
                 record = self._read_record(path)
@@ -266,11 +304,25 @@ class ResultStore:
                     log.warning("result_record_unreadable", file=path.name)
                     path.unlink(missing_ok=True)
                     continue
-                self._records[record.handle] = record
+                found.append(record)
+        for record in sorted(found, key=lambda each: each.kept_at):
+            self._note(record)
+        self._look()
+        return self._records
+
+    def _look(self) -> None:
+        """Have the index say what the folder holds, in the order of its use."""
+        files: list[tuple[float, str, int]] = []
         for path in self._folder.glob("*.result"):
             with contextlib.suppress(OSError):
-                self._used_at[path.stem] = path.stat().st_mtime
-        return self._records
+                status = path.stat()
+                files.append((status.st_mtime, path.stem, status.st_size))
+        there = {name for _, name, _ in files}
+        for name in self._index.names():
+            if name not in there:
+                self._index.remove(name)
+        for _, name, size_bytes in sorted(files):
+            self._index.add(name, size_bytes)
 
     def _read_record(self, path: Path) -> StoredResult | None:
         """Return what a file says of a result, None where it cannot be what was written."""
@@ -310,42 +362,45 @@ class ResultStore:
             raise
 
     def _make_room(self, size_bytes: int, sha256: str) -> None:
-        self._sweep()
-        stored = self._stored()
-        is_there = any(each.sha256 == sha256 for each in stored)
-        room_bytes = self._most_bytes - (0 if is_there else size_bytes)
-        for each in to_drop(stored, room_bytes, keep=sha256):
-            self._path(each.sha256).unlink(missing_ok=True)
-            self._used_at.pop(each.sha256, None)
-            log.info("result_dropped", bytes=each.size_bytes)
+        self._end_old()
+        dropped = self._index.make_room(size_bytes, keep=sha256)
+        for each in dropped:
+            self._path(each).unlink(missing_ok=True)
+        if dropped:
+            log.info("results_dropped", results=len(dropped))
 
-    def _stored(self) -> list[Stored]:
-        found: list[Stored] = []
-        for sha256, used_at in list(self._used_at.items()):
-            try:
-                size_bytes = self._path(sha256).stat().st_size
-            except OSError:
-                continue
-            found.append(Stored(sha256, size_bytes, used_at))
-        return found
-
-    def _sweep(self) -> None:
+    def _end_old(self) -> None:
+        """End what has expired: the oldest come first, so nothing else is looked at."""
         records = self._loaded()
         now = self._clock()
-        for handle, record in list(records.items()):
+        while self._live:
+            handle = next(iter(self._live))
+            if now - records[handle].kept_at < RETENTION:
+                break
+            if sha256 := self._expire(handle):
+                self._index.remove(sha256)
+                self._path(sha256).unlink(missing_ok=True)
+        while records:
+            handle, record = next(iter(records.items()))
             # Its name is kept for as long again, to say that it has expired.
-            if now - record.kept_at >= 2 * RETENTION:
-                del records[handle]
-                (self._folder / f"{handle}.handle").unlink(missing_ok=True)
-        wanted = {record.sha256 for record in records.values() if now - record.kept_at < RETENTION}
+            if now - record.kept_at < 2 * RETENTION and len(records) <= MOST_HANDLES:
+                break
+            # The result of a live one stays until it has to make room, or the next `sweep`.
+            self._forget(handle)
+            (self._folder / f"{handle}.handle").unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Look through the folder, for what a daemon before, or another program, left in it."""
+        self._end_old()
+        now = self._clock()
         for path in self._folder.glob("*.result"):
-            if path.stem not in wanted:
+            if path.stem not in self._handles_of:
                 path.unlink(missing_ok=True)
-                self._used_at.pop(path.stem, None)
         for path in self._folder.glob("*.partial"):
             with contextlib.suppress(OSError):
                 if now - path.stat().st_mtime >= RETENTION:
                     path.unlink(missing_ok=True)
+        self._look()
 
 
 def _is_whole(path: Path, sha256: str) -> bool:

@@ -24,6 +24,11 @@ from capd_protos.types import CapabilityName, TapName
 STARTER = TapName("starter")
 
 
+_BROKEN = 'taps = [name = "'
+"""What an earlier capd wrote for the first tap after the last one had been removed."""
+_REPAIR = "an earlier capd wrote it so: `capd tap list` repairs it"
+
+
 class TapUnreadableError(CapdError):
     """A tap, or the list of taps, cannot be read; the text says which and why."""
 
@@ -66,15 +71,18 @@ def tap_places(list_file: Path) -> list[TapPlace]:
     Raises:
         TapUnreadableError: the list is there and cannot be used.
     """
+    text = ""
     try:
-        listed = msgspec.convert(tomllib.loads(list_file.read_text(encoding="utf-8")), _TapList)
+        text = list_file.read_text(encoding="utf-8")
+        listed = msgspec.convert(tomllib.loads(text), _TapList)
     except FileNotFoundError:
         listed = _TapList()
     except RecursionError:
         raise TapUnreadableError(f"{list_file}: nested too deeply") from None
     # tomllib raises a plain ValueError as well, for a number of five thousand digits.
     except (OSError, ValueError, msgspec.ValidationError) as error:
-        raise TapUnreadableError(f"{list_file}: {error}") from None
+        hint = f" ({_REPAIR})" if _BROKEN in text else ""
+        raise TapUnreadableError(f"{list_file}: {error}{hint}") from None
     places = [TapPlace(TapName(entry.name), Path(entry.path)) for entry in listed.taps]
     names = [*(place.name for place in places), STARTER]
     if listed.starter:

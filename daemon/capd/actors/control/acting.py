@@ -20,6 +20,8 @@ TURN_TIMEOUT = 150.0
 CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
+RELOAD_TIMEOUT = 3600.0
+"""A bound on a daemon that hangs, not on how many files there are."""
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -105,8 +107,11 @@ class Acting:
         }
 
     async def _reload(self, _: frames.NoParams) -> dict[str, Any]:
-        await self._ask.settings(settings.ReloadSettings())
-        described = await self._ask.registry(registry.ReloadCatalog(), registry.RegistryDescribed)
+        # It has begun when it is asked for, and takes as long as there are files.
+        await self._ask.settings(settings.ReloadSettings(), RELOAD_TIMEOUT)
+        described = await self._ask.registry(
+            registry.ReloadCatalog(), registry.RegistryDescribed, RELOAD_TIMEOUT
+        )
         return {"schema": reports.SCHEMA, "taps": reports.taps(described)}
 
     async def _stop(self, _: frames.StopParams) -> dict[str, Any]:

@@ -63,13 +63,17 @@ class Questions:
         """Return every server that is known to the supervisor."""
         return await self.supervisor(supervisor.ListServers(), supervisor.ServersListed)
 
-    async def settings(self, request: settings.Request) -> settings.SettingsDescribed:
+    async def settings(
+        self, request: settings.Request, timeout: float = ASK_TIMEOUT
+    ) -> settings.SettingsDescribed:
         """Return what can be set, and what is."""
-        return await self.bus.ask(SETTINGS, request, SETTINGS_REPLIES, ASK_TIMEOUT)
+        return await self.bus.ask(SETTINGS, request, SETTINGS_REPLIES, timeout)
 
-    async def registry(self, request: msgspec.Struct, expected: type[T]) -> T:
+    async def registry(
+        self, request: msgspec.Struct, expected: type[T], timeout: float = ASK_TIMEOUT
+    ) -> T:
         """Return the registry's reply, which is an `expected`."""
-        reply = await self.bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
+        reply = await self.bus.ask(REGISTRY, request, REGISTRY_REPLIES, timeout)
         assert isinstance(reply, expected)
         return reply
 

@@ -10,16 +10,20 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Iterator, MutableMapping
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 
 import trio
+from trio.abc import Listener
 
 from capd.core.errors import CapdError
 
 BACKLOG = 4096
 _LONGEST_PATH_BYTES = 100
 _FIRST_FD = 3
+_TRIES = 5
+_BETWEEN_TRIES = 0.02
 
 
 class PlaceUnsafeError(CapdError):
@@ -28,6 +32,10 @@ class PlaceUnsafeError(CapdError):
 
 class AlreadyServedError(CapdError):
     """Another daemon serves this place."""
+
+
+class LockUnsupportedError(CapdError):
+    """The file system of a place has no locks, as some network file systems."""
 
 
 def make_private(folder: Path) -> None:
@@ -49,36 +57,201 @@ def make_private(folder: Path) -> None:
         raise PlaceUnsafeError(f"{folder} is open to other users: run chmod 700 {folder}")
 
 
-@contextlib.contextmanager
-def sole_daemon(lock_file: Path) -> Iterator[None]:
-    """Be the only daemon of this place for the length of a block.
+class PlaceLock:
+    """A file that one daemon has locked, with its pid inside."""
 
-    Raises:
-        AlreadyServedError: another one is; its pid is in the text.
-        PlaceUnsafeError: the lock is a link, or cannot be made.
-    """
-    try:
-        fd = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise PlaceUnsafeError(f"{lock_file} cannot be locked: {error.strerror}") from None
-    try:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def take(self) -> None:
+        """Lock the file; again if somebody has removed the one that was locked.
+
+        Raises:
+            AlreadyServedError: another daemon has it; its pid is in the text.
+            PlaceUnsafeError: the lock is a link, or cannot be made.
+            LockUnsupportedError: the file system has no locks.
+        """
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(self.path, flags, 0o600)
+        except OSError as error:
+            raise PlaceUnsafeError(f"{self.path} cannot be locked: {error.strerror}") from None
+        try:
+            _lock(fd, self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        # A full disk costs the pid and not the lock.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{os.getpid()}\n".encode())
+        self.release()
+        self._fd = fd
+
+    def is_in_place(self) -> bool:
+        """Tell whether the file that is locked is the one that others would find."""
+        return self._fd >= 0 and _is_same(self._fd, self.path)
+
+    def release(self) -> None:
+        """Let another daemon have it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _lock(fd: int, path: Path) -> None:
+    # `capd stop` and `capd doctor` look at a lock for a moment by taking it.
+    for tries_left in reversed(range(_TRIES)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            if tries_left:
+                time.sleep(_BETWEEN_TRIES)
+                continue
+            pid = os.read(fd, 32).decode(errors="replace").partition("\n")[0] or "unknown"
             raise AlreadyServedError(
-                f"a daemon (pid {pid}) already serves {lock_file.parent}; stop it with: "
+                f"a daemon (pid {pid}) already serves {path.parent}; stop it with: "
                 f"capd stop (or kill {pid})"
             ) from None
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(fd)
+        except OSError as error:
+            raise LockUnsupportedError(f"{path} cannot be locked: {error.strerror}") from None
+        return
+
+
+def _is_same(fd: int, path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    held = os.fstat(fd)
+    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
 
 
 @contextlib.contextmanager
-def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[trio.SocketListener]:
+def sole_daemon(lock_file: Path) -> Iterator[PlaceLock]:
+    """Be the only daemon of this place for the length of a block; raises as `PlaceLock.take`."""
+    lock = PlaceLock(lock_file)
+    lock.take()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+class PublicListener(Listener[trio.SocketStream]):
+    """The public socket, which is bound again in its place when somebody removed it."""
+
+    def __init__(self, path: Path, inner: trio.SocketListener, ours: int, *, is_kept: bool) -> None:
+        """`ours` is the inode at `path`; `is_kept`: this socket can be bound again."""
+        self.path = path
+        self._inner = inner
+        self._ours = ours
+        self._is_kept = is_kept
+        self._waiting: trio.CancelScope | None = None
+
+    @property
+    def socket(self) -> trio.socket.SocketType:
+        """The socket that listens."""
+        return self._inner.socket
+
+    async def accept(self) -> trio.SocketStream:
+        """Return the next connection, of this socket or of the one that takes its place."""
+        while True:
+            with trio.CancelScope() as self._waiting:
+                return await self._inner.accept()
+
+    async def aclose(self) -> None:
+        """Close the socket."""
+        await self._inner.aclose()
+
+    def is_in_place(self) -> bool:
+        """Tell whether clients find this socket at its path."""
+        return not self._is_kept or _inode(self.path) == self._ours
+
+    def bind_again(self) -> None:
+        """Make the socket anew; what lies in its place goes, unless it is a folder.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        before = self._inner
+        self.path.unlink(missing_ok=True)
+        sock, self._ours = _bound(self.path)
+        self._inner = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+        if self._waiting is not None:
+            self._waiting.cancel()
+        before.socket.close()
+
+    def remove(self) -> None:
+        """Remove the socket, unless another daemon has its own there."""
+        with contextlib.suppress(OSError):
+            if self._is_kept and _inode(self.path) == self._ours:
+                self.path.unlink()
+
+
+def _inode(path: Path) -> int:
+    """Return the inode of the socket at `path`; 0 where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0
+    return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
+
+
+def _bound(path: Path) -> tuple[socket.socket, int]:
+    """Return a listening socket at `path`, and its inode."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Under this umask the socket is never open to others, not even between bind and chmod.
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock, _inode(path)
+
+
+class ServedPlace:
+    """What others find a daemon by: its folders, locks and socket, put back when they are gone.
+
+    Whoever removes the folder of the socket removes its lock too, and the next editor would start
+    a second daemon there. The lock of the state folder stops that one; this brings back the first.
+    """
+
+    def __init__(
+        self, folders: Sequence[Path], locks: Sequence[PlaceLock], listener: PublicListener
+    ) -> None:
+        self._folders = folders
+        self._locks = locks
+        self._listener = listener
+
+    def is_whole(self) -> bool:
+        """Tell whether all of it is there; looks at the disk."""
+        return self._listener.is_in_place() and all(lock.is_in_place() for lock in self._locks)
+
+    def restore(self) -> None:
+        """Put back what is gone.
+
+        Raises:
+            AlreadyServedError: another daemon has taken the place.
+            CapdError, OSError: it cannot be put back.
+        """
+        for folder in self._folders:
+            make_private(folder)
+        for lock in self._locks:
+            if not lock.is_in_place():
+                lock.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                lock.take()
+        if not self._listener.is_in_place():
+            self._listener.bind_again()
+
+
+@contextlib.contextmanager
+def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[PublicListener]:
     """Listen on systemd's socket if it gave one, else on one at `path` that is ours to remove.
 
     Enter it only within `sole_daemon`: what lies at `path` is then stale.
@@ -88,7 +261,16 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[tri
     """
     given = _from_systemd(environment)
     if given is not None:
-        yield trio.SocketListener(trio.socket.from_stdlib_socket(given))
+        inner = trio.SocketListener(trio.socket.from_stdlib_socket(given))
+        # systemd does not bind again a path that was removed, nor remove it at our end.
+        is_here = given.family == socket.AF_UNIX and given.getsockname() == str(path)
+        listener = PublicListener(path, inner, _inode(path), is_kept=is_here)
+        of_systemd = _inode(path)
+        try:
+            yield listener
+        finally:
+            if _inode(path) != of_systemd:
+                listener.remove()
         return
     if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
         raise PlaceUnsafeError(
@@ -98,25 +280,16 @@ def listening(path: Path, environment: MutableMapping[str, str]) -> Iterator[tri
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise PlaceUnsafeError(f"{path} is not a socket: remove it")
         path.unlink()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Under this umask the socket is never open to others, not even between bind and chmod.
-    before = os.umask(0o177)
     try:
-        sock.bind(str(path))
+        sock, ours = _bound(path)
     except OSError as error:
-        sock.close()
         raise PlaceUnsafeError(f"{path} cannot be bound: {error.strerror}") from None
-    finally:
-        os.umask(before)
-    sock.listen(BACKLOG)
-    ours = path.lstat().st_ino
+    inner = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    listener = PublicListener(path, inner, ours, is_kept=True)
     try:
-        yield trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+        yield listener
     finally:
-        # Somebody may have removed it, and another daemon made its own there.
-        with contextlib.suppress(FileNotFoundError):
-            if path.lstat().st_ino == ours:
-                path.unlink()
+        listener.remove()
 
 
 def _from_systemd(environment: MutableMapping[str, str]) -> socket.socket | None:

@@ -8,7 +8,6 @@ stays the same bytes as well.
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from capd_protos.types import SessionKey
@@ -70,29 +69,3 @@ class Readers:
         while (parent := self._parents.get(found[-1])) is not None and parent not in found:
             found.append(parent)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Bytes in the store, with when they were last given or read."""
-
-    sha256: str
-    size_bytes: int
-    used_at: float
-
-
-def to_drop(stored: Iterable[Stored], room_bytes: int, keep: str = "") -> Sequence[Stored]:
-    """Return what has to go, least recently used first, so that the rest has at most `room_bytes`.
-
-    `keep` stays in any case.
-    """
-    oldest = sorted(stored, key=lambda each: (each.used_at, each.sha256))
-    over = sum(each.size_bytes for each in oldest) - room_bytes
-    dropped: list[Stored] = []
-    for each in oldest:
-        if over <= 0:
-            break
-        if each.sha256 != keep:
-            dropped.append(each)
-            over -= each.size_bytes
-    return dropped

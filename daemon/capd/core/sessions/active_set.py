@@ -169,6 +169,12 @@ class ActiveSet:
         self._activations.pop(capability, None)
         return self._change(before)
 
+    def deactivate_tool(self, grant: Grant) -> Change:
+        """Switch a single tool off; one that is not on by itself changes nothing."""
+        before = self._before()
+        self._tools.pop(grant, None)
+        return self._change(before)
+
     def replace_grants(
         self,
         server: ServerIdentity,

@@ -262,7 +262,29 @@ def disabled(
     name: CapabilityName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
 ) -> str:
     """Answer `disable` that worked; `kept` pairs a server with who still uses it."""
-    parts = [f"Capability '{name}' is off."]
+    return _off(f"Capability '{name}' is off.", stopped, kept)
+
+
+def tool_disabled(
+    name: WireName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
+) -> str:
+    """Answer `disable` that took a single tool off."""
+    return _off(f"Tool '{name}' is off.", stopped, kept)
+
+
+def tool_stays(name: WireName, capabilities: Sequence[str], *, is_pinned: bool) -> str:
+    """Answer `disable` of a tool that something else has on."""
+    if is_pinned:
+        return f"Tool '{name}' stays on: the user's `surface.pins` has it listed always."
+    names = ", ".join(f"'{each}'" for each in capabilities)
+    return (
+        f"Tool '{name}' stays on with {names}. Disable that to take all of its tools away, or the "
+        "user denies the tool alone (`deny` in `[policy]`)."
+    )
+
+
+def _off(text: str, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]) -> str:
+    parts = [text]
     if stopped:
         parts.append(f"No longer needed: {', '.join(stopped)}.")
     parts.extend(f"Server '{server}' is still used by {who}." for server, who in kept)

@@ -184,6 +184,23 @@ class SessionState:
         self._specs.pop(capability, None)
         return self._follow(self.active.deactivate(capability), before)
 
+    def deactivate_tool(self, grant: Grant) -> Step:
+        """Take a single tool off; one that is not on by itself changes nothing."""
+        before = self.surface.listed
+        return self._follow(self.active.deactivate_tool(grant), before)
+
+    def find_tool(self, name: str) -> Grant | None:
+        """Return the tool that is on and meant by its wire name, or by `server:tool`."""
+        names, servers = self.surface.names, self._server_names()
+        for grant in self.active.grants:
+            if name in {names.get(grant), f"{servers.get(grant.server)}:{grant.tool}"}:
+                return grant
+        return None
+
+    def why_on(self, grant: Grant) -> list[CapabilityId]:
+        """Return the capabilities that a tool is on with."""
+        return [each.id for each in self.active.activations if grant in each.grants]
+
     def server_lists(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:

@@ -1,0 +1,49 @@
+"""What the store of results holds, least recently used first."""
+
+from collections import OrderedDict
+
+
+class StoreIndex:
+    """Files by name, with their sizes; each step costs the same however many there are."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.total_bytes = 0
+        self._most_bytes = most_bytes
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether a file is there."""
+        return name in self._sizes
+
+    def names(self) -> list[str]:
+        """Return the names, least recently used first."""
+        return list(self._sizes)
+
+    def add(self, name: str, size_bytes: int) -> None:
+        """Note a file as used last; in place of what was known of it."""
+        self.remove(name)
+        self._sizes[name] = size_bytes
+        self.total_bytes += size_bytes
+
+    def use(self, name: str) -> None:
+        """Note that a file was read."""
+        if name in self._sizes:
+            self._sizes.move_to_end(name)
+
+    def remove(self, name: str) -> None:
+        """Forget a file."""
+        self.total_bytes -= self._sizes.pop(name, 0)
+
+    def make_room(self, size_bytes: int, keep: str) -> list[str]:
+        """Forget, and return, what must go before `keep` can have `size_bytes`."""
+        added = 0 if keep in self._sizes else size_bytes
+        dropped: list[str] = []
+        for name in self._sizes:
+            if self.total_bytes + added <= self._most_bytes:
+                break
+            if name != keep:
+                dropped.append(name)
+                added -= self._sizes[name]
+        for name in dropped:
+            self.remove(name)
+        return dropped

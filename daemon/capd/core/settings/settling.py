@@ -1,0 +1,62 @@
+"""When a new state of a settings file counts: at once, or after it has stood still.
+
+Many editors save in place: they truncate the file and write it again. Who reads in between sees
+an empty file or the first half of one, and both are good TOML that forbids less than before.
+
+    new text adds or changes ──────────────────────────> counts at once
+    new text lacks something of the last good state ───> waits ──the same for STANDS──> counts
+    file empty or gone, where there was something ─────> waits ──the same for STANDS──> counts
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+STANDS = 2.0
+"""Seconds for which a state that may be half of one must stay the same."""
+
+
+def is_doubtful(before: Mapping[str, Any], after: Mapping[str, Any], text: str | None) -> bool:
+    """Tell whether `after`, read of `text`, may be a part of a file that is being written.
+
+    `text` is None where there is no file.
+    """
+    if not before:
+        return False
+    # A last line without its end may be half a number.
+    is_cut = text is not None and bool(text) and not text.endswith(("\n", "\r"))
+    return is_cut or lacks(before, after)
+
+
+def lacks(before: Any, after: Any) -> bool:
+    """Tell whether a key, or an item of a list, of `before` is not in `after`."""
+    if isinstance(before, Mapping):
+        if not isinstance(after, Mapping):
+            return True
+        return any(key not in after or lacks(each, after[key]) for key, each in before.items())
+    if isinstance(before, Sequence) and not isinstance(before, str):
+        if not isinstance(after, Sequence) or isinstance(after, str):
+            return True
+        return any(each not in after for each in before)
+    return False
+
+
+class Settling:
+    """What was seen last of one file, and since when."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[str | None] | None = None
+        self._since = 0.0
+
+    def wait(self, text: str | None, now: float, still_for: float = 0.0) -> float:
+        """Return for how many more seconds `text` must stay as it is; 0 where it counts.
+
+        `still_for` is how long it has been so already, as the disk says; 0 where it does not.
+        """
+        if self._seen != (text,) or now < self._since:
+            self._seen, self._since = (text,), now
+        since = min(self._since, now - still_for)
+        return max(0.0, since + STANDS - now)
+
+    def forget(self) -> None:
+        """Begin anew: a state counts, or cannot be read."""
+        self._seen = None
