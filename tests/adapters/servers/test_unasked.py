@@ -17,7 +17,7 @@ from line_server import EVERYTHING, Editor, Json, LineServer, serving
 
 TIMEOUT = 60.0
 QUESTION: Json = {"id": 1, "method": "elicitation/create", "params": {"message": "who?"}}
-ASKED = ("elicitation/create", b'{"message": "who?"}')
+ASKED = ("elicitation/create", b'{"message":"[alpha] who?"}')
 SEVERAL = (
     "several sessions use alpha, and elicitation/create could be for any of them; "
     'give this server scope = "session" in its definition'

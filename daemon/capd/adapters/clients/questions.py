@@ -83,12 +83,13 @@ class Questions:
             raise RefusedError("the client went away before it answered")
         return question.result
 
-    def answered(self, message_id: object, result: bytes, error: bytes) -> None:
-        """Take an answer; one that nobody waits for is dropped."""
+    def answered(self, message_id: object, result: bytes, error: bytes) -> bool:
+        """Take an answer, and say whether somebody waits for it; another one is dropped."""
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
             question.result, question.error = result, error
             question.done.set()
+        return question is not None
 
     def progressed(self, params: bytes) -> None:
         """Pass progress of an answer on, under the server's own token."""

@@ -227,11 +227,19 @@ class Upstream:
             self.post(unreadable_line(request_id, line.data, str(error)), request_id)
             return
         if not message.method:
-            self._questions.answered(message.id, bytes(message.result), bytes(message.error))
+            self._replied(message)
         elif message.id is msgspec.UNSET:
             self._notified(message, conversation)
         else:
             self._requested(message)
+
+    def _replied(self, message: Line) -> None:
+        result, error = bytes(message.result), bytes(message.error)
+        if self._questions.answered(message.id, result, error) or result or error:
+            return
+        if not isinstance(message.id, msgspec.UnsetType):
+            # A request that names no method, or an empty one.
+            self._error(message.id, frames.INVALID_REQUEST, "not a request: it names no method")
 
     def _requested(self, message: Line) -> None:
         assert not isinstance(message.id, msgspec.UnsetType)

@@ -36,6 +36,7 @@ from capd.adapters.stdio_frames import (
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.protocol.server_replies import passed_result
 from capd.core.results.large_results import Result
 from capd.core.results.line_ends import line_ends
 from capd_protos.codec import MalformedError
@@ -344,6 +345,8 @@ class Lane:
             self._replied(message)
         else:
             self._junk(data, "neither a request nor a reply")
+            if not isinstance(message.id, msgspec.UnsetType):
+                self.unasked.not_a_request(message.id)
             return
         self._junk_run_lines = self._junk_run_bytes = 0
 
@@ -358,6 +361,8 @@ class Lane:
             if ends is not None and "method" in ends.scalars:
                 # A request's id is the server's own, and of no call of ours.
                 self.counts["large_unasked"] += 1
+                if ends.id is not None:
+                    self.unasked.too_long(ends.id)
                 return
             why = f"a line of {line.size_bytes} bytes is over the limit: {error}"
             self._unreadable(line.head, why, ends.id if ends is not None else None)
@@ -377,7 +382,7 @@ class Lane:
         elif len(message.error) and bytes(message.error) != b"null":
             pending.complete(error=error_of(self.name, bytes(message.error)))
         elif len(message.result):
-            pending.complete(result=bytes(message.result))
+            pending.complete(result=passed_result(bytes(message.result)))
         else:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 
