@@ -273,7 +273,7 @@ class Lane:
             self._pending.pop(message_id, None)
         if not pending.is_done:
             self._cancel_soon(message_id, pending, "it took too long")
-            raise self._lost(pending, f"did not answer within {timeout:g} s")
+            raise self._lost(pending, pending.how_late)
         if pending.error is not None:
             raise pending.error
         assert pending.result is not None
@@ -283,7 +283,7 @@ class Lane:
         """End a call that was begun and has had its time."""
         del self._pending[call.message_id]
         self._cancel_soon(call.message_id, call, "it took too long")
-        call.complete(error=self._lost(call, f"did not answer within {call.timeout:g} s"))
+        call.complete(error=self._lost(call, call.how_late))
 
     def _cut(self, call: Pending) -> None:
         """End a call of which the server has got a part, and gets no more."""

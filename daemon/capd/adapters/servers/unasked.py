@@ -5,7 +5,7 @@ kept. A server may ask what the client offers, and is told where nobody can answ
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -230,11 +230,19 @@ class Unasked:
         if method == ELICITATION:
             params = told_elicitation(self._name, params)
         waiting = [call for call in self._calls() if call.caller.session == peer.session]
-        _each(waiting, Pending.pause)
+        is_answered = False
+        for call in waiting:
+            call.pause()
         try:
-            return await peer.ask(method, params, self._report)
+            answer = await peer.ask(method, params, self._report)
+            is_answered = True
+        except ServerError:
+            is_answered = True
+            raise
         finally:
-            _each(waiting, Pending.go_on)
+            for call in waiting:
+                call.go_on(is_answered=is_answered)
+        return answer
 
     def _report(self, params: bytes) -> None:
         """Tell the server how far the client is with its question."""
@@ -252,11 +260,6 @@ class Unasked:
 
     def _reply(self, message_id: RequestId, outcome: bytes) -> None:
         self._post(b'{"jsonrpc":"2.0","id":%s,%s}' % (msgspec.json.encode(message_id), outcome))
-
-
-def _each(calls: Iterable[Pending], act: Callable[[Pending], None]) -> None:
-    for call in calls:
-        act(call)
 
 
 class _NotOfferedError(Exception):
