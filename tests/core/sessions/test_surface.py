@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.surface import Surface, renamed
+from capd.core.sessions.surface import PROMPT, Surface, renamed
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
 GIT, DB = ServerIdentity("1" * 16), ServerIdentity("2" * 16)
