@@ -526,13 +526,15 @@ async def test_a_list_that_is_asked_for_before_its_change_is_told_is_the_changed
         a = Editor("a")
         stage.hold(a)
         stage.server.offer(prompts={})
-        stage.server.answer("prompts/list", {"prompts": [1]}, {"prompts": [2]})
+        stage.server.answer(
+            "prompts/list", {"prompts": [{"name": "a"}]}, {"prompts": [{"name": "b"}]}
+        )
         before = await stage.server.instance.listings.entries("prompts")
 
         await stage.server.say({"method": "notifications/prompts/list_changed"})
         after = await stage.server.instance.listings.entries("prompts")
 
-        assert (before, after, a.told) == ([b"1"], [b"2"], [])
+        assert (list(before), list(after), a.told) == (["a"], ["b"], [])
 
 
 @pytest.mark.parametrize(

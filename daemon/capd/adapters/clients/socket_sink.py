@@ -44,7 +44,10 @@ class SocketSink:
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
         """Write lines at once; say whether all of them are out."""
-        return self._writer.begin([one_line(each) for each in lines]) == len(lines) and self._writer.is_idle
+        return (
+            self._writer.begin([one_line(each) for each in lines]) == len(lines)
+            and self._writer.is_idle
+        )
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
         """Write from here on; what does not go out at once is written in `nursery`."""

@@ -13,6 +13,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.fair_share import FairShare
 from capd.adapters.frame_writer import GATHERING, FrameWriter
 from capd.adapters.large_frames import READABLE_BYTES, held
 from capd.adapters.line_texts import checked_text, recover_id
@@ -55,6 +56,8 @@ _QUEUED_BYTES = 16 << 20
 _ID_BITS = 31
 """Ids that every server's JSON library can hold; some have 32 bits for them."""
 
+_FEW_UNASKED = 16
+"""Lines of a batch that no call waits for; more are a flood."""
 _JUNK_LINES = 1000
 _JUNK_BYTES = 1 << 20
 _JUNK_LOGGED = 5
@@ -86,6 +89,8 @@ class Lane:
         """
         self.name = name
         self.counts: Counter[str] = Counter()
+        self.findings: dict[str, str] = {}
+        """What of its lists is not listed and why, by the list; empty where all of it is."""
         self.protocol_version = ""
         self.server_version = ""
         """The server's own, as it gives it in its handshake."""
@@ -141,7 +146,10 @@ class Lane:
             try:
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._clock.run, self._pending, self._give_up)
+                share = FairShare()
                 while lines := await self._reader.some():
+                    share.resume()
+                    unasked = self.unasked.heard
                     # Popped: what is large must not stay here until the next line comes.
                     lines.reverse()
                     while lines:
@@ -149,6 +157,9 @@ class Lane:
                             self._received_frames(lines, nursery)
                         if lines:
                             await self._received(lines.pop(), nursery)
+                    if self.unasked.heard - unasked > _FEW_UNASKED:
+                        # A flood waits in its server's pipe, and the others have their turn.
+                        await share.give_way()
             except FrameStalledError as error:
                 raise LaneBrokenError(f"{self.name}: {error}") from None
             finally:

@@ -7,7 +7,6 @@ import trio
 from capd.adapters.servers.callers import Caller
 from capd.core.results.large_results import Result
 
-
 LONGEST_PAUSE = 600.0
 """Seconds for which a call waits for a person, all questions of its server together."""
 

@@ -8,7 +8,7 @@ import msgspec
 from capd.core.protocol.eras import SUBSCRIPTION_ID, joined, members_of
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd.core.protocol.server_replies import passed_error
-from capd.core.results.half_pairs import as_written, decoded, mended
+from capd.core.results.half_pairs import as_written, mended
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerName
 

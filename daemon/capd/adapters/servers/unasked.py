@@ -74,6 +74,8 @@ class Unasked:
         self._counts = counts
         self._post = post
         self._on_list_changed = on_list_changed
+        self.heard = 0
+        """How many lines nobody had asked for."""
         self._questions: dict[RequestId, trio.CancelScope] = {}
         self._open_bytes = 0
         self._rate = Rate(QUESTIONS_A_SECOND, QUESTION_BURST)
@@ -81,6 +83,7 @@ class Unasked:
     def requested(self, message: Incoming, nursery: trio.Nursery) -> None:
         """Answer a server's request, in a task of its own where a client has to be asked."""
         assert not isinstance(message.id, msgspec.UnsetType)
+        self.heard += 1
         if message.method == "ping":
             self._reply(message.id, b'"result":{}')
         elif message.id in self._questions:
@@ -116,6 +119,7 @@ class Unasked:
 
     def notified(self, message: Incoming) -> None:
         """Pass a server's notification on to whom it is for."""
+        self.heard += 1
         if len(message.params) > MOST_NOTICE_BYTES:
             self._counts["large_notification"] += 1
             return

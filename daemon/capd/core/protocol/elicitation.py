@@ -7,6 +7,7 @@ client's transcript. A page is opened by its whole host, over https, or on this 
 
 import ipaddress
 import re
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 import msgspec
@@ -104,7 +105,7 @@ def is_secret(name: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(name[:_LONGEST_NAME])]
     if not words or words[-1] in _ABOUT_IT:
         return False
-    if not _SECRETS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(zip(words, words[1:])):
+    if not _SECRETS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(pairwise(words)):
         return True
     return words[-1] == "token" and _POSITIONS.isdisjoint(words)
 

@@ -66,7 +66,7 @@ def passed_result(result: bytes) -> bytes:
     """Return a server's result as its client gets it."""
     try:
         meta = decoded(_META, result).meta
-        if not len(meta) or b"capd" not in bytes(meta) and b"\\u" not in bytes(meta):
+        if not len(meta) or (b"capd" not in bytes(meta) and b"\\u" not in bytes(meta)):
             return result
         found = members_of(meta)
         if not any(key.startswith(OWN_PREFIX) for key in found):

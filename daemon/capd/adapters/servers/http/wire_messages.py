@@ -52,7 +52,11 @@ def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
     text = str(failure)
     if isinstance(failure, OutcomeUnknownError):
         text += "; the call may have run, so check before repeating it"
-    error = {"code": failure.code, "message": text, "data": {"capd": failure.outcome, "link": LINK_MARK}}
+    error = {
+        "code": failure.code,
+        "message": text,
+        "data": {"capd": failure.outcome, "link": LINK_MARK},
+    }
     return error_reply(message_id, msgspec.json.encode(error))
 
 
