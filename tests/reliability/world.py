@@ -36,6 +36,8 @@ class Session:
         self.key = key
         self.heard: list[dict[str, Any]] = []
         """Notifications and requests of the daemon's, in their order."""
+        self.heard_lines: list[bytes] = []
+        """The same, as they were written."""
         self.answers: dict[int | str, list[dict[str, Any]]] = {}
         self.lines: dict[int | str, bytes] = {}
         """The last answer to each request, as it was written."""
@@ -151,6 +153,7 @@ class Session:
                 with self._changed:
                     if "method" in message or "capd" in message:
                         self.heard.append(message)
+                        self.heard_lines.append(line)
                     else:
                         self.answers.setdefault(message["id"], []).append(message)
                         self.lines[message["id"]] = line
