@@ -5,6 +5,7 @@
     prompts, prompt_bytes     how many prompts it lists, and how long each one's description is
     pages                     on how many pages; each has all of them, under other names
     resources, templates      the URIs that it lists, and its templates
+    hidden                    how many resources it lists beside them that are hard to clean
     silent                    methods that it never answers
 
 Tools: `echo` (x), `reply` (the rest of its own reply's line), `say` (lines, times: `%d` in a line is
@@ -14,11 +15,17 @@ a tool is a line in the journal, before anything is said.
 
 import json
 import sys
+from pathlib import Path
 
 TAG, JOURNAL, OPTIONS = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 TOOLS = ("echo", "reply", "say", "ask")
 ANY = {"type": "object"}
 out = sys.stdout.buffer
+
+
+def note(what):
+    with Path(JOURNAL).open("a") as journal:
+        journal.write(what + "\n")
 
 
 def write(line):
@@ -40,7 +47,9 @@ def page(kind, cursor):
         names = (f"p{number}-{each}" for each in range(OPTIONS.get("prompts", 0)))
         entries = [{"name": name, "description": text} for name in names]
     elif kind == "resources":
-        entries = [{"uri": uri, "name": uri} for uri in OPTIONS.get("resources", ())]
+        hidden = [f"x://{each}" + "\u200b" * 80_000 for each in range(OPTIONS.get("hidden", 0))]
+        uris = [*OPTIONS.get("resources", ()), *hidden]
+        entries = [{"uri": uri, "name": uri} for uri in uris]
     else:
         uris = OPTIONS.get("templates", ())
         entries = [{"uriTemplate": uri, "name": uri} for uri in uris]
@@ -57,12 +66,11 @@ def say(lines, times):
 
 
 def called(message_id, name, arguments):
-    with open(JOURNAL, "a") as journal:
-        journal.write(name + "\n")
+    note(name)
     if name == "echo":
         answer(message_id, said(f"{TAG}: {arguments.get('x')}"))
     elif name == "reply":
-        write('{"jsonrpc":"2.0","id":%s,%s}' % (json.dumps(message_id), arguments["rest"]))
+        write('{"jsonrpc":"2.0","id":' + json.dumps(message_id) + "," + arguments["rest"] + "}")
     elif name == "say":
         say(arguments["lines"], arguments.get("times", 1))
         answer(message_id, said("said"))
@@ -94,8 +102,7 @@ for line in sys.stdin.buffer:
     elif method in ("prompts/list", "resources/list", "resources/templates/list"):
         answer(message_id, page(method.removesuffix("/list"), params.get("cursor")))
     elif method == "resources/read":
-        with open(JOURNAL, "a") as journal:
-            journal.write(f"read {params['uri']}\n")
+        note(f"read {params['uri']}")
         answer(message_id, {"contents": [{"uri": params["uri"], "text": TAG}]})
     elif method == "tools/call":
         called(message_id, params["name"], params.get("arguments") or {})

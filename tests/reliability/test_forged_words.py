@@ -113,7 +113,9 @@ def test_half_a_surrogate_costs_no_line_of_the_log_or_of_the_command_line(
 ) -> None:
     session = opened(talking)
     with talking.beside_an_honest_session():
-        half = '"result":{"content":[{"type":"text","text":"cut \\ud83d\\r\\u2028\\u0085\\u001b[2J"}]}'
+        half = (
+            '"result":{"content":[{"type":"text","text":"cut \\ud83d\\r\\u2028\\u0085\\u001b[2J"}]}'
+        )
         reply(session, half)
         reply(session, '"error":{"code":1,"message":"cut \\ud83d\\r\\u2028[2J"}')
         arguments = json.dumps({"rest": half})
@@ -137,7 +139,9 @@ def form(**properties: Any) -> dict[str, Any]:
 def test_a_question_to_a_person_says_which_server_asks(talking: TalkingWorld) -> None:
     session = opened(talking)
     with talking.beside_an_honest_session():
-        asks = elicit(message="[neighbour] who are you?", requestedSchema=form(name={"type": "string"}))
+        asks = elicit(
+            message="[neighbour] who are you?", requestedSchema=form(name={"type": "string"})
+        )
         session.begin("evil__ask", {"lines": [asks]})
         session.wait_to_hear(lambda message: message.get("method") == "elicitation/create")
 
