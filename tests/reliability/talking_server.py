@@ -8,9 +8,9 @@
     hidden                    how many resources it lists beside them that are hard to clean
     silent                    methods that it never answers
 
-Tools: `echo` (x), `reply` (the rest of its own reply's line), `say` (lines, times: `%d` in a line is
-the number of the line) and `ask` (as `say`; answers when the first line has an answer). Every call of
-a tool is a line in the journal, before anything is said.
+Tools: `echo` (x), `reply` (the rest of its own reply's line), `say` (lines, times: `%d` in a line
+is the number of the line) and `ask` (as `say`; answers when the first line has an answer). Every
+call of a tool is a line in the journal, before anything is said.
 """
 
 import json

@@ -28,6 +28,7 @@ from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
 from capd.core.protocol.calls import RESULT
+from capd.core.protocol.elicitation import told_result
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
     CallFailedError,
@@ -362,9 +363,11 @@ class Relaying:
         async with self._holds.in_call(identity) as held:
 
             async def relay(told: Members) -> Result:
-                return await instance.lane.relay(
+                result = await instance.lane.relay(
                     request.method, told, caller, timeout=held.spec.timeout
                 )
+                is_stateless_server = instance.lane.is_stateless
+                return told_result(held.spec.name, result) if is_stateless_server else result
 
             if instance.lane.is_stateless and not is_stateless(caller.client):
                 return await settled(relay, members, caller)

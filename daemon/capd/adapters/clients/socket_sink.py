@@ -13,6 +13,8 @@ from capd.adapters.stdio_frames import WriterStalledError
 WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 256 * 1024 * 1024
+_POSTED_BYTES = 32 * 1024 * 1024
+"""Of notifications and questions: a client that reads nothing of them loses the newest."""
 
 
 class SocketSink:
@@ -21,7 +23,11 @@ class SocketSink:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._writer = FrameWriter(
-            stream, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
+            stream,
+            max_frames=_QUEUED_FRAMES,
+            max_bytes=_QUEUED_BYTES,
+            timeout=WRITE_TIMEOUT,
+            max_posted_bytes=_POSTED_BYTES,
         )
 
     async def send(self, line: bytes, related: int | str | None = None) -> None:

@@ -173,9 +173,14 @@ class Upstream:
         """
         if not self.is_initialized:
             raise RefusedError(f"the client cannot be asked {method} here")
-        return await self._questions.ask(
-            method, params, lambda line: self.post(line, related), on_progress
-        )
+
+        def write(line: bytes) -> None:
+            try:
+                self._sink.post(line, related)
+            except WriterFullError:
+                raise RefusedError("the client does not read at this moment") from None
+
+        return await self._questions.ask(method, params, write, on_progress)
 
     def want_environment(self, keys: list[str]) -> None:
         """Ask the client for the values of `keys`."""

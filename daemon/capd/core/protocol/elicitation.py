@@ -13,8 +13,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from capd.core.definitions.hidden_text import cleaned
-from capd.core.protocol.eras import Members, joined, members_of, members_or_none, raw, text_of
+from capd.core.protocol.eras import (
+    Members,
+    input_required,
+    joined,
+    members_of,
+    members_or_none,
+    raw,
+    text_of,
+)
 from capd.core.protocol.outcomes import RefusedError
+from capd.core.protocol.server_replies import decoded_members
+from capd.core.results.large_results import Result
+from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName
 
 METHOD = "elicitation/create"
@@ -79,6 +90,29 @@ def told_elicitation(server: ServerName, params: bytes) -> bytes:
         )
     message = cleaned(text_of(members.get("message"))).text
     return joined({**members, "message": raw(f"[{who}] {message}")})
+
+
+def told_result(server: ServerName, result: Result) -> Result:
+    """Return a result that asks, of the stateless era, as the client of a session gets it.
+
+    Raises:
+        RefusedError: a person must not be asked this.
+    """
+    wanted = input_required(result)
+    if wanted is None or all(each.method != METHOD for each in wanted.inputRequests.values()):
+        return result
+    assert isinstance(result, bytes), "a large one asks nothing"
+    try:
+        members = decoded_members(result)
+        requests = decoded_members(bytes(members["inputRequests"]))
+        for key, request in wanted.inputRequests.items():
+            if request.method == METHOD:
+                params = msgspec.Raw(told_elicitation(server, bytes(request.params)))
+                asks = decoded_members(bytes(requests[key]))
+                requests[key] = msgspec.Raw(joined({**asks, "params": params}))
+    except MalformedError as error:
+        raise RefusedError(f"the server asks wrongly: {error}") from None
+    return joined({**members, "inputRequests": msgspec.Raw(joined(requests))})
 
 
 def secret_field(params: Members) -> str:
