@@ -74,7 +74,7 @@ class FrameWriter:
         timeout: float = 10.0,
         max_posted_bytes: int = 0,
     ) -> None:
-        """What is posted, and nobody waits for, has half of the queue, or less where it says so."""
+        """Without `max_posted_bytes` what nobody waits for has half of the queue."""
         self._stream = stream
         self._max_frames = max_frames
         self._max_bytes = max_bytes
