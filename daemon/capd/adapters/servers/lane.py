@@ -146,9 +146,11 @@ class Lane:
             try:
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._clock.run, self._pending, self._give_up)
-                share = FairShare()
+                share, is_flooded = FairShare(), False
                 while lines := await self._reader.some():
-                    share.resume()
+                    if is_flooded:
+                        # Only then: a look at the clock costs as much as a line.
+                        share.resume()
                     unasked = self.unasked.heard
                     # Popped: what is large must not stay here until the next line comes.
                     lines.reverse()
@@ -157,7 +159,9 @@ class Lane:
                             self._received_frames(lines, nursery)
                         if lines:
                             await self._received(lines.pop(), nursery)
-                    if self.unasked.heard - unasked > _FEW_UNASKED:
+                    was_flooded = is_flooded
+                    is_flooded = self.unasked.heard - unasked > _FEW_UNASKED
+                    if was_flooded and is_flooded:
                         # A flood waits in its server's pipe, and the others have their turn.
                         await share.give_way()
             except FrameStalledError as error:
