@@ -189,6 +189,8 @@ class _Page:
         yield "  ", f"{server.get('name', '?')}  {server.get('state', '?')}, {', '.join(parts)}"
         if server.get("last_error"):
             yield "    ", f"last error: {server['last_error']}"
+        for finding in server.get("findings") or []:
+            yield "    ", str(finding)
 
     def decision(self, entry: Document) -> Iterator[tuple[str, str]]:
         """Yield what was decided for a message."""

@@ -338,5 +338,6 @@ async def test_an_error_of_any_shape_ends_its_own_call_alone(
 
         answer = await client.ask("tools/call", name="alpha__echo", arguments={})
 
-        assert answer["error"] == error
+        assert answer["error"]["code"] == -32603
+        assert answer["error"]["data"] == {"server_error": error}
         assert [each.state for each in await world.servers()] == ["ready"]

@@ -36,12 +36,15 @@ class Session:
         self.key = key
         self.heard: list[dict[str, Any]] = []
         """Notifications and requests of the daemon's, in their order."""
+        self.heard_lines: list[bytes] = []
+        """The same, as they were written."""
         self.answers: dict[int | str, list[dict[str, Any]]] = {}
         self.lines: dict[int | str, bytes] = {}
         """The last answer to each request, as it was written."""
         self._changed = threading.Condition()
         self._meta: dict[str, Any] = {}
         self._is_over = False
+        self._is_deaf = False
         self._last_id = 1000
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(path)
@@ -135,6 +138,12 @@ class Session:
             enough = self._changed.wait_for(lambda: sum(map(look, self.heard)) >= count, patience)
             assert enough, f"{self.key} heard only {self.heard[-20:]}"
 
+    def stop_reading(self) -> None:
+        """Read nothing more of what the daemon writes."""
+        self._is_deaf = True
+        # What it reads at this moment is the last.
+        self.ask("ping", {})
+
     def leave(self) -> None:
         """End the session on purpose."""
         with contextlib.suppress(OSError):
@@ -147,10 +156,13 @@ class Session:
     def _read(self) -> None:
         try:
             for line in self._file:
+                if self._is_deaf:
+                    return
                 message = json.loads(line)
                 with self._changed:
                     if "method" in message or "capd" in message:
                         self.heard.append(message)
+                        self.heard_lines.append(line)
                     else:
                         self.answers.setdefault(message["id"], []).append(message)
                         self.lines[message["id"]] = line

@@ -79,5 +79,8 @@ class InstanceRecord:
             uptime=now - self.ready_at if self.ready_at is not None else 0.0,
             last_error=self.attempts.last_error,
             counts=dict(self.run.counts) if self.run is not None else {},
+            findings=[each for each in self.run.findings.values() if each]
+            if self.run is not None
+            else [],
             sandbox=self.run.sandbox if self.run is not None else "",
         )

@@ -5,7 +5,7 @@ request, and all of its result, goes through as it was written.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -22,11 +22,13 @@ from capd.actors.skills import Skills
 from capd.actors.tool_way import ToolWay
 from capd.actors.withheld import Withheld
 from capd.adapters.clients.conversation import Request, UnknownNameError, Way
+from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
 from capd.core.protocol.calls import RESULT
+from capd.core.protocol.elicitation import told_result
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
     CallFailedError,
@@ -34,7 +36,8 @@ from capd.core.protocol.outcomes import (
     RefusedError,
     ServerError,
 )
-from capd.core.protocol.resource_uris import owners
+from capd.core.protocol.resource_uris import Owners, owners
+from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.reach import prompt_bar, resource_bar
@@ -48,15 +51,20 @@ T = TypeVar("T")
 log = structlog.get_logger(actor="curator")
 
 _FOLLOWED = ("prompts", "resources")
+LIST_PATIENCE = 10.0
+"""Seconds for which a list of all servers waits for one of them."""
+_LINKS_BYTES = 1 << 20
+_MOST_LINKS = 1000
+"""Links of a session that are remembered, the newest."""
 
 
-class _Named(msgspec.Struct):
-    name: str
-
-
-class _Located(msgspec.Struct, rename="camel"):
+class _Link(msgspec.Struct):
+    type: str = ""
     uri: str = ""
-    uri_template: str = ""
+
+
+class _Linking(msgspec.Struct):
+    content: list[_Link] = []
 
 
 class _Reference(msgspec.Struct):
@@ -69,8 +77,7 @@ class _CompleteParams(msgspec.Struct):
     ref: _Reference
 
 
-_NAMED: JsonCodec[_Named] = JsonCodec(_Named)
-_LOCATED: JsonCodec[_Located] = JsonCodec(_Located)
+_LINKING: JsonCodec[_Linking] = JsonCodec(_Linking)
 _TEXT: JsonCodec[str] = JsonCodec(str)
 _COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
 
@@ -110,6 +117,8 @@ class Relaying:
         self._holds = activation.holds
         self._on_use = on_use
         self._subscribed = activation.holds.subscribed
+        # Which servers linked to a resource that need not be listed.
+        self._linked: dict[str, set[ServerIdentity]] = {}
         # Whose prompts and resources the client was last told of.
         self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
 
@@ -137,13 +146,14 @@ class Relaying:
         found = await self._entries("prompts")
         known = len(self._state.surface.names)
         prompts: list[bytes] = []
+        share = FairShare()
         for identity, entries in found.items():
-            for entry in entries:
-                with suppress(MalformedError):
-                    own_name = _NAMED.decode(entry).name
-                    name = self._prompt(identity, own_name)
-                    if name and prompt_bar(self._state, identity, own_name) is None:
+            for own_name, entry in entries.items():
+                name = self._prompt(identity, own_name)
+                if name and prompt_bar(self._state, identity, own_name) is None:
+                    with suppress(msgspec.MsgspecError):
                         prompts.append(renamed(entry, name))
+                await share.give_way()
         if len(self._state.surface.names) != known:
             self._on_use()
         own = self._bootstrap.entry() if self._bootstrap else []
@@ -152,23 +162,26 @@ class Relaying:
     async def resources(self, kind: str) -> list[bytes]:
         """Return `resources` or `resources/templates`; of one URI the first server's counts."""
         found: dict[str, bytes] = {}
-        for identity, entries in (await self._entries(kind)).items():
-            for entry in entries:
-                with suppress(MalformedError):
-                    located = _LOCATED.decode(entry)
-                    uri = located.uri or located.uri_template
-                    if resource_bar(self._state, identity, uri) is None:
-                        found.setdefault(uri, entry)
+        listed = await self._entries(kind)
+        share = FairShare()
+        for identity, entries in listed.items():
+            for uri, entry in entries.items():
+                if uri not in found and resource_bar(self._state, identity, uri) is None:
+                    found[uri] = entry
+                await share.give_way()
         return list(found.values())
 
-    async def _entries(self, kind: str) -> dict[ServerIdentity, Sequence[bytes]]:
-        """Ask every server that runs for the session, side by side, in the order of its need."""
-        found: dict[ServerIdentity, Sequence[bytes]] = {
-            held.identity: () for held in self._state.servers
+    async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
+        """Ask every server that runs for the session, side by side, in the order of its need.
+
+        One that takes too long is left out for the moment: its list is told of when it comes.
+        """
+        found: dict[ServerIdentity, Mapping[str, bytes]] = {
+            held.identity: {} for held in self._state.servers
         }
 
         async def ask(identity: ServerIdentity, instance: Instance) -> None:
-            found[identity] = await instance.listings.entries(kind)
+            found[identity] = await instance.listings.entries(kind, LIST_PATIENCE)
 
         async with trio.open_nursery() as nursery:
             for identity in found:
@@ -206,6 +219,7 @@ class Relaying:
     def ended(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
         """Note a call, and the use of its tool, which a call that failed is none of."""
         outcome = self._notes.ended(call, result, error)
+        self._note_links(call.shown.grant.server, result)
         if self._memories is not None:
             self._memories.ended(call.shown, call.request.members, outcome, error)
         if outcome == RESULT:
@@ -269,9 +283,9 @@ class Relaying:
 
     async def resource(self, request: Request) -> Result:
         """Return the result of `resources/read`; raises as `relayed`."""
-        uri = _text(request.members, "uri")
         return await self._first_that_has(
-            await self._owners(uri), lambda each: self._sent(each, request, request.members)
+            await self._owners(_text(request.members, "uri")),
+            lambda each: self._sent(each, request, request.members),
         )
 
     async def completion(self, request: Request) -> Result:
@@ -349,9 +363,11 @@ class Relaying:
         async with self._holds.in_call(identity) as held:
 
             async def relay(told: Members) -> Result:
-                return await instance.lane.relay(
+                result = await instance.lane.relay(
                     request.method, told, caller, timeout=held.spec.timeout
                 )
+                is_stateless_server = instance.lane.is_stateless
+                return told_result(held.spec.name, result) if is_stateless_server else result
 
             if instance.lane.is_stateless and not is_stateless(caller.client):
                 return await settled(relay, members, caller)
@@ -374,11 +390,11 @@ class Relaying:
             if is_meant and self._state.held(grant.server) is not None:
                 return self._permitted(grant.server, grant.tool.removeprefix(PROMPT), wanted)
         for identity, entries in (await self._entries("prompts")).items():
-            for entry in entries:
-                with suppress(MalformedError):
-                    name = _NAMED.decode(entry).name
-                    if self._prompt(identity, name) == wanted:
-                        return self._permitted(identity, name, wanted)
+            share = FairShare()
+            for name in entries:
+                if self._prompt(identity, name) == wanted:
+                    return self._permitted(identity, name, wanted)
+                await share.give_way()
         raise UnknownNameError(f"no prompt {wanted[:100]!r} is on in this session")
 
     def _permitted(
@@ -390,26 +406,31 @@ class Relaying:
         return identity, name
 
     async def _owners(self, uri: str) -> list[ServerIdentity]:
-        listed = await self._entries("resources")
-        templates = await self._entries("resources/templates")
-        candidates = {
-            identity: _uris(entries)
-            for identity, entries in listed.items()
-            if self._may_have_resources(identity)
-        }
-        found = owners(uri, candidates, {i: _uris(entries) for i, entries in templates.items()})
-        if not found:
-            raise UnknownNameError(f"no server that is on in this session has {uri[:200]!r}")
-        bars = {identity: resource_bar(self._state, identity, uri) for identity in found}
-        permitted = [identity for identity in found if bars[identity] is None]
-        denied = next((bar for bar in bars.values() if bar is not None), None)
-        if denied is not None and not permitted:
-            raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
-        return permitted
+        """Return the server that has a resource; several where several list it.
 
-    def _may_have_resources(self, identity: ServerIdentity) -> bool:
-        instance = self._holds.running(identity)
-        return instance is None or "resources" in instance.lane.capabilities
+        Raises:
+            UnknownNameError: nobody has.
+            RefusedError: nothing decides between two, or policy denies it.
+            NotSentError: the only server that may have it cannot be started.
+        """
+        found = owners(uri, self._kept("resources"), self._kept("resources/templates"))
+        if not found.servers or uri not in self._kept("resources")[found.servers[0]]:
+            found = await self._asked_who_has(uri)
+        if found.rivals:
+            raise RefusedError(
+                f"Resource {uri[:200]} could be of {_and(map(self._name_of, found.rivals))}: "
+                "none of them lists it, and their templates fit alike."
+            )
+        bars = {identity: resource_bar(self._state, identity, uri) for identity in found.servers}
+        permitted = [identity for identity in found.servers if bars[identity] is None]
+        if permitted:
+            return permitted
+        denied = next((bar for bar in bars.values() if bar is not None), None)
+        if denied is not None:
+            raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
+        raise UnknownNameError(
+            f"no server that is on in this session lists {uri[:200]!r} or has a template for it"
+        )
 
     async def _first_that_has(
         self,
@@ -428,14 +449,59 @@ class Relaying:
                 first = first or error
         raise first or UnknownNameError("no server that is on in this session has this resource")
 
+    async def _asked_who_has(self, uri: str) -> Owners:
+        """Fetch what is not kept, and start what does not run until somebody lists `uri`."""
+        failure: NotSentError | None = None
+        waiting = [
+            h.identity for h in self._state.servers if self._holds.running(h.identity) is None
+        ]
+        while True:
+            listed = await self._entries("resources")
+            templates = await self._entries("resources/templates")
+            candidates = {i: uris for i, uris in listed.items() if self._may_have_resources(i)}
+            found = owners(uri, candidates, templates, self._linked.get(uri, ()))
+            is_listed = bool(found.servers) and uri in candidates[found.servers[0]]
+            if is_listed or not waiting:
+                if not found.servers and not found.rivals and failure is not None:
+                    raise failure
+                return found
+            # A session that was found again may ask for what it was shown before.
+            try:
+                await self._activation.instance(waiting.pop(0))
+            except NotSentError as error:
+                failure = failure or error
 
-def _uris(entries: Sequence[bytes]) -> list[str]:
-    uris = []
-    for entry in entries:
+    def _kept(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
+        """Return the lists that are at hand, without a question to anybody."""
+        found: dict[ServerIdentity, Mapping[str, bytes]] = {}
+        for held in self._state.servers:
+            instance = self._holds.running(held.identity)
+            found[held.identity] = (instance.listings.kept(kind) if instance else None) or {}
+        return found
+
+    def _may_have_resources(self, identity: ServerIdentity) -> bool:
+        instance = self._holds.running(identity)
+        return instance is None or "resources" in instance.lane.capabilities
+
+    def _name_of(self, identity: ServerIdentity) -> str:
+        held = self._state.held(identity)
+        return held.spec.name if held is not None else identity
+
+    def _note_links(self, server: ServerIdentity, result: Result | None) -> None:
+        """Note the resources that a result links to: a server need not list those."""
+        if not isinstance(result, bytes) or b'"resource_link"' not in result[:_LINKS_BYTES]:
+            return
         with suppress(MalformedError):
-            located = _LOCATED.decode(entry)
-            uris.append(located.uri or located.uri_template)
-    return uris
+            content = decoded(_LINKING, result[:_LINKS_BYTES]).content
+            for link in content[:_MOST_LINKS]:
+                if link.type == "resource_link" and link.uri:
+                    self._linked.setdefault(link.uri, set()).add(server)
+        while len(self._linked) > _MOST_LINKS:
+            del self._linked[next(iter(self._linked))]
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)
 
 
 def _text(members: Members, key: str) -> str:

@@ -124,11 +124,13 @@ class Searching:
         """
         if self._view.is_bare:
             await self._withheld.refuse(name)
+            self._refuse_what_left(name)
             raise UnknownNameError(f"No tool {echo(name)}.")
         looked_up = await self._looked_up(name)
         hit = looked_up.hit
         if hit is None:
             await self._withheld.refuse(name)
+            self._refuse_what_left(name)
             raise UnknownNameError(self._unknown(name, looked_up))
         try:
             return await self._switched_on(name, hit, looked_up.bar)
@@ -162,6 +164,23 @@ class Searching:
         """Return the tool of this name, if it is on."""
         shown = self._state.surface.find(name)
         return None if shown is None or self._state.is_leaving(shown.grant) else shown
+
+    def _refuse_what_left(self, name: str) -> None:
+        """Say of a tool that the session had how its call ends: it is no unknown name.
+
+        Raises:
+            NotSentError: it was on.
+        """
+        known = self._state.surface.known(name)
+        if known is None:
+            return
+        held = self._state.held(known.server)
+        why = (
+            f"{held.spec.name} does not offer {known.tool} any more"
+            if held is not None
+            else "its server was switched off, replaced or removed"
+        )
+        raise NotSentError(f"{name} is not on any more: {why}. The call was not sent.")
 
     async def _looked_up(self, name: str) -> finder.ToolLookedUp:
         known = self._state.surface.known(name)

@@ -72,10 +72,13 @@ class FrameWriter:
         max_frames: int = 64,
         max_bytes: int = 4 * 1024 * 1024,
         timeout: float = 10.0,
+        max_posted_bytes: int = 0,
     ) -> None:
+        """Without `max_posted_bytes` what nobody waits for has half of the queue."""
         self._stream = stream
         self._max_frames = max_frames
         self._max_bytes = max_bytes
+        self._max_posted_bytes = max_posted_bytes or max_bytes // 2
         self._timeout = timeout
         # The first is the one being written. A list: most queues are empty, and a deque's
         # emptiness costs 600 bytes a session.
@@ -134,12 +137,12 @@ class FrameWriter:
     def post(self, frame: bytes) -> None:
         """Queue `frame` for a peer that need not get it: nobody waits for its end.
 
-        It may take half of the queue: a flood of notices must leave room for answers.
+        It may take half of the queue at most: a flood of notices must leave room for answers.
 
         Raises:
             WriterFullError: Nothing was queued.
         """
-        self._admit(len(frame), share=2)
+        self._admit(len(frame), is_posted=True)
         if not self.put(frame):
             self._is_out(_Waiting(frame, len(frame), None))
 
@@ -258,11 +261,11 @@ class FrameWriter:
                 self.close()
         return True
 
-    def _admit(self, size_bytes: int, share: int = 1) -> None:
+    def _admit(self, size_bytes: int, *, is_posted: bool = False) -> None:
         if self._is_dead:
             raise WriterFullError("not sent: the server no longer reads")
-        is_full = len(self._queue) >= self._max_frames // share
-        most_bytes = self._max_bytes // share
+        is_full = len(self._queue) >= (self._max_frames // 2 if is_posted else self._max_frames)
+        most_bytes = self._max_posted_bytes if is_posted else self._max_bytes
         if is_full or (self._queue and self._queued_bytes + size_bytes > most_bytes):
             raise WriterFullError(
                 f"not sent: {len(self._queue)} requests already wait for the server to read them"

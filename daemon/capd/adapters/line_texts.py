@@ -1,4 +1,4 @@
-"""Lines that cannot be read whole: whether they are text, and whose reply they are."""
+"""Lines as texts: whether they are text, whose reply a broken one is, and where others end them."""
 
 import re
 
@@ -12,6 +12,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ID_VALUE = re.compile(
     rb'\s*:\s*(-?(?:0|[1-9][0-9]{0,18})|"[^"\\]*(?:\\.[^"\\]*)*")(?=\s*[,}])', re.DOTALL
 )
+_LINE_ENDS = tuple((chr(end).encode(), b"\\u%04x" % end) for end in (0x85, 0x2028, 0x2029))
 _ID_CODEC: JsonCodec[int | str] = JsonCodec(int | str)
 
 
@@ -25,6 +26,23 @@ def checked_text(data: bytes) -> bytes:
         data.decode()
     except UnicodeDecodeError:
         raise MalformedError("not valid UTF-8") from None
+    return data
+
+
+def one_line(data: bytes) -> bytes:
+    r"""Return a line of JSON that is one line to every reader, whatever it takes for a line's end.
+
+    Some readers end a line at a bare CR (between the tokens of JSON it is a space), some also at
+    U+0085, U+2028 and U+2029 (inside of strings they may be written as they are). The value stays
+    the same.
+    """
+    if b"\r" in data:
+        data = data.replace(b"\r", b" ")
+    if data.isascii():
+        return data
+    for written, escaped in _LINE_ENDS:
+        if written in data:
+            data = data.replace(written, escaped)
     return data
 
 

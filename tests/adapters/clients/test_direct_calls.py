@@ -262,9 +262,11 @@ async def test_a_servers_error_is_passed_on_as_it_is(autojump_clock: MockClock) 
         await it.stage.send(call(1, name="t"))
         (written,) = await it.server.told()
 
-        await it.server.say({"id": written["id"], "error": {"code": -7, "x": 1}})
+        await it.server.say({"id": written["id"], "error": {"code": -7, "message": "", "x": 1}})
 
-        assert [each["error"] for each in await it.answers()] == [{"code": -7, "x": 1}]
+        assert [each["error"] for each in await it.answers()] == [
+            {"code": -7, "message": "", "x": 1}
+        ]
 
 
 async def test_silence_ends_a_call_and_progress_extends_it(autojump_clock: MockClock) -> None:

@@ -203,11 +203,12 @@ async def test_a_servers_error_is_passed_on_as_it_is(autojump_clock: MockClock) 
         call = start()
         request = (await stage.asked())[0]
 
-        await stage.say({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -1}})
+        error = {"code": -1, "message": ""}
+        await stage.say({"jsonrpc": "2.0", "id": request["id"], "error": error})
 
-        error = call.ends[0]
-        assert isinstance(error, ServerError)
-        assert error.error == b'{"code": -1}'
+        told = call.ends[0]
+        assert isinstance(told, ServerError)
+        assert told.error == b'{"code": -1, "message": ""}'
 
 
 # Lines that are no messages

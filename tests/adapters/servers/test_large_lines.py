@@ -170,7 +170,7 @@ async def test_a_large_request_of_the_servers_is_nobodys_reply(
         await stage.say(request, b'{"id":1,"result":{}}')
 
         assert await stage.outcome(1) == b"{}"
-        assert stage.lane.counts == {"large_unasked": 1}
+        assert stage.lane.counts == {"large_unasked": 1, "refused_question": 1}
 
 
 async def test_a_large_reply_that_nobody_waits_for_leaves_nothing(

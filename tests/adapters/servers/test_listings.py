@@ -4,9 +4,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.adapters.servers.listings import MOST_ENTRIES, list_tools
+from capd.adapters.servers.listings import MOST_PAGE_VALUES, SLOW_PAUSE, list_tools
 from capd.adapters.servers.negotiation import HandshakeError
-from line_server import Json, LineServer, serving
+from capd.core.definitions.entries import MOST_ENTRIES
+from line_server import Editor, Json, LineServer, serving
 
 UNKNOWN: Json = {"error": {"code": -32601, "message": "Method not found"}}
 BROKEN: Json = {"error": {"code": -32603, "message": "oops"}}
@@ -17,7 +18,7 @@ def prompts(*names: str) -> Json:
 
 
 async def entries(server: LineServer, kind: str = "prompts") -> list[bytes]:
-    return await server.instance.listings.entries(kind)
+    return list((await server.instance.listings.entries(kind)).values())
 
 
 async def test_a_list_is_asked_for_once_and_is_the_bytes_that_the_server_wrote(
@@ -50,15 +51,18 @@ async def test_a_cursor_that_comes_again_ends_the_list(autojump_clock: MockClock
         server.offer(prompts={})
         server.answer("prompts/list", {**prompts("a"), "nextCursor": "x"})
 
-        assert len(await entries(server)) == 2
+        assert await entries(server) == [b'{"name": "a"}']
+        assert len(server.asked("prompts/list")) == 2
 
 
 async def test_a_list_has_an_end(autojump_clock: MockClock) -> None:
     async with serving() as (server, _):
         server.offer(prompts={})
-        server.answer("prompts/list", {"prompts": [{}] * (MOST_ENTRIES + 5)})
+        names = [f"p{number}" for number in range(MOST_ENTRIES["prompts"] + 5)]
+        server.answer("prompts/list", prompts(*names))
 
-        assert len(await entries(server)) == MOST_ENTRIES
+        assert len(await entries(server)) == MOST_ENTRIES["prompts"]
+        assert server.lane.findings["prompts"].startswith("the first 1000 of its prompts")
 
 
 async def test_two_sessions_that_list_at_once_cost_one_question(autojump_clock: MockClock) -> None:
@@ -155,6 +159,51 @@ async def test_a_list_that_cannot_be_had_is_empty_and_asked_for_again_if_that_ma
         found = [await entries(server), await entries(server)]
 
         assert (found, len(server.asked("prompts/list"))) == ([[], []], asked)
+
+
+async def test_a_server_that_gives_no_list_costs_its_time_once_in_a_while(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+
+        waits = []
+        for _ in range(3):
+            began = trio.current_time()
+            assert await entries(server) == []
+            waits.append(trio.current_time() - began)
+        await trio.sleep(SLOW_PAUSE)
+        server.answer("prompts/list", prompts("a"))
+
+        assert waits == [30.0, 0.0, 0.0]
+        assert await entries(server) == [b'{"name": "a"}']
+
+
+async def test_a_list_that_comes_after_somebody_left_is_told_of(
+    autojump_clock: MockClock,
+) -> None:
+    async with serving() as (server, _):
+        a = Editor("a")
+        server.instance.join(a)
+        server.offer(prompts={})
+
+        early = await server.instance.listings.entries("prompts", 5.0)
+        (asked,) = server.asked("prompts/list")
+        await server.say({"id": asked["id"], "result": prompts("a")})
+        await trio.sleep(1)
+
+        assert early == {}
+        assert a.told == [("notifications/prompts/list_changed", b"")]
+        assert await entries(server) == [b'{"name": "a"}']
+        assert len(server.asked("prompts/list")) == 1
+
+
+async def test_a_page_that_is_too_much_to_be_read_is_no_list(autojump_clock: MockClock) -> None:
+    async with serving() as (server, _):
+        server.offer(prompts={})
+        server.answer("prompts/list", {"prompts": [0] * (MOST_PAGE_VALUES + 2)})
+
+        assert await entries(server) == []
 
 
 async def test_a_server_of_prompts_alone_has_no_tools(autojump_clock: MockClock) -> None:

@@ -11,13 +11,20 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.servers.list_changes import GATHERED_FOR
-from capd.adapters.servers.unasked import MOST_QUESTIONS
+from capd.adapters.servers.pending import LONGEST_PAUSE
+from capd.adapters.servers.unasked import (
+    MOST_NOTICE_BYTES,
+    MOST_QUESTION_BYTES,
+    MOST_QUESTIONS,
+    QUESTION_BURST,
+    QUESTIONS_A_SECOND,
+)
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from line_server import EVERYTHING, Editor, Json, LineServer, serving
 
 TIMEOUT = 60.0
 QUESTION: Json = {"id": 1, "method": "elicitation/create", "params": {"message": "who?"}}
-ASKED = ("elicitation/create", b'{"message": "who?"}')
+ASKED = ("elicitation/create", b'{"message":"[alpha] who?"}')
 SEVERAL = (
     "several sessions use alpha, and elicitation/create could be for any of them; "
     'give this server scope = "session" in its definition'
@@ -224,6 +231,127 @@ async def test_a_server_has_a_bounded_number_of_questions(autojump_clock: MockCl
         assert stage.server.answered() == [error(MOST_QUESTIONS, 4003, text)]
 
 
+@pytest.mark.parametrize("params", [{}, {"message": "x" * 100}])
+async def test_an_id_that_is_open_already_is_refused_and_the_first_question_stays(
+    autojump_clock: MockClock, params: Json
+) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        a.hold = trio.Event()
+        stage.hold(a)
+        await stage.server.say(*[{**QUESTION, "params": params}] * 1000)
+        refused = stage.server.answered()
+        a.hold.set()
+        await wait_all_tasks_blocked()
+
+        assert len(a.asked) == 1
+        assert refused == [error(1, -32600, "a request with this id is open already")] * 999
+        assert stage.server.lane.counts == {"repeated_id": 999}
+        assert stage.server.answered()[-1]["result"] == {"action": "accept"}
+
+
+async def test_a_flood_of_questions_passes_at_a_steady_rate(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        stage.hold(a)
+        began = trio.current_time()
+        for number in range(1000):
+            await stage.server.say({**QUESTION, "id": number})
+        await trio.sleep(30 - (trio.current_time() - began))
+
+        # Those that find no room are refused, for the others wait.
+        assert len(a.asked) + stage.server.lane.counts["refused_question"] == 1000
+        assert len(a.asked) <= QUESTION_BURST + 30 * QUESTIONS_A_SECOND
+
+
+@pytest.mark.parametrize(
+    ("sizes", "passed"),
+    [([MOST_QUESTION_BYTES - 100], 1), ([MOST_QUESTION_BYTES + 100], 0), ([6 << 20] * 3, 2)],
+)
+async def test_questions_have_a_bound_in_bytes(
+    autojump_clock: MockClock, sizes: list[int], passed: int
+) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        a.hold = trio.Event()
+        stage.hold(a)
+        for number, size in enumerate(sizes):
+            params = {"message": "x" * size}
+            await stage.server.say(
+                {"id": number, "method": "sampling/createMessage", "params": params}
+            )
+
+        assert len(a.asked) == passed
+        assert [each["error"]["code"] for each in stage.server.answered()] == [4003] * (
+            len(sizes) - passed
+        )
+
+
+async def test_a_notification_has_a_bound_in_bytes(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        stage.hold(a)
+        for size in (MOST_NOTICE_BYTES // 2, MOST_NOTICE_BYTES):
+            params = {"level": "info", "data": "x" * size}
+            await stage.server.say({"method": "notifications/message", "params": params})
+
+        assert len(a.told) == 1
+        assert stage.server.lane.counts == {"large_notification": 1}
+
+
+async def test_a_form_that_asks_for_a_secret_reaches_nobody(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        stage.hold(a)
+        form = {"type": "object", "properties": {"apiKey": {"type": "string"}}}
+        params = {"message": "who?", "requestedSchema": form}
+
+        await stage.server.say({**QUESTION, "params": params})
+
+        assert a.asked == []
+        assert "looks like a secret" in stage.server.answered()[0]["error"]["message"]
+
+
+@pytest.mark.parametrize("repeats", [1, 5])
+async def test_questions_that_nobody_answers_keep_no_call_for_ever(
+    autojump_clock: MockClock, repeats: int
+) -> None:
+    async with staged() as stage:
+        a = Editor("a")
+        await stage.call(a)
+        began = trio.current_time()
+        for number in range(repeats):
+            a.hold = trio.Event()
+            a.result = RefusedError("the client has not answered")
+            await stage.server.say({**QUESTION, "id": number})
+            await trio.sleep(LONGEST_PAUSE / repeats + 12)
+            a.hold.set()
+            await wait_all_tasks_blocked()
+        while not stage.ends:
+            await trio.sleep(1)
+
+        assert stage.ends == ["outcome_unknown"]
+        assert trio.current_time() - began <= LONGEST_PAUSE + TIMEOUT + 2
+
+
+async def test_a_question_takes_nothing_of_the_longest_time_of_a_call(
+    autojump_clock: MockClock,
+) -> None:
+    async with staged() as stage:
+        stage.server.lane.longest_call = TIMEOUT
+        a = Editor("a")
+        a.hold = trio.Event()
+        await stage.call(a)
+        await stage.server.say(QUESTION)
+        await trio.sleep(5 * TIMEOUT)
+        a.hold.set()
+        await trio.sleep(TIMEOUT - 1)
+        before = list(stage.ends)
+        await trio.sleep(2)
+
+        assert (before, stage.ends) == ([], ["outcome_unknown"])
+
+
 async def test_a_person_who_is_asked_has_time_and_the_calls_deadline_waits(
     autojump_clock: MockClock,
 ) -> None:
@@ -398,13 +526,15 @@ async def test_a_list_that_is_asked_for_before_its_change_is_told_is_the_changed
         a = Editor("a")
         stage.hold(a)
         stage.server.offer(prompts={})
-        stage.server.answer("prompts/list", {"prompts": [1]}, {"prompts": [2]})
+        stage.server.answer(
+            "prompts/list", {"prompts": [{"name": "a"}]}, {"prompts": [{"name": "b"}]}
+        )
         before = await stage.server.instance.listings.entries("prompts")
 
         await stage.server.say({"method": "notifications/prompts/list_changed"})
         after = await stage.server.instance.listings.entries("prompts")
 
-        assert (before, after, a.told) == ([b"1"], [b"2"], [])
+        assert (list(before), list(after), a.told) == (["a"], ["b"], [])
 
 
 @pytest.mark.parametrize(

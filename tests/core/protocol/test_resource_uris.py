@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.protocol.resource_uris import is_within, matches, owners
+from capd.core.protocol.resource_uris import Owners, is_within, matches, owners
 from capd_protos.types import ServerIdentity
 
 A, B, C = (ServerIdentity(each) for each in "abc")
@@ -54,22 +54,34 @@ def test_a_hostile_template_costs_no_more_than_its_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "listed", "templates", "expected"),
+    ("uri", "listed", "templates", "linked", "expected"),
     [
-        ("u:1", {A: [], B: ["u:1"]}, {}, [B]),
-        ("u:1", {A: ["u:1"], B: ["u:1"]}, {}, [A, B]),
-        ("u:1", {A: [], B: [], C: ["u:1"]}, {B: ["u:{n}"]}, [C, B]),
-        ("u:9", {A: [], B: []}, {}, [A, B]),
-        ("u:9", {}, {A: ["u:{n}"]}, []),
+        # Who lists it has it, whoever else has a template.
+        ("u:1", {A: [], B: ["u:1"]}, {}, [], Owners([B], [])),
+        ("u:1", {A: ["u:1"], B: ["u:1"]}, {}, [], Owners([A, B], [])),
+        ("u:1", {A: [], B: [], C: ["u:1"]}, {B: ["u:1{n}", "{n}"]}, [B], Owners([C], [])),
+        # Then who linked to it.
+        ("u:1", {A: [], B: []}, {A: ["u:{n}"]}, [B], Owners([B], [])),
+        ("u:1", {A: [], B: [], C: []}, {}, [A, B], Owners([], [A, B])),
+        # Then whose template fits best.
+        ("u:9", {A: [], B: []}, {A: ["{+all}"], B: ["u:{n}"]}, [], Owners([B], [])),
+        ("u:9", {A: [], B: []}, {A: ["x:{n}", "u:{n}"], B: ["{n}"]}, [], Owners([A], [])),
+        ("u:9", {A: [], B: []}, {A: ["u:{n}"], B: ["u:{m}"]}, [], Owners([], [A, B])),
+        ("u:9", {A: [], B: []}, {A: ["{+all}"]}, [], Owners([A], [])),
+        # With one server it is as without capd, with several nobody is asked.
+        ("u:9", {A: []}, {}, [], Owners([A], [])),
+        ("u:9", {A: [], B: []}, {}, [], Owners([], [])),
+        ("u:9", {}, {A: ["u:{n}"]}, [A], Owners([], [])),
     ],
 )
-def test_who_lists_a_uri_comes_first_then_who_can_make_it_then_everybody(
+def test_a_resource_belongs_to_who_lists_it_or_to_the_closest_template(
     uri: str,
     listed: dict[ServerIdentity, list[str]],
     templates: dict[ServerIdentity, list[str]],
-    expected: list[ServerIdentity],
+    linked: list[ServerIdentity],
+    expected: Owners,
 ) -> None:
-    assert owners(uri, listed, templates) == expected
+    assert owners(uri, listed, templates, linked) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """The surface: order, exact bytes, and definitions passed on as they were written."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.surface import Surface, renamed
+from capd.core.sessions.surface import PROMPT, Surface, renamed
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
 GIT, DB = ServerIdentity("1" * 16), ServerIdentity("2" * 16)
@@ -106,6 +107,47 @@ def test_a_name_that_a_model_may_have_in_mind_is_not_given_to_another_servers_to
     assert name != "git__log"
     assert shown.find("git__log") is None
     assert shown.add([LOG], names, DEFINITIONS) == ["git__log"]
+
+
+def test_a_server_whose_definition_was_edited_keeps_the_names_of_its_tools() -> None:
+    edited = Grant(ServerIdentity("4" * 16), LOG.tool)
+    names = {GIT: ServerName("git"), edited.server: ServerName("git")}
+    shown = surface(LOG)
+    shown.remove([LOG])
+
+    shown.replace_server(LOG.server, edited.server)
+    added = shown.add([edited], names, {edited: definition(edited)})
+
+    assert added == ["git__log"]
+    assert shown.known("git__log") == edited
+
+
+def test_a_tool_that_is_shown_keeps_its_name_from_the_one_that_replaces_its_server() -> None:
+    edited = Grant(ServerIdentity("4" * 16), LOG.tool)
+    shown = surface(LOG)
+
+    shown.replace_server(LOG.server, edited.server)
+    (name,) = shown.add([edited], {edited.server: ServerName("git")}, {edited: definition(edited)})
+
+    assert (name != "git__log", shown.known("git__log")) == (True, LOG)
+
+
+def test_ten_thousand_names_are_given_in_steps_in_proportion_to_their_number() -> None:
+    class Counted(dict[Grant, WireName]):
+        looks = 0
+
+        def items(self) -> Any:
+            Counted.looks += len(self)
+            return super().items()
+
+    shown = surface()
+    shown._names = Counted()
+
+    for number in range(10_000):
+        shown.name(Grant(GIT, ToolName(f"{PROMPT}p{number}")), ServerName("git"), f"p{number}")
+
+    assert len(set(shown.names.values())) == 10_000
+    assert Counted.looks < 20_000
 
 
 def test_a_pinned_tool_keeps_its_name_beside_a_session_that_comes_back() -> None:

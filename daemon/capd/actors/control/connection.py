@@ -22,7 +22,7 @@ from capd.actors.control.records import Records
 from capd.actors.control.trusting import Trusting
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.frame_writer import FrameWriter
-from capd.adapters.line_texts import checked_text, recover_id
+from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.memory_store import MemoryStore
 from capd.adapters.stdio_frames import (
     Frame,
@@ -167,7 +167,7 @@ class Control:
                     "method": "event",
                     "params": {"topic": event.get("type", ""), "at": time.time(), "event": event},
                 }
-                await writer.send(msgspec.json.encode(notification))
+                await writer.send(one_line(msgspec.json.encode(notification)))
 
 
 def _params(request: frames.RpcRequest) -> Any:
@@ -192,10 +192,11 @@ def _unreadable(data: bytes, why: str) -> tuple[int, str]:
 
 
 def _response(request_id: int | str | None, result: Any) -> bytes:
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+    # A result may hold what a server wrote, as it was written.
+    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": result}))
 
 
 def _error(request_id: int | str | None, code: int, text: str) -> bytes:
     data = {"code": _CODE_NAMES[code]} if code in _CODE_NAMES else None
     error = frames.RpcError(code, text, data)
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
+    return one_line(msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error}))

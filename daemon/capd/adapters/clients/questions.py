@@ -1,6 +1,7 @@
 """Requests that servers make of a client: each gets an id of this connection and one answer."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 
 import msgspec
@@ -49,7 +50,7 @@ class Questions:
         write: Callable[[bytes], None],
         on_progress: OnProgress,
     ) -> bytes:
-        """Return the client's result; `write` queues a line for it.
+        """Return the client's result; `write` queues a line for it, or raises RefusedError.
 
         Raises:
             ServerError: the client answered with an error.
@@ -62,18 +63,23 @@ class Questions:
         question = _Question(on_progress)
         told = self._with_token(params, key, question)
         self._open[key] = question
-        write(
-            b'{"jsonrpc":"2.0","id":"%s","method":%s,"params":%s}'
-            % (key.encode(), msgspec.json.encode(method), told)
-        )
+        is_asked = False
         try:
+            write(
+                b'{"jsonrpc":"2.0","id":"%s","method":%s,"params":%s}'
+                % (key.encode(), msgspec.json.encode(method), told)
+            )
+            is_asked = True
             with trio.move_on_after(LONGEST_WAIT):
                 await question.done.wait()
         finally:
-            if not question.done.is_set():
+            if is_asked and not question.done.is_set():
                 reason = {"requestId": key, "reason": "nobody waits for the answer"}
                 told = msgspec.json.encode(reason)
-                write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % told)
+                with suppress(RefusedError):
+                    write(
+                        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%s}' % told
+                    )
             self._open.pop(key, None)
         if not question.done.is_set():
             raise RefusedError(f"the client has not answered {method} for {LONGEST_WAIT:g} s")
@@ -83,12 +89,13 @@ class Questions:
             raise RefusedError("the client went away before it answered")
         return question.result
 
-    def answered(self, message_id: object, result: bytes, error: bytes) -> None:
-        """Take an answer; one that nobody waits for is dropped."""
+    def answered(self, message_id: object, result: bytes, error: bytes) -> bool:
+        """Take an answer, and say whether somebody waits for it; another one is dropped."""
         question = self._open.pop(message_id, None) if isinstance(message_id, str) else None
         if question is not None:
             question.result, question.error = result, error
             question.done.set()
+        return question is not None
 
     def progressed(self, params: bytes) -> None:
         """Pass progress of an answer on, under the server's own token."""

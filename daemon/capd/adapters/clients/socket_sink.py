@@ -7,11 +7,14 @@ import trio
 
 from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.large_frames import LargeFrame
+from capd.adapters.line_texts import one_line
 from capd.adapters.stdio_frames import WriterStalledError
 
 WRITE_TIMEOUT = 60.0
 _QUEUED_FRAMES = 1024
 _QUEUED_BYTES = 256 * 1024 * 1024
+_POSTED_BYTES = 32 * 1024 * 1024
+"""Of notifications and questions: a client that reads nothing of them loses the newest."""
 
 
 class SocketSink:
@@ -20,13 +23,17 @@ class SocketSink:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._writer = FrameWriter(
-            stream, max_frames=_QUEUED_FRAMES, max_bytes=_QUEUED_BYTES, timeout=WRITE_TIMEOUT
+            stream,
+            max_frames=_QUEUED_FRAMES,
+            max_bytes=_QUEUED_BYTES,
+            timeout=WRITE_TIMEOUT,
+            max_posted_bytes=_POSTED_BYTES,
         )
 
     async def send(self, line: bytes, related: int | str | None = None) -> None:
         """Write a line; raise WriterFullError or FrameCutError."""
         del related
-        await self._writer.send(line)
+        await self._writer.send(one_line(line))
 
     async def send_large(self, frame: LargeFrame) -> None:
         """Write a line that is too large to be held; raise WriterFullError or FrameCutError."""
@@ -35,15 +42,18 @@ class SocketSink:
     def post(self, line: bytes, related: int | str | None = None) -> None:
         """Queue a line; raise WriterFullError."""
         del related
-        self._writer.post(line)
+        self._writer.post(one_line(line))
 
     def put(self, line: bytes) -> bool:
         """Take a line that nobody has to wait for; False where it cannot be taken like that."""
-        return self._writer.put(line)
+        return self._writer.put(one_line(line))
 
     def is_out(self, lines: Sequence[bytes]) -> bool:
         """Write lines at once; say whether all of them are out."""
-        return self._writer.begin(lines) == len(lines) and self._writer.is_idle
+        return (
+            self._writer.begin([one_line(each) for each in lines]) == len(lines)
+            and self._writer.is_idle
+        )
 
     def open(self, nursery: trio.Nursery, on_gone: Callable[[], None]) -> None:
         """Write from here on; what does not go out at once is written in `nursery`."""

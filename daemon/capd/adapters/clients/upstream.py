@@ -173,9 +173,14 @@ class Upstream:
         """
         if not self.is_initialized:
             raise RefusedError(f"the client cannot be asked {method} here")
-        return await self._questions.ask(
-            method, params, lambda line: self.post(line, related), on_progress
-        )
+
+        def write(line: bytes) -> None:
+            try:
+                self._sink.post(line, related)
+            except WriterFullError:
+                raise RefusedError("the client does not read at this moment") from None
+
+        return await self._questions.ask(method, params, write, on_progress)
 
     def want_environment(self, keys: list[str]) -> None:
         """Ask the client for the values of `keys`."""
@@ -227,11 +232,19 @@ class Upstream:
             self.post(unreadable_line(request_id, line.data, str(error)), request_id)
             return
         if not message.method:
-            self._questions.answered(message.id, bytes(message.result), bytes(message.error))
+            self._replied(message)
         elif message.id is msgspec.UNSET:
             self._notified(message, conversation)
         else:
             self._requested(message)
+
+    def _replied(self, message: Line) -> None:
+        result, error = bytes(message.result), bytes(message.error)
+        if self._questions.answered(message.id, result, error) or result or error:
+            return
+        if not isinstance(message.id, msgspec.UnsetType):
+            # A request that names no method, or an empty one.
+            self._error(message.id, frames.INVALID_REQUEST, "not a request: it names no method")
 
     def _requested(self, message: Line) -> None:
         assert not isinstance(message.id, msgspec.UnsetType)

@@ -40,7 +40,7 @@ class Instance:
             redact=redact,
             spool=spool,
         )
-        self.listings = Listings(self.lane)
+        self.listings = Listings(self.lane, self._list_came_late)
         self.subscriptions = Subscriptions(self.lane)
         self._list_changes = ListChanges(self._tell_of_change)
 
@@ -66,6 +66,7 @@ class Instance:
         """See to what sessions subscribe to, and hear of, until the server is gone."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._list_changes.follow)
+            nursery.start_soon(self.listings.follow)
             await self.subscriptions.follow()
             nursery.cancel_scope.cancel()
 
@@ -74,6 +75,9 @@ class Instance:
             self._on_tools_changed()
             return
         self.listings.changed(what)
+        self._list_changes.note(what)
+
+    def _list_came_late(self, what: str) -> None:
         self._list_changes.note(what)
 
     def _tell_of_change(self, what: str) -> None:

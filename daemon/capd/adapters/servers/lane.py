@@ -13,6 +13,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from capd.adapters.fair_share import FairShare
 from capd.adapters.frame_writer import GATHERING, FrameWriter
 from capd.adapters.large_frames import READABLE_BYTES, held
 from capd.adapters.line_texts import checked_text, recover_id
@@ -36,6 +37,7 @@ from capd.adapters.stdio_frames import (
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
+from capd.core.protocol.server_replies import passed_result
 from capd.core.results.large_results import Result
 from capd.core.results.line_ends import line_ends
 from capd_protos.codec import MalformedError
@@ -54,6 +56,8 @@ _QUEUED_BYTES = 16 << 20
 _ID_BITS = 31
 """Ids that every server's JSON library can hold; some have 32 bits for them."""
 
+_FEW_UNASKED = 16
+"""Lines of a batch that no call waits for; more are a flood."""
 _JUNK_LINES = 1000
 _JUNK_BYTES = 1 << 20
 _JUNK_LOGGED = 5
@@ -85,6 +89,8 @@ class Lane:
         """
         self.name = name
         self.counts: Counter[str] = Counter()
+        self.findings: dict[str, str] = {}
+        """What of its lists is not listed and why, by the list; empty where all of it is."""
         self.protocol_version = ""
         self.server_version = ""
         """The server's own, as it gives it in its handshake."""
@@ -140,7 +146,12 @@ class Lane:
             try:
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._clock.run, self._pending, self._give_up)
+                share, is_flooded = FairShare(), False
                 while lines := await self._reader.some():
+                    if is_flooded:
+                        # Only then: a look at the clock costs as much as a line.
+                        share.resume()
+                    unasked = self.unasked.heard
                     # Popped: what is large must not stay here until the next line comes.
                     lines.reverse()
                     while lines:
@@ -148,6 +159,11 @@ class Lane:
                             self._received_frames(lines, nursery)
                         if lines:
                             await self._received(lines.pop(), nursery)
+                    was_flooded = is_flooded
+                    is_flooded = self.unasked.heard - unasked > _FEW_UNASKED
+                    if was_flooded and is_flooded:
+                        # A flood waits in its server's pipe, and the others have their turn.
+                        await share.give_way()
             except FrameStalledError as error:
                 raise LaneBrokenError(f"{self.name}: {error}") from None
             finally:
@@ -272,7 +288,7 @@ class Lane:
             self._pending.pop(message_id, None)
         if not pending.is_done:
             self._cancel_soon(message_id, pending, "it took too long")
-            raise self._lost(pending, f"did not answer within {timeout:g} s")
+            raise self._lost(pending, pending.how_late)
         if pending.error is not None:
             raise pending.error
         assert pending.result is not None
@@ -282,7 +298,7 @@ class Lane:
         """End a call that was begun and has had its time."""
         del self._pending[call.message_id]
         self._cancel_soon(call.message_id, call, "it took too long")
-        call.complete(error=self._lost(call, f"did not answer within {call.timeout:g} s"))
+        call.complete(error=self._lost(call, call.how_late))
 
     def _cut(self, call: Pending) -> None:
         """End a call of which the server has got a part, and gets no more."""
@@ -344,6 +360,8 @@ class Lane:
             self._replied(message)
         else:
             self._junk(data, "neither a request nor a reply")
+            if not isinstance(message.id, msgspec.UnsetType):
+                self.unasked.not_a_request(message.id)
             return
         self._junk_run_lines = self._junk_run_bytes = 0
 
@@ -358,6 +376,8 @@ class Lane:
             if ends is not None and "method" in ends.scalars:
                 # A request's id is the server's own, and of no call of ours.
                 self.counts["large_unasked"] += 1
+                if ends.id is not None:
+                    self.unasked.too_long(ends.id)
                 return
             why = f"a line of {line.size_bytes} bytes is over the limit: {error}"
             self._unreadable(line.head, why, ends.id if ends is not None else None)
@@ -377,7 +397,7 @@ class Lane:
         elif len(message.error) and bytes(message.error) != b"null":
             pending.complete(error=error_of(self.name, bytes(message.error)))
         elif len(message.result):
-            pending.complete(result=bytes(message.result))
+            pending.complete(result=passed_result(bytes(message.result)))
         else:
             pending.complete(error=ServerError(b'{"code":-32603,"message":"an empty reply"}'))
 

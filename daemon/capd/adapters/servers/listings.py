@@ -1,14 +1,17 @@
 """What a server lists: tools, prompts, resources and resource templates, whole and bounded."""
 
 from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import NoReturn, Protocol
 
-import msgspec
 import trio
 
+from capd.adapters.fair_share import FairShare
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.negotiation import HandshakeError
-from capd.adapters.servers.server_lines import ERROR_CODE, PAGE
-from capd.core.definitions.entries import cleaned_entries
+from capd.adapters.servers.server_lines import ERROR_CODE, PAGE, Page
+from capd.core.definitions.entries import EntryIntake
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
@@ -21,7 +24,14 @@ LONGEST_KEPT = 3600.0
 """Seconds after which a server of the stateless era is asked again, whatever it says (80, B10)."""
 _SHORTEST_KEPT = 2.0
 """Seconds, so that a list which is good for no time is not asked for at every use."""
-MOST_ENTRIES = 10_000
+SLOW_PAUSE = 30.0
+"""Seconds after which a server is asked again for a list that it did not give in time."""
+MOST_PAGE_BYTES = 16 << 20
+MOST_PAGE_VALUES = 1_000_000
+MOST_PAGE_ENTRIES = 20_000
+_LONGEST_CURSOR = 64 * 1024
+_MOST_FETCHES = 3
+"""Of one question, where the list changes while it is fetched."""
 METHOD_NOT_FOUND = -32601
 _REASONS_LOGGED = 5
 
@@ -37,6 +47,11 @@ KINDS = tuple(_MEMBER)
 class ListingError(CapdError):
     """A list could not be had; the text says why."""
 
+    def __init__(self, text: str, *, is_slow: bool = False) -> None:
+        super().__init__(text)
+        self.is_slow = is_slow
+        """Whether the server had its time and gave no answer."""
+
 
 async def list_tools(lane: Lane) -> list[Taken]:
     """Return every tool that the server lists and clients can be shown.
@@ -44,8 +59,9 @@ async def list_tools(lane: Lane) -> list[Taken]:
     Raises:
         HandshakeError: no complete list within 30 s.
     """
+    intake = Intake()
     try:
-        entries, _ = await _all(lane, "tools")
+        await _taken(lane, "tools", intake)
     except ServerError as error:
         if "tools" not in lane.capabilities:
             return []
@@ -53,11 +69,7 @@ async def list_tools(lane: Lane) -> list[Taken]:
         raise HandshakeError(f"{lane.name} answered tools/list with error {text}") from None
     except ListingError as error:
         raise HandshakeError(str(error)) from None
-    intake = Intake()
-    for entry in entries:
-        intake.take(entry)
-        # Eight megabytes of definitions at a stretch would hold everybody else up.
-        await trio.lowlevel.checkpoint()
+    lane.findings["tools"] = intake.finding
     for reason in intake.left_out[:_REASONS_LOGGED]:
         lane.log.warning("tool_left_out", reason=reason)
     for reason in intake.cleaned[:_REASONS_LOGGED]:
@@ -66,18 +78,26 @@ async def list_tools(lane: Lane) -> list[Taken]:
 
 
 class Listings:
-    """The lists of one server beside its tools.
+    """The lists of one server beside its tools; `follow` them in a task of its own.
 
     They are kept until it says that they changed; those of the stateless era, which give their
-    time, for this time as well.
+    time, for this time as well. A list is fetched in a task of the server's own: who asks for it
+    may give up, and the next one finds it.
     """
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, on_late: Callable[[str], None] = lambda _: None) -> None:
+        """`on_late` hears of a list, `prompts` or `resources`, that came after somebody left."""
         self._lane = lane
-        self._kept: dict[str, tuple[float, list[bytes]]] = {}
+        self._on_late = on_late
+        self._kept: dict[str, tuple[float, dict[str, bytes]]] = {}
         # Counts what the server said: a list that was under way then may be the old one.
         self._changes: Counter[str] = Counter()
-        self._fetching: dict[str, trio.Lock] = {kind: trio.Lock() for kind in KINDS}
+        self._wanted = {kind: trio.Event() for kind in KINDS}
+        self._fetched = {kind: trio.Event() for kind in KINDS}
+        self._outdated: dict[str, dict[str, bytes]] = {}
+        """The last list, where the server said meanwhile that it is another one."""
+        self._left: set[str] = set()
+        self._is_over = False
 
     def changed(self, what: str) -> None:
         """Forget `prompts`, or `resources` with their templates."""
@@ -86,38 +106,92 @@ class Listings:
                 self._changes[kind] += 1
                 self._kept.pop(kind, None)
 
-    async def entries(self, kind: str) -> list[bytes]:
-        """Return a list's entries as the server writes them; none of what it does not offer.
-
-        A server that fails at it lists nothing, and is asked again the next time: one bad server
-        must not cost the others' lists.
-        """
+    def kept(self, kind: str) -> dict[str, bytes] | None:
+        """Return a list as `entries` does, None where it has to be fetched first."""
         if kind.split("/", maxsplit=1)[0] not in self._lane.capabilities:
-            return []
-        async with self._fetching[kind]:
-            good_until, kept = self._kept.get(kind, (0.0, []))
-            if trio.current_time() < good_until:
-                return kept
-            changes = self._changes[kind]
-            entries: list[bytes] = []
-            seconds = LONGEST_KEPT
-            try:
-                written, seconds = await _all(self._lane, kind)
-                entries = list(cleaned_entries(kind, written))
-            except ServerError as error:
-                reason = error.error[:200].decode(errors="replace")
-                self._lane.log.info("not_listed", kind=kind, reason=reason)
-                # Many offer resources and no templates, and will not change their mind.
-                if _code(error) != METHOD_NOT_FOUND:
-                    return []
-            except ListingError as error:
-                self._lane.log.warning("not_listed", kind=kind, reason=str(error))
-                return []
-            if changes == self._changes[kind]:
-                is_timed = self._lane.is_stateless
-                good_for = max(_SHORTEST_KEPT, seconds) if is_timed else float("inf")
-                self._kept[kind] = (trio.current_time() + good_for, entries)
-            return entries
+            return {}
+        good_until, kept = self._kept.get(kind, (0.0, {}))
+        return kept if trio.current_time() < good_until else None
+
+    async def entries(self, kind: str, patience: float = LIST_TIMEOUT) -> dict[str, bytes]:
+        """Return a list's entries as the server writes them, each by what it is asked for by.
+
+        None of what it does not offer. A server that fails at it lists nothing, and is asked again
+        the next time: one bad server must not cost the others' lists. After `patience` seconds
+        without an answer it lists nothing for the moment.
+        """
+        with trio.move_on_after(patience):
+            for _ in range(_MOST_FETCHES):
+                kept = self.kept(kind)
+                if kept is not None or self._is_over:
+                    return kept or {}
+                changes = self._changes[kind]
+                self._wanted[kind].set()
+                await self._fetched[kind].wait()
+                outdated = self._outdated.get(kind)
+                # Of a change since the question whoever asked is told, and asks again.
+                if self.kept(kind) is None and (outdated is None or changes != self._changes[kind]):
+                    return outdated or {}
+            return self.kept(kind) or {}
+        self._left.add(kind)
+        return {}
+
+    async def follow(self) -> None:
+        """Fetch what is wanted, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for kind in KINDS:
+                    if kind != "tools":
+                        nursery.start_soon(self._follow, kind)
+        finally:
+            self._is_over = True
+            for fetched in self._fetched.values():
+                fetched.set()
+
+    async def _follow(self, kind: str) -> NoReturn:
+        while True:
+            await self._wanted[kind].wait()
+            self._wanted[kind] = trio.Event()
+            if self.kept(kind) is None:
+                await self._fetch(kind)
+            fetched, self._fetched[kind] = self._fetched[kind], trio.Event()
+            fetched.set()
+            if kind in self._left and self.kept(kind):
+                self._on_late(kind.split("/", maxsplit=1)[0])
+            self._left.discard(kind)
+
+    async def _fetch(self, kind: str) -> None:
+        changes = self._changes[kind]
+        found = await self._found(kind)
+        self._kept.pop(kind, None)
+        self._outdated.pop(kind, None)
+        if found is None:
+            return
+        intake, good_for = found
+        self._lane.findings[kind] = intake.finding
+        if changes == self._changes[kind]:
+            self._kept[kind] = (trio.current_time() + good_for, intake.entries)
+        else:
+            self._outdated[kind] = intake.entries
+
+    async def _found(self, kind: str) -> tuple[EntryIntake, float] | None:
+        """Return a list and for how long it is good, None where it could not be had."""
+        intake = EntryIntake(kind)
+        try:
+            seconds = await _taken(self._lane, kind, intake)
+        except ServerError as error:
+            reason = error.error[:200].decode(errors="replace")
+            self._lane.log.info("not_listed", kind=kind, reason=reason)
+            # Many offer resources and no templates, and will not change their mind.
+            if _code(error) != METHOD_NOT_FOUND:
+                return None
+            intake, seconds = EntryIntake(kind), LONGEST_KEPT
+        except ListingError as error:
+            self._lane.log.warning("not_listed", kind=kind, reason=str(error))
+            # Asked again at once it would cost whoever asks as much time again.
+            return (EntryIntake(kind), SLOW_PAUSE) if error.is_slow else None
+        is_timed = self._lane.is_stateless
+        return intake, max(_SHORTEST_KEPT, seconds) if is_timed else float("inf")
 
 
 def _code(error: ServerError) -> int:
@@ -127,33 +201,63 @@ def _code(error: ServerError) -> int:
         return 0
 
 
-async def _all(lane: Lane, kind: str) -> tuple[list[bytes], float]:
-    """Return every entry of every page, and the seconds for which they are good.
+class _TakesEntries(Protocol):
+    """An intake of tools, or of the entries of another list."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry is taken."""
+        ...
+
+    def take(self, entry: bytes) -> None:
+        """Take the next entry."""
+        ...
+
+
+async def _taken(lane: Lane, kind: str, intake: _TakesEntries) -> float:
+    """Take in every entry of every page; return the seconds for which they are good.
 
     Raises:
         ServerError: the server answered with an error.
         ListingError: no complete list within 30 s.
     """
-    entries: list[bytes] = []
     seconds = LONGEST_KEPT
     cursor: str | None = None
     seen: set[str] = set()
     deadline = trio.current_time() + LIST_TIMEOUT
+    share = FairShare()
     for _ in range(MOST_PAGES):
         params: Members = {"cursor": raw(cursor)} if cursor is not None else {}
         timeout = max(0.01, deadline - trio.current_time())
-        try:
-            page = decoded(PAGE, await lane.ask(f"{kind}/list", params, timeout))
-        except MalformedError as error:
-            raise ListingError(f"{lane.name} answered {kind}/list with {error}") from None
-        except (NotSentError, OutcomeUnknownError) as error:
-            raise ListingError(str(error)) from None
-        found: list[msgspec.Raw] = getattr(page, _MEMBER[kind])
-        entries.extend(bytes(entry) for entry in found)
+        page = await _page(lane, kind, params, timeout, share)
+        for entry in islice(getattr(page, _MEMBER[kind]), MOST_PAGE_ENTRIES):
+            intake.take(bytes(entry))
+            await share.give_way()
         if type(page.ttl_ms) in {int, float}:
             seconds = min(seconds, page.ttl_ms / 1000)
         cursor = page.next_cursor
-        if cursor is None or cursor in seen or len(entries) >= MOST_ENTRIES:
+        if cursor is None or cursor in seen or intake.is_full or len(cursor) > _LONGEST_CURSOR:
             break
         seen.add(cursor)
-    return entries[:MOST_ENTRIES], seconds
+    return seconds
+
+
+async def _page(lane: Lane, kind: str, params: Members, timeout: float, share: FairShare) -> Page:
+    try:
+        written = await lane.ask(f"{kind}/list", params, timeout)
+        share.resume()
+        # Each comma begins a value: so many tiny ones take a decoder longer than others may wait.
+        if len(written) > MOST_PAGE_BYTES or written.count(b",") > MOST_PAGE_VALUES:
+            raise ListingError(
+                f"{lane.name} answered {kind}/list with a page of {len(written)} bytes, "
+                "which is too much to be read"
+            )
+        page = decoded(PAGE, written)
+    except MalformedError as error:
+        raise ListingError(f"{lane.name} answered {kind}/list with {error}") from None
+    except NotSentError as error:
+        raise ListingError(str(error)) from None
+    except OutcomeUnknownError as error:
+        raise ListingError(str(error), is_slow=True) from None
+    await share.give_way()
+    return page

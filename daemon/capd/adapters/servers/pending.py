@@ -7,6 +7,9 @@ import trio
 from capd.adapters.servers.callers import Caller
 from capd.core.results.large_results import Result
 
+LONGEST_PAUSE = 600.0
+"""Seconds for which a call waits for a person, all questions of its server together."""
+
 
 class Patience(Protocol):
     """Until when a request is waited for: a cancel scope, or a clock's entry."""
@@ -25,7 +28,7 @@ class Pending:
 
     __slots__ = (
         *("_questions", "caller", "error", "is_done", "is_sent", "message_id", "method"),
-        *("over_at", "patience", "result", "timeout"),
+        *("_paused_at", "_pause_left", "over_at", "patience", "result", "timeout"),
     )
 
     def __init__(self, method: str, caller: Caller, timeout: float) -> None:
@@ -44,6 +47,8 @@ class Pending:
         self.error: Exception | None = None
         self.patience: Patience | None = None
         self._questions = 0
+        self._paused_at = 0.0
+        self._pause_left = LONGEST_PAUSE
 
     def settled(self) -> None:
         """Hear, once, that there is an outcome."""
@@ -62,15 +67,39 @@ class Pending:
             self.patience.deadline = min(trio.current_time() + self.timeout, self.over_at)
 
     def pause(self) -> None:
-        """Wait without end: a person is asked something on behalf of this request."""
-        self._questions += 1
-        if self.patience is not None:
-            self.patience.deadline = float("inf")
+        """Wait longer: a person is asked something on behalf of this request.
 
-    def go_on(self) -> None:
-        """End one `pause`."""
+        What its deadline has left stays, and `LONGEST_PAUSE` comes before it: a question that
+        nobody answers ends no call early, and keeps none for ever.
+        """
+        self._questions += 1
+        if self._questions > 1:
+            return
+        self._paused_at = trio.current_time()
+        if self.patience is not None:
+            self.patience.deadline += self._pause_left
+            self.over_at += self._pause_left
+
+    @property
+    def how_late(self) -> str:
+        """How it ran out of time, after the server's name."""
+        if self._questions:
+            return f"waits for an answer that the client has not given for {LONGEST_PAUSE:g} s"
+        return f"did not answer within {self.timeout:g} s"
+
+    def go_on(self, *, is_answered: bool) -> None:
+        """End one `pause`; an answer starts its patience anew, as progress does."""
         self._questions -= 1
-        self.extend()
+        if self._questions:
+            return
+        waited = min(trio.current_time() - self._paused_at, self._pause_left)
+        unused = self._pause_left - waited
+        if self.patience is not None:
+            self.patience.deadline -= unused
+            self.over_at -= unused
+        self._pause_left = unused
+        if is_answered:
+            self.extend()
 
 
 class Awaited(Pending):

@@ -1,13 +1,14 @@
 """What a lane reads of a server's lines. The rest of every line is passed on as it was written."""
 
+import secrets
 from typing import Any
 
 import msgspec
 
-from capd.core.protocol.eras import SUBSCRIPTION_ID
+from capd.core.protocol.eras import SUBSCRIPTION_ID, joined, members_of
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
-from capd.core.results.half_pairs import as_written, decoded, mended
-from capd_protos import socket as frames
+from capd.core.protocol.server_replies import passed_error
+from capd.core.results.half_pairs import as_written, mended
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ServerName
 
@@ -176,18 +177,43 @@ def discovered_version(found: Discovered) -> str:
         return ""
 
 
+LINK_MARK = secrets.token_hex(16)
+"""Proves that an error is the HTTP link's own word. It never leaves the daemon's memory."""
+
+
+class _LinkData(msgspec.Struct):
+    """What goes with an error of the link's own."""
+
+    link: str = ""
+
+
+class _LinkError(msgspec.Struct):
+    code: int
+    message: str
+    data: _LinkData
+
+
+_LINK_ERROR: JsonCodec[_LinkError] = JsonCodec(_LinkError)
+_OUTCOMES = {each.code: each for each in (NotSentError, OutcomeUnknownError, RefusedError)}
+
+
 def error_of(name: ServerName, error: bytes) -> Exception:
-    """Return what a reply's error means; two codes are the HTTP link's own word for an outcome."""
-    if b'"capd"' in error:
-        try:
-            said = decoded(ERROR_CODE, error)
-        except MalformedError:
-            return ServerError(error)
-        code, text = said.code, f"{name}: {said.message}"
-        if code == frames.NOT_SENT:
-            return NotSentError(text)
-        if code == frames.OUTCOME_UNKNOWN:
-            return OutcomeUnknownError(text)
-        if code == frames.REFUSED:
-            return RefusedError(text)
-    return ServerError(error)
+    """Return what a reply's error means: the server's own, or the HTTP link's word for an outcome.
+
+    Only an error with `LINK_MARK` is the link's. A server cannot know it.
+    """
+    if LINK_MARK.encode() not in error:
+        return ServerError(passed_error(error))
+    try:
+        said = _LINK_ERROR.decode(error)
+    except MalformedError:
+        return ServerError(passed_error(error))
+    if said.data.link != LINK_MARK:
+        return ServerError(passed_error(error))
+    outcome = _OUTCOMES.get(said.code)
+    if outcome is not None:
+        return outcome(f"{name}: {said.message}")
+    members = members_of(error)
+    data = members_of(members["data"])
+    del data["link"]
+    return ServerError(joined({**members, "data": msgspec.Raw(joined(data))}))

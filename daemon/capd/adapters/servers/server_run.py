@@ -136,6 +136,8 @@ class ServerRun:
         """What it is confined to, for a person."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
+        self.findings: dict[str, str] = {}
+        """What of its lists is not listed and why, by the list."""
         self.tools: list[ToolDefinition] = []
         """What it lists, without what is withheld."""
         self._name = name
@@ -184,7 +186,7 @@ class ServerRun:
             )
             lane = instance.lane
             lane.longest_call = self._longest_call
-            self.counts = lane.counts
+            self.counts, self.findings = lane.counts, lane.findings
             is_ready = False
             try:
                 async with trio.open_nursery() as nursery:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from capd.adapters.line_texts import one_line
 from capd.adapters.servers.callers import Caller
 from capd.core.protocol.eras import Members, joined, members_of, meta_for_server
 
@@ -27,7 +28,7 @@ def request_line(message_id: int, method: str, params: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
         message_id,
         method.encode(),
-        params,
+        one_line(params),
     )
 
 

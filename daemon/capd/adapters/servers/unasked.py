@@ -5,7 +5,7 @@ kept. A server may ask what the client offers, and is told where nobody can answ
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,15 +22,28 @@ from capd.adapters.servers.server_lines import (
     Incoming,
 )
 from capd.core.protocol.asking import is_shown, refusal, session_meant
+from capd.core.protocol.elicitation import METHOD as ELICITATION
+from capd.core.protocol.elicitation import told_elicitation
 from capd.core.protocol.eras import INVALID_PARAMS, offers, without_subscription
 from capd.core.protocol.outcomes import RefusedError, ServerError
+from capd.core.protocol.rates import Rate
 from capd.core.protocol.resource_uris import is_within
 from capd_protos.codec import MalformedError
 from capd_protos.types import ServerName, SessionKey
 
 MOST_QUESTIONS = 64
 """Requests of one server that wait for an answer at once."""
+MOST_QUESTION_BYTES = 8 << 20
+"""Of one request: a few pictures for a model."""
+MOST_OPEN_BYTES = 16 << 20
+"""Of all requests of one server that wait for an answer."""
+QUESTIONS_A_SECOND = 50.0
+QUESTION_BURST = 200
+"""Requests that pass at once; those after them pass at the rate above."""
+MOST_NOTICE_BYTES = 1 << 20
+"""Of one notification."""
 
+INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 REFUSED = 4003
 
@@ -61,22 +74,55 @@ class Unasked:
         self._counts = counts
         self._post = post
         self._on_list_changed = on_list_changed
+        self.heard = 0
+        """How many lines nobody had asked for."""
         self._questions: dict[RequestId, trio.CancelScope] = {}
+        self._open_bytes = 0
+        self._rate = Rate(QUESTIONS_A_SECOND, QUESTION_BURST)
 
     def requested(self, message: Incoming, nursery: trio.Nursery) -> None:
         """Answer a server's request, in a task of its own where a client has to be asked."""
         assert not isinstance(message.id, msgspec.UnsetType)
+        self.heard += 1
         if message.method == "ping":
             self._reply(message.id, b'"result":{}')
-        elif len(self._questions) >= MOST_QUESTIONS:
-            text = f"{MOST_QUESTIONS} requests of this server wait for an answer already"
-            self._refuse(message.id, REFUSED, text)
+        elif message.id in self._questions:
+            # Its answer would be taken for the first one's.
+            self._counts["repeated_id"] += 1
+            self._refuse(message.id, INVALID_REQUEST, "a request with this id is open already")
+        elif reason := self._no_room(message):
+            self._counts["refused_question"] += 1
+            self._refuse(message.id, REFUSED, reason)
         else:
+            self._open_bytes += len(message.params)
             scope = self._questions[message.id] = trio.CancelScope()
             nursery.start_soon(self._answer, message, message.id, scope)
 
+    def not_a_request(self, message_id: RequestId) -> None:
+        """Answer what has an id and is neither a request nor a reply."""
+        self._refuse(message_id, INVALID_REQUEST, "not a request: it names no method")
+
+    def too_long(self, message_id: RequestId) -> None:
+        """Answer a request that is too long to be read."""
+        self._counts["refused_question"] += 1
+        self._refuse(message_id, REFUSED, f"a request has at most {MOST_QUESTION_BYTES} bytes")
+
+    def _no_room(self, message: Incoming) -> str:
+        """Return why a request cannot be passed on, empty where it can."""
+        if len(self._questions) >= MOST_QUESTIONS:
+            return f"{MOST_QUESTIONS} requests of this server wait for an answer already"
+        if len(message.params) > MOST_QUESTION_BYTES:
+            return f"a request has at most {MOST_QUESTION_BYTES} bytes"
+        if self._open_bytes + len(message.params) > MOST_OPEN_BYTES:
+            return f"requests of {self._open_bytes} bytes wait for an answer already"
+        return ""
+
     def notified(self, message: Incoming) -> None:
         """Pass a server's notification on to whom it is for."""
+        self.heard += 1
+        if len(message.params) > MOST_NOTICE_BYTES:
+            self._counts["large_notification"] += 1
+            return
         params = bytes(message.params) or b"{}"
         try:
             match message.method:
@@ -160,6 +206,8 @@ class Unasked:
         params = bytes(message.params) or b"{}"
         try:
             with scope:
+                # A flood of questions waits: other servers' calls come between.
+                await trio.sleep(self._rate.wait(trio.current_time()))
                 self._reply(message_id, b'"result":' + await self._result(message.method, params))
         except ServerError as error:
             self._reply(message_id, b'"error":' + error.error)
@@ -170,8 +218,8 @@ class Unasked:
         except RefusedError as error:
             self._refuse(message_id, REFUSED, str(error))
         finally:
-            if self._questions.get(message_id) is scope:
-                del self._questions[message_id]
+            self._open_bytes -= len(message.params)
+            del self._questions[message_id]
 
     async def _result(self, method: str, params: bytes) -> bytes:
         peer = self._meant()
@@ -183,12 +231,22 @@ class Unasked:
             raise _NotOfferedError("no session uses this server at this moment")
         if not offers(peer.client, method, params):
             raise _NotOfferedError("the client does not offer this")
+        if method == ELICITATION:
+            params = told_elicitation(self._name, params)
         waiting = [call for call in self._calls() if call.caller.session == peer.session]
-        _each(waiting, Pending.pause)
+        is_answered = False
+        for call in waiting:
+            call.pause()
         try:
-            return await peer.ask(method, params, self._report)
+            answer = await peer.ask(method, params, self._report)
+            is_answered = True
+        except ServerError:
+            is_answered = True
+            raise
         finally:
-            _each(waiting, Pending.go_on)
+            for call in waiting:
+                call.go_on(is_answered=is_answered)
+        return answer
 
     def _report(self, params: bytes) -> None:
         """Tell the server how far the client is with its question."""
@@ -206,11 +264,6 @@ class Unasked:
 
     def _reply(self, message_id: RequestId, outcome: bytes) -> None:
         self._post(b'{"jsonrpc":"2.0","id":%s,%s}' % (msgspec.json.encode(message_id), outcome))
-
-
-def _each(calls: Iterable[Pending], act: Callable[[Pending], None]) -> None:
-    for call in calls:
-        act(call)
 
 
 class _NotOfferedError(Exception):

@@ -23,6 +23,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 # The flags of England, Scotland and Wales: the only sequences of tags that fonts have.
@@ -83,6 +84,14 @@ _IDEOGRAPHIC = ((0xE0100, 0xE01EF),)
 _FOUR_DIGITS = 0xFFFF
 
 
+MOST_HIDDEN = 5000
+"""Of one document, kept or not: each takes some microseconds."""
+
+
+class TooMuchHiddenError(Exception):
+    """A document has so much that is hidden that nobody looks it through."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """A text without what is hidden in it."""
@@ -101,11 +110,18 @@ def cleaned_json(written: bytes) -> tuple[bytes, Counter[str]]:
     """Return a JSON document with every string cleaned, and how much of each kind is gone.
 
     Only strings that have something are written anew; a document without any comes back itself.
+
+    Raises:
+        TooMuchHiddenError: there is more than `MOST_HIDDEN`.
     """
     text = written.decode("utf-8", "replace")
     gone: Counter[str] = Counter()
     if not _is_suspect(text):
         return written, gone
+    raw = _RAW.finditer(text)
+    escaped = _ESCAPE.finditer(text)
+    if any(next(islice(each, MOST_HIDDEN, None), None) for each in (raw, escaped)):
+        raise TooMuchHiddenError
 
     def rewritten(match: "re.Match[str]") -> str:
         before, string = match[1] or "", match[2]

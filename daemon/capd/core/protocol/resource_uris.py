@@ -1,11 +1,13 @@
 """Which server a resource belongs to, by its URI.
 
 URIs are passed on as they are, so a URI is found in what servers list, else in what their
-templates can make (RFC 6570, as far as MCP servers use it).
+templates can make (RFC 6570, as far as MCP servers use it). Where nothing decides nobody is asked:
+a URI may hold what is for its own server alone.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from posixpath import normpath
 from urllib.parse import unquote
 
@@ -44,24 +46,46 @@ def is_within(uri: str, subscribed: str) -> bool:
     return not rest or subscribed.endswith("/") or rest[0] in "/?#"
 
 
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Who has a resource."""
+
+    servers: list[ServerIdentity]
+    """Those that it may be asked of; more than one only where several list it."""
+    rivals: list[ServerIdentity]
+    """Where there is nobody: the servers between which nothing decides."""
+
+
 def owners(
     uri: str,
-    listed: Mapping[ServerIdentity, Sequence[str]],
-    templates: Mapping[ServerIdentity, Sequence[str]],
-) -> list[ServerIdentity]:
-    """Return the servers that may have `uri`, the likeliest first.
+    listed: Mapping[ServerIdentity, Container[str]],
+    templates: Mapping[ServerIdentity, Iterable[str]],
+    linked: Container[ServerIdentity] = (),
+) -> Owners:
+    """Return who has `uri`: one server must not be asked for what is another's.
 
-    `listed` has every candidate. A server that lists it is before one whose template fits;
-    where nothing fits any candidate may have it, for not everything is listed.
+    Who lists it has it, or who linked to it in a result. Else it is whose template fits with more
+    literal characters than anybody else's. `listed` has every candidate: where there is only one,
+    it is as with a client of that server alone, which need not list everything.
     """
     listing = [server for server, uris in listed.items() if uri in uris]
-    fitting = [
-        server
-        for server in listed
-        if any(matches(template, uri) for template in templates.get(server, ()))
-    ]
-    found = list(dict.fromkeys([*listing, *fitting]))
-    return found or list(listed)
+    if listing:
+        return Owners(listing, [])
+    linking = [server for server in listed if server in linked]
+    if linking:
+        return Owners(linking, []) if len(linking) == 1 else Owners([], linking)
+    fits = {server: _fit(templates.get(server, ()), uri) for server in listed}
+    best = max(fits.values(), default=-1)
+    if best < 0:
+        return Owners(list(listed), []) if len(listed) == 1 else Owners([], [])
+    fitting = [server for server, fit in fits.items() if fit == best]
+    return Owners(fitting, []) if len(fitting) == 1 else Owners([], fitting)
+
+
+def _fit(templates: Iterable[str], uri: str) -> int:
+    """Return how many literal characters the closest template has, -1 where none fits."""
+    fitting = (each for each in templates if matches(each, uri))
+    return max((len(_EXPRESSION.sub("", each)) for each in fitting), default=-1)
 
 
 def spellings(uri: str) -> tuple[str, ...]:

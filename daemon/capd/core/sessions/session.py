@@ -105,6 +105,8 @@ class SessionState:
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
     _leaving: dict[Grant, None] = field(default_factory=dict)
+    _origins: dict[tuple[CapabilityId, ServerName], ServerIdentity] = field(default_factory=dict)
+    """What a capability's server was when it was switched on last."""
 
     def activate(self, capability: CapabilitySpec, servers: Sequence[Held], now: float) -> Step:
         """Commit a capability whose servers are all connected."""
@@ -121,6 +123,12 @@ class SessionState:
                 relisted = relisted.then(step)
             self._held[server.identity] = server
         self._specs[capability.id] = capability
+        for server in servers:
+            origin = (capability.id, server.spec.name)
+            before_it = self._origins.get(origin, server.identity)
+            if before_it != server.identity:
+                self.surface.replace_server(before_it, server.identity)
+            self._origins[origin] = server.identity
         grants = [grant for server in servers for grant in self._granted(capability, server)]
         identities = [server.identity for server in servers]
         change = self.active.activate(capability.id, identities, grants, now)
@@ -274,6 +282,11 @@ class SessionState:
         self._specs = {key: spec for key, spec in specs.items() if key in self.active}
         needed = self.active.servers
         self._held = {key: held for key, held in self._held.items() if key in needed}
+        self._origins = {
+            (id_, spec.name): server_identity(spec)
+            for id_, capability in self._specs.items()
+            for spec in capability.servers
+        }
         granted = self.active.grants
         kept = [grant for grant in (*order, *granted) if grant in granted and grant in definitions]
         self.surface.restore(names)

@@ -26,6 +26,9 @@ PROMPT = "prompt "
 DEFAULT_LIMIT = 128
 """Most tools of one list: what a model's provider takes (95-ancestors, R29)."""
 
+_FEW_NAMES = 100
+"""So many are gone through for each new name: most sessions have fewer, and no index then."""
+
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -77,6 +80,8 @@ class Surface:
         self._by_name: dict[WireName, Shown] = {}
         # A name once given stays its tool's: a model that has it in mind must not reach another.
         self._names: dict[Grant, WireName] = {}
+        # The values of `_names`, of tools and of prompts, kept where there are many.
+        self._taken: dict[bool, set[WireName]] = {}
 
     def __len__(self) -> int:
         """Return how many tools are listed, own ones included."""
@@ -96,6 +101,7 @@ class Surface:
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
         """Replace capd's own tools; before anything was listed."""
         self._own = dict(own)
+        self._taken = {}
 
     @property
     def shown(self) -> tuple[Shown, ...]:
@@ -140,6 +146,7 @@ class Surface:
         """Take over the names that tools had in the session before it was written down."""
         # What is pinned has its name by then, and keeps it.
         taken = {*self._own, *self._names.values()}
+        self._taken = {}
         for grant, name in names.items():
             if grant not in self._names and name not in taken:
                 self._names[grant] = name
@@ -170,16 +177,36 @@ class Surface:
         known = self._names.get(grant)
         if known is not None:
             return known
-        is_prompt = grant.tool.startswith(PROMPT)
-        # Prompts and tools are two namespaces to a client: one of each may have one name.
-        alike = (n for g, n in self._names.items() if g.tool.startswith(PROMPT) == is_prompt)
-        taken = {*self._own, *alike}
+        taken = self._taken_beside(is_prompt=grant.tool.startswith(PROMPT))
         if self._is_bare:
             name = bare_name(server, grant.server, ToolName(own_name), taken)
         else:
             name = wire_name(server, grant.server, ToolName(own_name), taken, self.name_limit)
         self._names[grant] = name
+        taken.add(name)
         return name
+
+    def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
+        """Give the tools of `new` the names that the same tools of `old` had, where those are off.
+
+        A server whose definition was edited has another identity, and is the same to a model.
+        """
+        for grant in [each for each in self._names if each.server == old]:
+            renewed = Grant(new, grant.tool)
+            if grant not in self._shown and renewed not in self._names:
+                self._names[renewed] = self._names.pop(grant)
+
+    def _taken_beside(self, *, is_prompt: bool) -> set[WireName]:
+        # Prompts and tools are two namespaces to a client: one of each may have one name.
+        kept = self._taken.get(is_prompt)
+        if kept is not None:
+            return kept
+        named = self._names.items()
+        alike = {*self._own}
+        alike.update(n for g, n in named if g.tool.startswith(PROMPT) == is_prompt)
+        if len(alike) > _FEW_NAMES:
+            self._taken[is_prompt] = alike
+        return alike
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:
         """Take `grants` off; return the names that went, in order."""

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from capd.core.definitions.hidden_text import KINDS, cleaned_json
+from capd.core.definitions.hidden_text import (
+    KINDS,
+    MOST_HIDDEN,
+    TooMuchHiddenError,
+    cleaned_json,
+)
 from capd.core.tools.schema_bounds import examined
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import ToolDefinition, ToolName
@@ -21,6 +26,9 @@ MOST_PAGES = 50
 MOST_TOOL_BYTES = 256 * 1024
 """Six times the largest tool among 757 of 23 servers from npm and PyPI."""
 MOST_BYTES = 8 * 1024 * 1024
+_MOST_BEYOND = 100
+"""Entries that are looked at after the last one that has room."""
+_LONGEST_REASON = 300
 
 # The MCP specification's own character set for tool names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -60,11 +68,28 @@ class Intake:
         """One line for each that had something hidden in its texts."""
         self._taken: dict[ToolName, Taken] = {}
         self._bytes = 0
+        self._beyond = 0
 
     @property
     def taken(self) -> list[Taken]:
         """The usable tools in their order, each name once."""
         return list(self._taken.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry is taken."""
+        return self._beyond > _MOST_BEYOND
+
+    @property
+    def finding(self) -> str:
+        """What of the list is not listed and why, for a person; empty where all of it is."""
+        if self._beyond:
+            bound = f"a server may have {MOST_TOOLS} in {MOST_BYTES >> 20} MiB"
+            return f"the first {len(self._taken)} of its tools are listed: {bound}"
+        if self.left_out:
+            others = f", and {len(self.left_out) - 1} others" if len(self.left_out) > 1 else ""
+            return f"not all of its tools are listed: {self.left_out[0][:_LONGEST_REASON]}{others}"
+        return ""
 
     def take(self, entry: bytes) -> None:
         """Take the next entry, or say why not."""
@@ -83,8 +108,12 @@ class Intake:
             self.left_out.append(f"{read.name[:64]!a} {reason}")
             return
         name = ToolName(read.name)
+        try:
+            clean, gone = cleaned_json(entry)
+        except TooMuchHiddenError:
+            self.left_out.append(f"{name} has more than {MOST_HIDDEN} hidden characters")
+            return
         self._bytes += len(entry)
-        clean, gone = cleaned_json(entry)
         if gone:
             self.cleaned.append(f"{name} had {_counted(gone)} in its texts")
         self._taken[name] = Taken(ToolDefinition(name, clean), entry)
@@ -93,8 +122,10 @@ class Intake:
         if name in self._taken:
             return "is listed twice; the first one counts"
         if len(self._taken) == MOST_TOOLS:
+            self._beyond += 1
             return f"is beyond the first {MOST_TOOLS} tools"
         if self._bytes + len(entry) > MOST_BYTES:
+            self._beyond += 1
             return f"is beyond the {MOST_BYTES} bytes that a server's tools may have"
         return ""
 

@@ -16,6 +16,7 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import RemoteServer, connected
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.http.token_store import FileStore
+from capd.adapters.servers.server_lines import LINK_MARK
 from capd.adapters.stdio_frames import Frame, FrameReader
 
 PATIENCE = 30.0
@@ -216,7 +217,7 @@ def failure(message_id: int, code: int, text: str) -> Json:
     outcome = {4001: "not_sent", 4002: "outcome_unknown", 4003: "refused"}[code]
     if code == 4002:
         text += "; the call may have run, so check before repeating it"
-    error = {"code": code, "message": text, "data": {"capd": outcome}}
+    error = {"code": code, "message": text, "data": {"capd": outcome, "link": LINK_MARK}}
     return {"jsonrpc": "2.0", "id": message_id, "error": error}
 
 

@@ -15,6 +15,7 @@ import trio
 from capd.adapters.servers.http import remote_server
 from capd.adapters.servers.http.remote_server import BadAddressError, connected
 from capd.adapters.servers.http.remote_spec import RemoteSpec
+from capd.adapters.servers.server_lines import LINK_MARK
 
 from .rig import PATIENCE, Exchange, Json, Site, Talk, closed_port, failure, logins_in, talking
 
@@ -474,7 +475,7 @@ async def test_a_refusal_by_http_alone_is_told_with_its_status(site: Site, tmp_p
     error = {
         "code": -32601,
         "message": "far answered with HTTP status 404",
-        "data": {"capd": "http_status", "status": 404},
+        "data": {"capd": "http_status", "status": 404, "link": LINK_MARK},
     }
     assert reply == {"jsonrpc": "2.0", "id": 1, "error": error}
 

@@ -16,6 +16,7 @@ import trio
 from capd.adapters.clients.http_front.outbox import MOST_BYTES, Outbox
 from capd.adapters.clients.http_front.posted_message import Message
 from capd.adapters.large_frames import LargeFrame
+from capd.adapters.line_texts import one_line
 from capd.adapters.stdio_frames import Frame, Oversized
 from capd.core.protocol.eras import SUBSCRIPTION_ID
 from capd_protos import socket as frames
@@ -172,6 +173,7 @@ class HttpSession:
         """Put a line where it belongs; raise WriterFullError."""
         if line.startswith(frames.LINK_PREFIX):
             return  # of the Unix socket, and nothing to a client of MCP
+        line = one_line(line)
         exchange = self._under_way.get(related) if isinstance(related, str) else None
         if exchange is None:
             if related is None:

@@ -64,7 +64,8 @@ def message_of(body: bytes) -> Message:
     except MalformedError as error:
         text = f"the body is no message of JSON-RPC: {error}"
         raise NotAMessageError(text, is_json=_is_json(body)) from None
-    if message.jsonrpc != "2.0" or not (message.method or len(message.id)):
+    is_answer = bool(len(message.id)) and bool(len(message.result) or len(message.error))
+    if message.jsonrpc != "2.0" or not (message.method or is_answer):
         raise NotAMessageError("the body is no message of JSON-RPC 2.0", is_json=True)
     return message
 

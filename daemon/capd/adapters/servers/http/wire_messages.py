@@ -2,7 +2,7 @@
 
 import msgspec
 
-from capd.adapters.servers.server_lines import INCOMING, Incoming
+from capd.adapters.servers.server_lines import INCOMING, LINK_MARK, Incoming
 from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.socket import INVALID_REQUEST, METHOD_NOT_FOUND
@@ -52,7 +52,11 @@ def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
     text = str(failure)
     if isinstance(failure, OutcomeUnknownError):
         text += "; the call may have run, so check before repeating it"
-    error = {"code": failure.code, "message": text, "data": {"capd": failure.outcome}}
+    error = {
+        "code": failure.code,
+        "message": text,
+        "data": {"capd": failure.outcome, "link": LINK_MARK},
+    }
     return error_reply(message_id, msgspec.json.encode(error))
 
 
@@ -62,6 +66,6 @@ def status_reply(message_id: MessageId, name: str, status: int) -> bytes:
     error = {
         "code": code,
         "message": f"{name} answered with HTTP status {status}",
-        "data": {"capd": "http_status", "status": status},
+        "data": {"capd": "http_status", "status": status, "link": LINK_MARK},
     }
     return error_reply(message_id, msgspec.json.encode(error))

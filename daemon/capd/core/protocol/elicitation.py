@@ -1,0 +1,172 @@
+"""What a server may have a client ask its user, and how the user sees who asks.
+
+The message begins with the name that the server has in the configuration, never the name that it
+gives itself. A form must not ask for a secret (MCP, "Elicitation"): it would pass through the
+client's transcript. A page is opened by its whole host, over https, or on this machine.
+"""
+
+import ipaddress
+import re
+from itertools import pairwise
+from urllib.parse import urlsplit
+
+import msgspec
+
+from capd.core.definitions.hidden_text import cleaned
+from capd.core.protocol.eras import (
+    Members,
+    input_required,
+    joined,
+    members_of,
+    members_or_none,
+    raw,
+    text_of,
+)
+from capd.core.protocol.outcomes import RefusedError
+from capd.core.protocol.server_replies import decoded_members
+from capd.core.results.large_results import Result
+from capd_protos.codec import MalformedError
+from capd_protos.types import ServerName
+
+METHOD = "elicitation/create"
+MOST_BYTES = 256 * 1024
+"""A form with a few hundred fields; no question to a person is longer."""
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_LONGEST_NAME = 200
+_SECRETS = frozenset(
+    {
+        *("password", "passwd", "pwd", "passphrase", "passcode", "secret", "credential"),
+        *("credentials", "apikey", "privatekey", "otp", "totp", "cvv", "cvc", "mnemonic"),
+    }
+)
+_SECRET_PAIRS = frozenset(
+    {
+        *(("api", "key"), ("private", "key"), ("access", "key"), ("encryption", "key")),
+        *(("signing", "key"), ("auth", "key"), ("ssh", "key"), ("access", "token")),
+        *(("security", "code"), ("card", "number"), ("pin", "code"), ("recovery", "code")),
+        *(("seed", "phrase"), ("recovery", "phrase")),
+    }
+)
+_POSITIONS = frozenset({"next", "page", "cursor", "continuation", "continue", "sync", "stop"})
+"""Before `token`: a place in a list or in a text, and no secret."""
+_ABOUT_IT = frozenset(
+    {
+        *("name", "names", "id", "ids", "path", "file", "filename", "length", "count", "type"),
+        *("policy", "hint", "url", "uri", "label", "format", "prefix", "expiry", "location"),
+        *("scope", "manager", "store", "provider", "description", "ref", "reference"),
+    }
+)
+"""At the end of a name: what is asked for is something about a secret, not the secret."""
+
+
+class _Field(msgspec.Struct):
+    type: object = None
+    title: object = None
+    format: object = None
+    writeOnly: object = None  # noqa: N815 - JSON Schema's name
+    enum: object = None
+    oneOf: object = None  # noqa: N815
+    const: object = None
+
+
+def told_elicitation(server: ServerName, params: bytes) -> bytes:
+    """Return the params of an elicitation as the client of a session gets them.
+
+    Raises:
+        RefusedError: a person must not be asked this.
+        MalformedError: the params are no object.
+    """
+    if len(params) > MOST_BYTES:
+        raise RefusedError(f"a question to a person has at most {MOST_BYTES} bytes")
+    members = members_of(params)
+    who = str(server)
+    if text_of(members.get("mode")) == "url":
+        who += f", opens {_host(text_of(members.get('url')))}"
+    elif field := secret_field(members):
+        raise RefusedError(
+            f"the form asks for {field!a}, which looks like a secret: "
+            "ask for it by URL, or take it from the environment"
+        )
+    message = cleaned(text_of(members.get("message"))).text
+    return joined({**members, "message": raw(f"[{who}] {message}")})
+
+
+def told_result(server: ServerName, result: Result) -> Result:
+    """Return a result that asks, of the stateless era, as the client of a session gets it.
+
+    Raises:
+        RefusedError: a person must not be asked this.
+    """
+    wanted = input_required(result)
+    if wanted is None or all(each.method != METHOD for each in wanted.inputRequests.values()):
+        return result
+    assert isinstance(result, bytes), "a large one asks nothing"
+    try:
+        members = decoded_members(result)
+        requests = decoded_members(bytes(members["inputRequests"]))
+        for key, request in wanted.inputRequests.items():
+            if request.method == METHOD:
+                params = msgspec.Raw(told_elicitation(server, bytes(request.params)))
+                asks = decoded_members(bytes(requests[key]))
+                requests[key] = msgspec.Raw(joined({**asks, "params": params}))
+    except MalformedError as error:
+        raise RefusedError(f"the server asks wrongly: {error}") from None
+    return joined({**members, "inputRequests": msgspec.Raw(joined(requests))})
+
+
+def secret_field(params: Members) -> str:
+    """Return the name of a form's field that looks like a secret, empty where none does."""
+    schema = members_or_none(bytes(params.get("requestedSchema", b"")))
+    for name, written in members_or_none(bytes(schema.get("properties", b""))).items():
+        try:
+            field = msgspec.json.decode(written, type=_Field)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+        is_text = field.type in (None, "string") or isinstance(field.type, list)
+        is_choice = any(each is not None for each in (field.enum, field.oneOf, field.const))
+        if not is_text or is_choice:
+            continue
+        is_marked = field.format == "password" or field.writeOnly is True
+        title = field.title if isinstance(field.title, str) else ""
+        if is_marked or is_secret(name) or is_secret(title):
+            return name[:_LONGEST_NAME]
+    return ""
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a field of this name asks for a secret: `api_key`, `dbPassword`."""
+    words = [word.lower() for word in _WORDS.findall(name[:_LONGEST_NAME])]
+    if not words or words[-1] in _ABOUT_IT:
+        return False
+    if not _SECRETS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(pairwise(words)):
+        return True
+    return words[-1] == "token" and _POSITIONS.isdisjoint(words)
+
+
+def _host(url: str) -> str:
+    """Return the host of a page that a person may be sent to.
+
+    Raises:
+        RefusedError: the URL leads elsewhere than it looks, or over a connection that others read.
+    """
+    is_plain = url.isascii() and url.isprintable() and not {" ", "\\"} & set(url)
+    try:
+        split = urlsplit(url) if is_plain else None
+        host = split.hostname or "" if split is not None else ""
+    except ValueError:
+        split, host = None, ""
+    if split is None or not host or "@" in split.netloc:
+        raise RefusedError("the URL of the page is none that can be shown to a person as it is")
+    if split.scheme != "https" and not (split.scheme == "http" and _is_here(host)):
+        raise RefusedError(f"a page is opened over https, and {host} is not")
+    return split.netloc
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,146 @@
+"""A person sees which server asks, and is not asked for a secret or sent to a hidden place."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from capd.core.protocol.elicitation import MOST_BYTES, is_secret, told_elicitation, told_result
+from capd.core.protocol.outcomes import RefusedError
+from capd_protos.types import ServerName
+
+ALPHA = ServerName("alpha")
+
+
+def told(**params: Any) -> dict[str, Any]:
+    got: dict[str, Any] = json.loads(told_elicitation(ALPHA, json.dumps(params).encode()))
+    return got
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"message": "who?"}, "[alpha] who?"),
+        ({"message": "[beta] who?"}, "[alpha] [beta] who?"),
+        ({"message": "\u202e\x1b[2Kwho?"}, "[alpha] who?"),
+        ({}, "[alpha] "),
+        ({"message": 7}, "[alpha] "),
+        (
+            {"mode": "url", "url": "https://a.example:8/x?y#z", "message": "log in"},
+            "[alpha, opens a.example:8] log in",
+        ),
+        ({"mode": "url", "url": "http://127.0.0.1:9/"}, "[alpha, opens 127.0.0.1:9] "),
+        ({"mode": "url", "url": "http://localhost/"}, "[alpha, opens localhost] "),
+        ({"mode": "url", "url": "http://[::1]:9/"}, "[alpha, opens [::1]:9] "),
+    ],
+)
+def test_the_message_begins_with_the_configured_name(params: dict[str, Any], message: str) -> None:
+    assert told(**params, x=[1.0]) == {**params, "x": [1.0], "message": message}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "x",
+        "http://a.example/",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://",
+        "https://github.com@evil.example/",
+        "https://evil.example\\@github.com/",
+        "https://ev\u0456l.example/",
+        "https://evil.example /",
+        "https://[::1/",
+    ],
+)
+def test_a_page_whose_host_cannot_be_shown_or_trusted_is_refused(url: str) -> None:
+    with pytest.raises(RefusedError):
+        told(mode="url", url=url, message="log in")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *((name, True) for name in ("password", "dbPassword", "API_KEY", "apiKey", "apikey")),
+        *((name, True) for name in ("github-token", "token", "Access token", "clientSecret")),
+        *((name, True) for name in ("private_key", "cvv", "Card number", "SSH key", "otp")),
+        *((name, False) for name in ("name", "key", "keyword", "max_tokens", "tokenizer")),
+        *((name, False) for name in ("page_token", "nextToken", "secret_name", "secretId")),
+        *((name, False) for name in ("password_policy", "compass", "", "\u043f\u0430", "cardinal")),
+    ],
+)
+def test_what_looks_like_a_secret(name: str, *, expected: bool) -> None:
+    assert is_secret(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "is_asked"),
+    [
+        ({"type": "string"}, False),
+        ({}, False),
+        ({"type": ["string", "null"]}, False),
+        ({"type": "boolean"}, True),
+        ({"type": "integer"}, True),
+        ({"type": "string", "enum": ["a", "b"]}, True),
+        ({"type": "string", "oneOf": [{"const": "a"}]}, True),
+    ],
+)
+def test_a_secret_is_a_text_that_is_not_chosen(field: dict[str, Any], *, is_asked: bool) -> None:
+    params = {"message": "x", "requestedSchema": {"properties": {"n": {}, "password": field}}}
+    if is_asked:
+        assert told(**params)["message"] == "[alpha] x"
+    else:
+        with pytest.raises(RefusedError, match="'password', which looks like a secret"):
+            told(**params)
+
+
+@pytest.mark.parametrize(
+    "field", [{"title": "Your password"}, {"format": "password"}, {"writeOnly": True}]
+)
+def test_a_field_says_by_its_schema_that_it_is_a_secret(field: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError):
+        told(requestedSchema={"properties": {"x": {"type": "string", **field}}})
+
+
+def test_a_question_has_a_bound() -> None:
+    with pytest.raises(RefusedError):
+        told(message="x" * MOST_BYTES)
+
+
+def test_a_result_that_asks_is_labelled_and_keeps_the_rest_as_it_was_written() -> None:
+    state = b'"requestState":"\\u0041\\ud83d"'
+    result = (
+        b'{"resultType":"input_required",%s,"inputRequests":{"a":{"method":"elicitation/create",'
+        b'"params":{"message":"who?"},"x":1.0},"b":{"method":"roots/list"}}}' % state
+    )
+
+    got = told_result(ALPHA, result)
+
+    assert isinstance(got, bytes)
+    assert state in got
+    requests = json.loads(got)["inputRequests"]
+    assert requests["a"] == {
+        "method": "elicitation/create",
+        "params": {"message": "[alpha] who?"},
+        "x": 1.0,
+    }
+    assert requests["b"] == {"method": "roots/list"}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [b'{"content":[]}', b'{"resultType":"input_required","inputRequests":{"b":{"method":"x"}}}'],
+)
+def test_another_result_is_passed_on_as_it_was_written(result: bytes) -> None:
+    assert told_result(ALPHA, result) is result
+
+
+def test_a_result_that_asks_for_a_secret_is_refused() -> None:
+    params = {"message": "x", "requestedSchema": {"properties": {"password": {}}}}
+    asks = {"a": {"method": "elicitation/create", "params": params}}
+    result = {"resultType": "input_required", "inputRequests": asks}
+
+    with pytest.raises(RefusedError):
+        told_result(ALPHA, msgspec.json.encode(result))
