@@ -90,6 +90,10 @@ class ServerEntry(msgspec.Struct, frozen=True):
     """What was dropped on the way from this run, by kind, such as `junk_lines`."""
     sandbox: str = ""
     """What its last run is confined to, for a person; empty where it is no process of capd's."""
+    cwd: str = ""
+    """Where its last run runs; empty where it is no process of capd's."""
+    cwd_reason: str = ""
+    """Why its launcher is held in a project that is not trusted; empty where it is not."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

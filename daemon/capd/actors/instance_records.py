@@ -80,4 +80,6 @@ class InstanceRecord:
             last_error=self.attempts.last_error,
             counts=dict(self.run.counts) if self.run is not None else {},
             sandbox=self.run.sandbox if self.run is not None else "",
+            cwd=self.run.cwd if self.run is not None else "",
+            cwd_reason=self.run.cwd_reason if self.run is not None else "",
         )

@@ -203,6 +203,8 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "last_error": entry.last_error,
         "counts": entry.counts,
         "sandbox": entry.sandbox,
+        "cwd": entry.cwd,
+        "cwd_reason": entry.cwd_reason,
     }
 
 

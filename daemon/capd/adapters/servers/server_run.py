@@ -52,6 +52,16 @@ class ServerEnd(Protocol):
         ...
 
     @property
+    def cwd(self) -> str:
+        """Its working directory; empty where it is no process of ours."""
+        ...
+
+    @property
+    def cwd_reason(self) -> str:
+        """Why its launcher is held, for a person; empty where it is started as usual."""
+        ...
+
+    @property
     def stdin(self) -> trio.abc.SendStream:
         """Where its lines go."""
         ...
@@ -134,6 +144,10 @@ class ServerRun:
         self.pid = 0
         self.sandbox = ""
         """What it is confined to, for a person."""
+        self.cwd = ""
+        """Its working directory; empty where it is no process of capd's."""
+        self.cwd_reason = ""
+        """Why its launcher is held; empty where it is started as usual."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
         self.tools: list[ToolDefinition] = []
@@ -172,6 +186,7 @@ class ServerRun:
         async with opened as process:
             self.pid = process.pid
             self.sandbox = process.sandbox
+            self.cwd, self.cwd_reason = process.cwd, process.cwd_reason
             instance = Instance(
                 self._name,
                 process.stdin,
