@@ -93,7 +93,7 @@ TABLE: tuple[Launcher, ...] = (
     Launcher(
         ("cargo", "rustc", "rustup"),
         (
-            *("Cargo.toml", "Cargo.lock", ".cargo", "build.rs"),
+            *("Cargo.toml", "Cargo.lock", ".cargo", ".cargo/config.toml", "build.rs"),
             *("rust-toolchain", "rust-toolchain.toml"),
         ),
     ),
@@ -709,6 +709,12 @@ def _absolute(word: str, project: str) -> str:
         return word
     path = posixpath.normpath(posixpath.join(project, match["path"]))
     return f"{match['option'] or ''}{path}"
+
+
+def names_of(program: str) -> tuple[str, ...]:
+    """Return what a launcher reads where it runs; nothing for any other program."""
+    launcher = _BY_PROGRAM.get(program_name(program))
+    return launcher.names if launcher is not None else ()
 
 
 def all_names() -> frozenset[str]:
