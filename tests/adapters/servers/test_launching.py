@@ -162,3 +162,22 @@ def test_a_program_that_only_the_project_has_is_refused(clone: Path) -> None:
     for path in (f"/usr/bin:{clone}/.venv/bin", "/usr/bin:.venv/bin"):
         with pytest.raises(UntrustedError, match="capd trust"):
             made.plan(made.argv, {"PATH": path})
+
+
+def test_an_interpreter_that_a_version_manager_chooses_is_not_chosen_by_a_clone(
+    clone: Path, tmp_path: Path
+) -> None:
+    (clone / ".tool-versions").write_text("python path:./evil")
+    shims = tmp_path / "asdf" / "shims"
+    shims.mkdir(parents=True)
+    uvx = tmp_path / "bin" / "uvx"
+    uvx.parent.mkdir()
+    uvx.write_bytes(b"\x7fELF")
+    uvx.chmod(0o755)
+    made = launching(clone, ("uvx", "server", "."))
+
+    usual = made.plan(made.argv, {"PATH": str(uvx.parent)})
+    held = made.plan(made.argv, {"PATH": f"{uvx.parent}:{shims}"})
+
+    assert (usual.argv, usual.is_elsewhere) == (("uvx", "server", "."), False)
+    assert (held.argv, held.is_elsewhere) == (("uvx", "server", str(clone)), True)

@@ -18,13 +18,24 @@ from capd.adapters import platform
 from capd.adapters.regular_files import opened_regular
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError
-from capd.core.servers.launchers import Reading, all_names, launch, outside, reading, shim_names
+from capd.core.servers.launchers import (
+    Reading,
+    all_names,
+    launch,
+    outside,
+    program_name,
+    reading,
+    shim_names,
+)
 
 ENTER_PROJECT = Path(platform.__file__).with_name("enter_project.sh")
 _SCRIPT_BYTES = 65536
 _MOST_ENTRIES = 10_000
 _MODULES = (".py", ".pyc", ".so", ".pyd")
 _PYTHON = re.compile(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
+_FIND_INTERPRETERS = frozenset({"pipx", "uv", "uvx"})
+_VERSIONS = ".tool-versions"
+"""Of the version managers that may be told to run a program in the clone."""
 _OLDEST_SAFE_PATH = (3, 11)
 
 
@@ -227,6 +238,9 @@ def _shim_folder(command: str, path: str) -> str:
     match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))
     interpreter = shutil.which(match[1].decode(), path=path) if match else None
     folders = [os.path.dirname(each) for each in (command, interpreter or "")]  # noqa: PTH120
+    if program_name(command) in _FIND_INTERPRETERS:
+        # They try the interpreters on PATH, where they run.
+        folders += [each for each in path.split(os.pathsep) if _VERSIONS in shim_names(each)]
     return next((each for each in folders if shim_names(each)), "")
 
 

@@ -215,6 +215,9 @@ class ServerRun:
                 reason = str(await self._telling(errors, process))
                 if is_ready:
                     raise ServerLostError(reason, is_parked=process.is_parked) from None
+                if self.cwd_reason:
+                    # What it lacks may be what its launcher was kept from.
+                    reason += f"; {self.cwd_reason}"
                 raise StartFailedError(
                     reason, self._stderr(process), is_parked=process.is_parked
                 ) from None
