@@ -149,6 +149,8 @@ class Children:
         NET.secrets = environments.all_values
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
+        install_cwd = Path(where.state, "installs")
+        install_cwd.mkdir(mode=0o700, exist_ok=True)
         empty_folders = Path(where.state, "empty")
         empty_folders.mkdir(mode=0o700, exist_ok=True)
         remove_empty(empty_folders)
@@ -168,6 +170,7 @@ class Children:
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
             is_vetting=True,
+            install_cwd=install_cwd,
             empty_folders=empty_folders,
             tree_limits=usual_limits(
                 configuration.servers.most_processes,

@@ -74,6 +74,8 @@ class SupervisorSettings:
     """What one server's processes may take; None where nobody looks."""
     sandboxes: Sandboxes | None = None
     """What servers are confined to; None where all run as they are."""
+    install_cwd: Path | None = None
+    """Where dependency scripts run; None for where shared instances do."""
     empty_folders: Path | None = None
     """Where launchers are started that may not read a project's files; None to hold none."""
 

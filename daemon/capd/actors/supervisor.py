@@ -78,7 +78,7 @@ class Supervisor:
         self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
         self._logins = LoginDesk(starts.logins)
         # Where no server writes: a script calls npm or uv, which read files where they run.
-        self._installs = Installs(bus, settings.empty_folders or settings.shared_cwd)
+        self._installs = Installs(bus, settings.install_cwd or settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
         self._sharing = Sharing(self._leases, starts.wish, settings.eras)
