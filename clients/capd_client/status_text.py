@@ -187,6 +187,8 @@ class _Page:
         if server.get("restarts"):
             parts.append(f"restarts {server['restarts']}")
         yield "  ", f"{server.get('name', '?')}  {server.get('state', '?')}, {', '.join(parts)}"
+        if server.get("cwd_reason"):
+            yield "    ", f"runs in {server.get('cwd')}: {server['cwd_reason']}"
         if server.get("last_error"):
             yield "    ", f"last error: {server['last_error']}"
         for finding in server.get("findings") or []:

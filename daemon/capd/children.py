@@ -54,6 +54,7 @@ from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.launching import remove_empty
 from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
@@ -149,6 +150,11 @@ class Children:
         NET.secrets = environments.all_values
         shared_cwd = Path(where.state, "shared")
         shared_cwd.mkdir(mode=0o700, exist_ok=True)
+        install_cwd = Path(where.state, "installs")
+        install_cwd.mkdir(mode=0o700, exist_ok=True)
+        empty_folders = Path(where.state, "empty")
+        empty_folders.mkdir(mode=0o700, exist_ok=True)
+        remove_empty(empty_folders)
         tool_lists = ToolLists(Path(where.cache, "tools"))
         trust = TrustFile(Path(where.state, "trust.json"))
         settings = SupervisorSettings(
@@ -165,6 +171,8 @@ class Children:
             path_known=shared.path_known,
             eras=EraFile(Path(where.cache, "eras.json")),
             is_vetting=True,
+            install_cwd=install_cwd,
+            empty_folders=empty_folders,
             tree_limits=usual_limits(
                 configuration.servers.most_processes,
                 configuration.servers.most_memory_mib,

@@ -92,6 +92,10 @@ class ServerEntry(msgspec.Struct, frozen=True):
     """What its last run is confined to, for a person; empty where it is no process of capd's."""
     findings: list[str] = []
     """What of its lists is not listed and why, for a person."""
+    cwd: str = ""
+    """Where its last run runs; empty where it is no process of capd's."""
+    cwd_reason: str = ""
+    """Why its launcher is held in a project that is not trusted; empty where it is not."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

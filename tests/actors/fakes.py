@@ -78,6 +78,8 @@ class FakeProcess:
 
     is_parked = False
     sandbox = "guard"
+    cwd = "/project"
+    cwd_reason = ""
 
     def __init__(self, pid: int, script: Script, journal: list[str]) -> None:
         self.pid = pid

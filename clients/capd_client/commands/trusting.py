@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import click
 from capd_client import tables
 from capd_client.commands.shared import ask, fail, json_option, print_json
 
+_LAUNCHERS = "launchers"
+"""The transport of what stands for the files that launchers read."""
 _NO_TERMINAL = (
     "capd trust asks a person, on a terminal, and this is none: nothing was trusted\n"
     "Run it yourself in a terminal, or only look with --json."
@@ -52,24 +54,25 @@ def _ask_about(shown: Mapping[str, Any]) -> None:
         fail(tables.printable(shown["error"]))
     for finding in shown.get("findings") or []:
         tables.say(f"{finding['path']}: {finding['reason']}")
-    if not servers:
-        tables.say(f"{project} defines no servers: there is nothing to trust.")
-        return
+    own = [each for each in servers if each["transport"] != _LAUNCHERS]
+    if not own:
+        tables.say(f"{project} defines no servers.")
     fresh = [each for each in servers if each["state"] != "trusted"]
     if not fresh:
-        tables.say(f"{project}: all {len(servers)} of its servers are trusted, as they are.")
+        tables.say(f"{project}: all {len(own)} of its servers are trusted, as they are.")
         return
-    tables.say(f"{project} would start, as you, whenever a session of it asks:")
+    if any(each["transport"] != _LAUNCHERS for each in fresh):
+        tables.say(f"{project} would start, as you, whenever a session of it asks:")
     for each in fresh:
         _show(each)
     click.echo("\nFiles are pinned as they are; what they read or import in turn is not.")
-    able = [each["digest"] for each in fresh if not each["problem"]]
+    able = [each for each in fresh if not each["problem"]]
     if not able:
         fail("nothing of it can be trusted")
-    if not click.confirm(f"Trust {_counted(len(able))}?", default=False):
+    if not click.confirm(f"Trust {_counted(able)}?", default=False):
         fail("nothing was trusted")
-    ask("trust_grant", project=project, digests=able)
-    tables.say(f"{project}: trusted {_counted(len(able))}.")
+    ask("trust_grant", project=project, digests=[each["digest"] for each in able])
+    tables.say(f"{project}: trusted {_counted(able)}.")
 
 
 def _show(server: Mapping[str, Any]) -> None:
@@ -105,5 +108,9 @@ def _show_list(listed: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo("No project is trusted.")
 
 
-def _counted(number: int) -> str:
-    return f"{number} server{'s' if number != 1 else ''}"
+def _counted(entries: Sequence[Mapping[str, Any]]) -> str:
+    number = len([each for each in entries if each["transport"] != _LAUNCHERS])
+    parts = [f"{number} server{'s' if number != 1 else ''}"] if number else []
+    if number < len(entries):
+        parts.append("what launchers read")
+    return " and ".join(parts)

@@ -119,6 +119,8 @@ def _version(node: str) -> str:
     try:
         done = subprocess.run(
             [node, "--version"],
+            # A version manager would read what the folder that this is called in says.
+            cwd="/",
             env={"PATH": os.path.dirname(node)},  # noqa: PTH120 - of a string, back to one
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -10,7 +10,12 @@ from capd_client.doctor.findings import Finding
 from capd_client.doctor.hooks import check_hooks
 from capd_client.doctor.launchd import check_agent
 from capd_client.doctor.other_editors import check_other_editors
-from capd_client.doctor.programs import check_commands, check_runners, check_search_path
+from capd_client.doctor.programs import (
+    check_commands,
+    check_launchers,
+    check_runners,
+    check_search_path,
+)
 from capd_client.doctor.sandbox import check_sandbox
 from capd_client.doctor.service import check_service
 from capd_client.doctor.sockets import check_other_sockets, check_socket
@@ -36,6 +41,7 @@ CHECKS: tuple[Check, ...] = (
     check_commands,
     check_search_path,
     check_runners,
+    check_launchers,
     check_node,
     check_sandbox,
     check_editors,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
+from capd_client.doctor.surroundings import Surroundings, absolute_folders
 
 TIMEOUT = 10.0
 """Seconds for a shell's start-up files, or for a program to say its version."""
@@ -113,6 +113,19 @@ def check_runners(seen: Surroundings) -> Iterator[Finding]:
             yield Finding("runners", "ok", f"{name}{said} ({found})")
 
 
+def check_launchers(seen: Surroundings) -> Iterator[Finding]:
+    """Name the servers whose launcher is held, because their project is not trusted."""
+    for server in seen.status.get("servers") or []:
+        if server.get("cwd_reason"):
+            yield Finding(
+                "launchers",
+                "note",
+                f"{server.get('name')} runs in {server.get('cwd')}",
+                str(server["cwd_reason"]),
+                f"where you trust what the folder brings: `capd trust {server.get('project')}`",
+            )
+
+
 def _unusable(registry: str) -> str:
     return f": servers from {registry} cannot be started" if registry else ""
 
@@ -123,11 +136,17 @@ def _with_own_programs(path: str) -> str:
 
 
 def _output(argv: list[str], env: Mapping[str, str]) -> str:
-    """Run a program, and return what it prints; nothing where it fails or hangs."""
+    """Run a program, and return what it prints; nothing where it fails or hangs.
+
+    It runs in `/`, not in the folder that this command is called in: that may be a fresh clone, and
+    version managers, hooks of shells and npm read settings from where they run.
+    """
+    path = env.get("PATH", os.defpath)
     try:
         done = subprocess.run(
             argv,
-            env=dict(env),
+            cwd="/",
+            env={**env, "PATH": absolute_folders(path)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

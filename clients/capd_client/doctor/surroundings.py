@@ -46,9 +46,17 @@ class Surroundings:
 
     @property
     def search_path(self) -> str:
-        """The PATH on which the daemon finds programs; this command's own without a daemon."""
+        """The PATH on which the daemon finds programs; this command's own without a daemon.
+
+        Relative folders are left out: they are others wherever this command is called.
+        """
         own = self.env.get("PATH", os.defpath)
-        return str((self.status.get("daemon") or {}).get("path") or own)
+        return absolute_folders(str((self.status.get("daemon") or {}).get("path") or own))
+
+
+def absolute_folders(path: str) -> str:
+    """Return `path` without its relative folders."""
+    return os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
 
 
 def looked_around(env: Mapping[str, str], uid: int) -> Surroundings:

@@ -69,6 +69,8 @@ class Claude(Client):
         try:
             subprocess.run(
                 command,
+                # Not a clone: it reads settings of the project that it runs in.
+                cwd="/",
                 env=dict(self._env),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -83,4 +83,6 @@ class InstanceRecord:
             if self.run is not None
             else [],
             sandbox=self.run.sandbox if self.run is not None else "",
+            cwd=self.run.cwd if self.run is not None else "",
+            cwd_reason=self.run.cwd_reason if self.run is not None else "",
         )

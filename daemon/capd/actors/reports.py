@@ -204,6 +204,8 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "counts": entry.counts,
         "sandbox": entry.sandbox,
         "findings": entry.findings,
+        "cwd": entry.cwd,
+        "cwd_reason": entry.cwd_reason,
     }
 
 

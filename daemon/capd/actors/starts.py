@@ -18,11 +18,13 @@ from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
+from capd.adapters.servers.launching import Launching
 from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.sandboxing import Sandboxes
 from capd.adapters.servers.server_run import ServerEnd
 from capd.adapters.spool import Spool
 from capd.adapters.tool_lists import ToolLists
+from capd.adapters.trust.launcher_files import are_launchers_trusted
 from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.redaction import redactor
@@ -72,6 +74,10 @@ class SupervisorSettings:
     """What one server's processes may take; None where nobody looks."""
     sandboxes: Sandboxes | None = None
     """What servers are confined to; None where all run as they are."""
+    install_cwd: Path | None = None
+    """Where dependency scripts run; None for where shared instances do."""
+    empty_folders: Path | None = None
+    """Where launchers are started that may not read a project's files; None to hold none."""
 
 
 class Starts:
@@ -171,4 +177,25 @@ class Starts:
         vouch = None
         if server.project and self._settings.trust is not None:
             vouch = partial(refuse_untrusted, server, self._settings.trust)
-        return ProcessSpec((filled.command, *filled.args), environment, cwd, box, vouch)
+        launching = self._launching(server, cwd, "" if is_nowhere else project)
+        argv = (filled.command, *filled.args)
+        return ProcessSpec(argv, environment, cwd, box, vouch, launching)
+
+    def _launching(self, server: ServerSpec, cwd: Path, project: str) -> Launching | None:
+        # What a project defines was agreed to, with the files that its launcher reads.
+        if self._settings.empty_folders is None or server.project:
+            return None
+        home = self._settings.environment.get("HOME") or str(Path.home())
+        trust = self._settings.trust
+        return Launching(
+            server.name,
+            (server.command, *server.args),
+            server.env,
+            cwd,
+            project,
+            home,
+            self._settings.empty_folders,
+            lambda real: trust is not None and are_launchers_trusted(real, home, trust),
+            # In the strict sandbox capd's own files may be hidden.
+            can_enter=self.wish(server).level != "strict",
+        )

@@ -25,6 +25,7 @@ from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFa
 from capd.adapters.trust.vouching import UntrustedError
 from capd.core.errors import CapdError, leaves
 from capd.core.servers.identity import InstanceKey
+from capd.core.servers.launchers import outside
 from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.runtime.boundary import contained
@@ -76,7 +77,8 @@ class Supervisor:
         self._starts = starts
         self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
         self._logins = LoginDesk(starts.logins)
-        self._installs = Installs(bus, settings.shared_cwd)
+        # Where no server writes: a script calls npm or uv, which read files where they run.
+        self._installs = Installs(bus, settings.install_cwd or settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
         self._sharing = Sharing(self._leases, starts.wish, settings.eras)
@@ -115,6 +117,7 @@ class Supervisor:
                 return messages.ServerTools(instance.tools if instance else [])
             case messages.InstallDependencies():
                 environment = self._starts.environment({})
+                environment["PATH"] = outside(environment["PATH"], "")
                 return await self._installs.ensured(request, environment, self._nursery)
             case messages.LeaveInstall():
                 self._installs.leave(request.session)

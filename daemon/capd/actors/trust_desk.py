@@ -4,17 +4,22 @@ Whoever asks has been looked at by the control role; here nothing is decided but
 what is agreed to is what was shown.
 """
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
 import msgspec
 import structlog
 import trio
 
 from capd.actors.project_catalogs import ProjectCatalogs
+from capd.adapters.trust.launcher_files import launcher_files
 from capd.adapters.trust.project_taps import ProjectRead
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.servers.sandbox_rules import declared_level
 from capd.core.taps.package_pins import unpinned_package
-from capd.core.trust.project_tap import TOLD
-from capd.core.trust.startable import Startable, agreed_with
+from capd.core.trust.project_tap import READ_BY_LAUNCHERS, TOLD
+from capd.core.trust.startable import Agreed, Startable, agreed_with
 from capd_protos import registry as messages
 from capd_protos.types import ServerSpec
 
@@ -48,9 +53,12 @@ class TrustDesk:
         real = await self._projects.meet(project)
         await self._projects.reload()
         read = self._projects.read(real)
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        agreed = trusted.of(real)
+        found = [*read.startables, *await self._read_by_launchers(real)]
         return messages.StartablesListed(
             real,
-            [_entry(each, read) for each in read.startables],
+            [_entry(each, read, agreed) for each in found],
             list(read.tap.findings) if read.tap is not None else [],
             read.error,
         )
@@ -64,12 +72,19 @@ class TrustDesk:
             return messages.RegistryRefused("changed", text)
         read = self._projects.read(listed.project)
         trusted = await trio.to_thread.run_sync(self._projects.trust.read)
-        agreed = agreed_with(read.startables, trusted.of(listed.project), request.digests)
+        found = [*read.startables, *await self._read_by_launchers(listed.project)]
+        agreed = agreed_with(found, trusted.of(listed.project), request.digests)
         await trio.to_thread.run_sync(
             self._projects.trust.write, {**trusted.projects, listed.project: agreed}
         )
         log.info("project_trusted", project=listed.project, servers=len(request.digests))
         return await self.startables(request.project)
+
+    async def _read_by_launchers(self, project: str) -> list[Startable]:
+        if not project:
+            return []
+        home = os.environ.get("HOME") or str(Path.home())
+        return [await trio.to_thread.run_sync(launcher_files, project, home)]
 
     async def revoke(self, project: str) -> messages.TrustedListed:
         """Agree to nothing of a project any more, also of one that is gone."""
@@ -95,14 +110,16 @@ class TrustDesk:
         )
 
 
-def _entry(found: Startable, read: ProjectRead) -> messages.StartableEntry:
+def _entry(
+    found: Startable, read: ProjectRead, agreed: Mapping[str, Agreed]
+) -> messages.StartableEntry:
     capabilities = read.tap.capabilities if read.tap is not None else ()
     return messages.StartableEntry(
         found.server,
         found.digest,
-        found.state(read.agreed),
+        found.state(agreed),
         dict(found.files),
-        found.changes(read.agreed),
+        found.changes(agreed),
         list(wanted_keys(found.server)),
         _warnings(found.server),
         found.problem,
@@ -114,6 +131,11 @@ def _warnings(server: ServerSpec) -> list[str]:
     found = []
     if server.transport == TOLD:
         found.append("it starts nothing: what these files say is told to models, word for word")
+    if server.transport == READ_BY_LAUNCHERS:
+        found.append(
+            "your own servers are then started here as without capd: npx, uv, python -m and others"
+            " read these files, and may run code of this folder"
+        )
     if package := unpinned_package(server):
         found.append(
             f"{package} has no exact version: its code can change without asking you again"

@@ -303,6 +303,8 @@ class Dying:
     pid = 1
     is_parked = False
     sandbox = ""
+    cwd = ""
+    cwd_reason = ""
 
     def __init__(self) -> None:
         self.stdin = Stuck()

@@ -19,12 +19,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
 
 from capd.adapters import platform
+from capd.adapters.servers.launching import Launching, Plan
 from capd.adapters.servers.sandboxing import Box, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.core.errors import CapdError
@@ -37,6 +38,8 @@ _GUARD_ENVIRONMENT_KEYS = ("LD_LIBRARY_PATH",)
 _LAUNCH_TIMEOUT = 20.0
 _KILL_TIMEOUT = 5.0
 _SIGNALLED = 128
+_MOST_LOOKS = 5
+"""How often files may change between two looks before a start is given up."""
 
 
 class CommandNotFoundError(CapdError):
@@ -62,6 +65,8 @@ class ProcessSpec:
     """What it is confined to; None for as it is, and nothing is said of it."""
     vouch: Callable[[], None] | None = field(default=None, repr=False, compare=False)
     """Raises unless it may be started; asked when all else is done."""
+    launching: Launching | None = field(default=None, repr=False, compare=False)
+    """How its launcher is held where the folder may be anybody's; None for as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,11 @@ class ServerProcess:
         self.guard_pid = launched.guard.pid
         self.sandbox = launched.confinement.told
         """What it is confined to, for a person; empty where nothing was asked for."""
+        self.cwd = launched.cwd
+        """Its working directory."""
+        self.cwd_reason = launched.told
+        """Why its launcher is held; empty where it is started as a direct client would."""
+        self._empty_folder = launched.empty_folder
         self._is_wrapped = launched.confinement.means == "bwrap"
         self.stdin = trio.lowlevel.FdStream(launched.stdin)
         self.stdout = trio.lowlevel.FdStream(launched.stdout)
@@ -230,6 +240,7 @@ class ServerProcess:
         self.stdout.close()
         self._stderr.close()
         self._control.close()
+        _remove_empty(self._empty_folder)
 
 
 @contextlib.asynccontextmanager
@@ -265,6 +276,9 @@ async def running(spec: ProcessSpec) -> AsyncIterator[ServerProcess]:
 @dataclass(frozen=True, slots=True)
 class _Launched:
     name: str
+    cwd: str
+    told: str
+    empty_folder: Path | None
     confinement: Confinement
     guard: subprocess.Popen[bytes]
     control: socket.socket
@@ -275,13 +289,45 @@ class _Launched:
     stderr: int
 
 
+class _ChangedError(Exception):
+    """What a launcher reads is another than at the first look."""
+
+
 def _launch(spec: ProcessSpec) -> _Launched:
     """Start guard and server, and return when the server runs. Blocks, so it is for a thread."""
+    for _ in range(_MOST_LOOKS):
+        plan = spec.launching.plan(spec.argv, spec.env) if spec.launching else None
+        folder = spec.launching.empty_folder() if spec.launching and _is_elsewhere(plan) else None
+        try:
+            return _launch_as(spec, plan, folder)
+        except BaseException as error:
+            _remove_empty(folder)
+            if not isinstance(error, _ChangedError):
+                raise
+    raise SpawnFailedError(
+        f"{spec.argv[0]} cannot start: the files that it reads in {spec.cwd} keep changing"
+    )
+
+
+def _remove_empty(folder: Path | None) -> None:
+    """Remove a folder that was made for a launcher, unless its server has written there."""
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _is_elsewhere(plan: Plan | None) -> bool:
+    return plan is not None and plan.is_elsewhere
+
+
+def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _Launched:
+    usual_cwd = spec.cwd
+    spec = _planned(spec, plan, folder)
     name = spec.argv[0]
-    command = resolve_command(spec)
     # Not the method of Path: that raises where a name is too long.
-    if not os.path.isdir(spec.cwd):  # noqa: PTH112
-        raise SpawnFailedError(f"{name} cannot start in {spec.cwd}: there is no such directory")
+    if not os.path.isdir(usual_cwd):  # noqa: PTH112
+        raise SpawnFailedError(f"{name} cannot start in {usual_cwd}: there is no such directory")
+    command = resolve_command(spec)
     found = confinement(spec.box, command, spec.cwd) if spec.box else Confinement("none", "")
     introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -313,7 +359,27 @@ def _launch(spec: ProcessSpec) -> _Launched:
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
-        return _Launched(name, found, guard, control, pid, started, stdin, stdout, stderr)
+        cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
+        told = plan.told if plan is not None else ""
+        facts = (name, str(cwd), told, folder, found, guard, control, pid, started)
+        return _Launched(*facts, stdin, stdout, stderr)
+
+
+def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> ProcessSpec:
+    """Return what is run, with a look at what a launcher reads as the last thing before it."""
+    if plan is None or spec.launching is None:
+        return spec
+    launching, argv, env, vouch = spec.launching, spec.argv, spec.env, spec.vouch
+
+    def look_again() -> None:
+        if launching.plan(argv, env) != plan:
+            raise _ChangedError
+        if vouch is not None:
+            vouch()
+
+    return replace(
+        spec, argv=plan.argv, env=dict(plan.env), cwd=folder or spec.cwd, vouch=look_again
+    )
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:

@@ -52,6 +52,16 @@ class ServerEnd(Protocol):
         ...
 
     @property
+    def cwd(self) -> str:
+        """Its working directory; empty where it is no process of ours."""
+        ...
+
+    @property
+    def cwd_reason(self) -> str:
+        """Why its launcher is held, for a person; empty where it is started as usual."""
+        ...
+
+    @property
     def stdin(self) -> trio.abc.SendStream:
         """Where its lines go."""
         ...
@@ -134,6 +144,10 @@ class ServerRun:
         self.pid = 0
         self.sandbox = ""
         """What it is confined to, for a person."""
+        self.cwd = ""
+        """Its working directory; empty where it is no process of capd's."""
+        self.cwd_reason = ""
+        """Why its launcher is held; empty where it is started as usual."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
         self.findings: dict[str, str] = {}
@@ -174,6 +188,7 @@ class ServerRun:
         async with opened as process:
             self.pid = process.pid
             self.sandbox = process.sandbox
+            self.cwd, self.cwd_reason = process.cwd, process.cwd_reason
             instance = Instance(
                 self._name,
                 process.stdin,
@@ -202,6 +217,9 @@ class ServerRun:
                 reason = str(await self._telling(errors, process))
                 if is_ready:
                     raise ServerLostError(reason, is_parked=process.is_parked) from None
+                if self.cwd_reason:
+                    # What it lacks may be what its launcher was kept from.
+                    reason += f"; {self.cwd_reason}"
                 raise StartFailedError(
                     reason, self._stderr(process), is_parked=process.is_parked
                 ) from None

@@ -40,7 +40,7 @@ def startable(server: ServerSpec) -> Startable:
         if not (_is_inside(path, project) or _is_inside(real, project)):
             continue
         try:
-            digest = _digest_of(path)
+            digest = digest_of(path)
         except OSError as error:
             problem = f"{path} cannot be read: {error.strerror}"
             continue
@@ -54,7 +54,7 @@ def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _digest_of(path: str) -> str:
+def digest_of(path: str) -> str:
     """Return the digest of a file, empty where there is none: neither of a folder nor of a pipe."""
     try:
         with opened_regular(path) as (descriptor, status):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from capd.core.servers.launchers import names_of
 from capd_protos.types import ServerSpec
 
 MOST_NAMES = 5000
@@ -18,7 +19,8 @@ _BETWEEN = re.compile(r"[\s=:,;|&<>()\"'`]+")
 _SCHEME = re.compile(r"\bfile://")
 _FOLDERS = re.compile(r"\{\{(?:CWD|PROJECT)\}\}")
 
-# By the name of a program: what it goes by in the folder that it runs in.
+# By the name of a program: what it goes by in the folder that it runs in, beside the names in
+# `core.servers.launchers`.
 _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "bun": ("package.json", "bunfig.toml"),
     "bunx": ("package.json",),
@@ -69,6 +71,7 @@ def _names(server: ServerSpec, project: str) -> Iterator[str]:
     words = [word for text in (server.command, *server.args) for word in _BETWEEN.split(text)]
     for word in words:
         yield from _IMPLIED.get(PurePosixPath(word).name, ())
+        yield from names_of(word)
     for folder in server.env.get("PATH", "").split(":"):
         # The program itself, where the definition says where to look for it.
         yield f"{_FOLDERS.sub(lambda _: project, folder)}/{server.command}"

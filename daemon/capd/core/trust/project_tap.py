@@ -21,6 +21,10 @@ MEMORIES = ServerName(f"{FOLDER}/memories")
 """What stands for a project's memories among what is agreed to: no server can be named so."""
 TOLD = "memories"
 """Its transport: it starts nothing, and is told to models."""
+LAUNCHERS = ServerName(f"{FOLDER}/launchers")
+"""What stands for the files that launchers read: no server can be named so."""
+READ_BY_LAUNCHERS = "launchers"
+"""Its transport: it starts nothing itself."""
 MOST_CAPABILITIES = 256
 
 _NO_SCRIPTS = (

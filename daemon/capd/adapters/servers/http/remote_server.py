@@ -54,6 +54,8 @@ class RemoteServer:
 
     pid = 0
     sandbox = ""
+    cwd = ""
+    cwd_reason = ""
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()

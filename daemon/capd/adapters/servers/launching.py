@@ -1,0 +1,264 @@
+"""How a launcher is started in a folder that nobody has agreed to: the looks on disk.
+
+`core.servers.launchers` has the rules. Here is looked up what is there: in the working directory
+and in the folders above it, as the launchers look. The user's home folder and what is above it are
+the user's own. Every function blocks.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from capd.adapters import platform
+from capd.adapters.regular_files import opened_regular
+from capd.adapters.trust.vouching import UntrustedError
+from capd.core.errors import CapdError
+from capd.core.servers.launchers import (
+    Reading,
+    all_names,
+    launch,
+    outside,
+    program_name,
+    reading,
+    shim_names,
+)
+
+ENTER_PROJECT = Path(platform.__file__).with_name("enter_project.sh")
+_SCRIPT_BYTES = 65536
+_MOST_ENTRIES = 10_000
+_MODULES = (".py", ".pyc", ".so", ".pyd")
+_PYTHON = re.compile(r"(?:python|cpython-|pypy)(\d+)\.(\d+)")
+_FIND_INTERPRETERS = frozenset({"pipx", "uv", "uvx"})
+_VERSIONS = ".tool-versions"
+"""Of the version managers that may be told to run a program in the clone."""
+_OLDEST_SAFE_PATH = (3, 11)
+
+
+class NoEmptyFolderError(CapdError):
+    """There is no folder to start a launcher in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a server is started as things are at this moment."""
+
+    argv: tuple[str, ...] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    is_elsewhere: bool = False
+    """Whether it is started in an empty folder."""
+    enters_project: bool = False
+    """Whether the server itself has its usual working directory all the same."""
+    told: str = ""
+    """Why it is not started as a direct client would; empty where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """One server's definition, and the folder that it is about to run in."""
+
+    name: str
+    argv: tuple[str, ...] = field(repr=False)
+    """As the definition has it, with `{{PROJECT}}` in place."""
+    declared: Mapping[str, str] = field(repr=False)
+    """The environment that the definition sets, as it has it."""
+    folder: Path
+    """Its usual working directory."""
+    project: str
+    """The project as its client named it; empty where it has none."""
+    home: str
+    empty_folders: Path
+    """Where empty folders are made."""
+    is_trusted: Callable[[str], bool]
+    """Tells of a project, by its real path, whether somebody agreed to what launchers read."""
+    can_enter: bool = True
+    """Whether the server may go from the empty folder into the project."""
+
+    def plan(self, argv: tuple[str, ...], env: Mapping[str, str]) -> Plan:
+        """Return how the server is started; `argv` and `env` are its own, filled.
+
+        Raises:
+            UntrustedError: it starts code of a project that is not trusted.
+        """
+        usual = Plan(argv, env)
+        real = os.path.realpath(self.folder)
+        if _is_users_own(real, self.home) or (self.project and self.is_trusted(real)):
+            return usual
+        path = _outside(env.get("PATH", os.defpath), {str(self.folder), real}, self.project)
+        kept = {**env, "PATH": path}
+        command = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=path) or ""
+        if self.project and not command and _which(argv[0], env, real):
+            raise self._refused(f"{argv[0]}, a program of")
+        found = reading(
+            self.argv,
+            self.declared,
+            script=_shell_script(command),
+            shim_folder=_shim_folder(command, path),
+        )
+        if self.project and found.project_file:
+            raise self._refused(f"{found.project_file}, a file of")
+        if not found.is_reading:
+            return Plan(argv, kept)
+        there = look(real, found, self.home)
+        can_enter = (
+            self.can_enter
+            and os.access(ENTER_PROJECT, os.X_OK)
+            and not any(name.lower() == "npm_config_script_shell" for name in self.declared)
+        )
+        way = launch(
+            argv,
+            found,
+            there,
+            project=self.project,
+            has_safe_path=_has_safe_path(command),
+            can_enter=can_enter,
+        )
+        if way.enters_project:
+            kept |= {
+                "npm_config_script_shell": str(ENTER_PROJECT),
+                "CAPD_SERVER_FOLDER": str(self.folder),
+            }
+        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.told)
+
+    def empty_folder(self) -> Path:
+        """Make a folder in which launchers find nothing, also not above it.
+
+        Raises:
+            NoEmptyFolderError: there is none to be had.
+        """
+        everything = Reading(names=all_names())
+        for base in (self.empty_folders, Path(tempfile.gettempdir())):
+            try:
+                base.mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder = Path(tempfile.mkdtemp(prefix="capd-empty-", dir=base)).resolve()
+            except OSError:
+                continue
+            if not look(str(folder), everything, self.home):
+                return folder
+            folder.rmdir()
+        raise NoEmptyFolderError(
+            f"{self.name} cannot start: a launcher's files are in every folder above"
+            f" {self.empty_folders} and {tempfile.gettempdir()}: remove them, or run"
+            f" capd trust {self.project}"
+        )
+
+    def _refused(self, what: str) -> UntrustedError:
+        return UntrustedError(
+            f"{self.name} starts {what} the project {self.project}, which is not trusted:"
+            f" look at it, and agree to it, with capd trust {self.project}"
+        )
+
+
+def remove_empty(folders: Path) -> None:
+    """Remove what earlier starts left, but for what their servers have written."""
+    for folder in folders.glob("capd-empty-*"):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def look(folder: str, found: Reading, home: str) -> list[str]:
+    """Return what of `found` is in `folder`, by name, and above it, by path.
+
+    `folder` is a real path. Home and what is above it are not looked at.
+    """
+    there: list[str] = []
+    for place in _upwards(folder, home):
+        names = sorted(each for each in found.names if os.path.lexists(f"{place}/{each}"))
+        there += names if place == folder else [f"{place.rstrip('/')}/{each}" for each in names]
+    if found.reads_modules:
+        there += _modules(folder)
+    return there
+
+
+def _upwards(folder: str, home: str) -> Iterator[str]:
+    real_home = os.path.realpath(home)
+    while not _is_users_own(folder, real_home):
+        yield folder
+        above = os.path.dirname(folder)  # noqa: PTH120 - text to text
+        if above == folder:
+            return
+        folder = above
+
+
+def _is_users_own(folder: str, home: str) -> bool:
+    """Tell whether a folder is home, or above it."""
+    real_home = os.path.realpath(home) if home else ""
+    return real_home not in {"", "/"} and f"{real_home}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _modules(folder: str) -> Iterable[str]:
+    """Return the first thing in a folder that Python can import, or nothing."""
+    try:
+        with os.scandir(folder) as entries:
+            for number, entry in enumerate(entries):
+                if number > _MOST_ENTRIES:
+                    return ["many files"]
+                if entry.name.endswith(_MODULES):
+                    return [entry.name]
+                inits = (f"{entry.path}/__init__{suffix}" for suffix in _MODULES)
+                if any(map(os.path.lexists, inits)):
+                    return [f"{entry.name}/__init__.py"]
+    except OSError:
+        return ["a folder that cannot be read"]
+    return []
+
+
+def _outside(path: str, folders: Iterable[str], project: str) -> str:
+    for folder in folders:
+        path = outside(path, folder if project else "")
+    return path
+
+
+def _which(command: str, env: Mapping[str, str], folder: str) -> bool:
+    folders = (f"{folder}/{each}" if each[:1] != "/" else each for each in _folders(env))
+    return shutil.which(command, path=os.pathsep.join(folders)) is not None
+
+
+def _folders(env: Mapping[str, str]) -> list[str]:
+    return env.get("PATH", os.defpath).split(os.pathsep)
+
+
+def _shell_script(command: str) -> str:
+    """Return the text of a shell script, empty for any other program."""
+    data = _beginning(command)
+    first = data.split(b"\n", 1)[0]
+    if not re.match(rb"#!.*\b(?:sh|bash|dash|zsh|ksh|fish)\b", first):
+        return ""
+    return data.decode(errors="replace")
+
+
+def _shim_folder(command: str, path: str) -> str:
+    """Return the folder of the version manager that decides what a command is, if there is one."""
+    if not command:
+        return ""
+    match = re.match(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?([\w.+-]+)", _beginning(command))
+    interpreter = shutil.which(match[1].decode(), path=path) if match else None
+    folders = [os.path.dirname(each) for each in (command, interpreter or "")]  # noqa: PTH120
+    if program_name(command) in _FIND_INTERPRETERS:
+        # They try the interpreters on PATH, where they run.
+        folders += [each for each in path.split(os.pathsep) if _VERSIONS in shim_names(each)]
+    return next((each for each in folders if shim_names(each)), "")
+
+
+def _beginning(path: str) -> bytes:
+    try:
+        with opened_regular(path) as (descriptor, _):
+            return os.read(descriptor, _SCRIPT_BYTES)
+    except OSError:
+        return b""
+
+
+def _has_safe_path(command: str) -> bool:
+    """Tell whether a Python is known to be of 3.11 or later, without starting it."""
+    real = os.path.realpath(command)
+    match = _PYTHON.search(os.path.basename(real)) or _PYTHON.search(real)  # noqa: PTH119
+    if match is None:
+        # A virtual environment on a system that copies its interpreter.
+        settings = Path(command).parent.parent / "pyvenv.cfg"
+        text = _beginning(str(settings)).decode(errors="replace")
+        match = re.search(r"^version(?:_info)?\s*=\s*(\d+)\.(\d+)", text, re.MULTILINE)
+    return match is not None and (int(match[1]), int(match[2])) >= _OLDEST_SAFE_PATH

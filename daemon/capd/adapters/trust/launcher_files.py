@@ -1,0 +1,39 @@
+"""What launchers read in a project, as somebody agrees to it. Every function blocks.
+
+The agreement is to the files that are there, by content, and to folders such as `node_modules`
+whatever they hold. It stands in `trust.json` beside those to the project's servers.
+"""
+
+import os
+
+from capd.adapters.servers.launching import look
+from capd.adapters.trust.startable_files import digest_of
+from capd.adapters.trust.trust_file import TrustFile
+from capd.core.servers.launchers import Reading, all_names
+from capd.core.trust.project_tap import LAUNCHERS, READ_BY_LAUNCHERS, tap_name
+from capd.core.trust.startable import TRUSTED, Startable
+from capd_protos.types import ServerSpec
+
+_A_FOLDER = "a folder, whatever it holds"
+
+
+def launcher_files(project: str, home: str) -> Startable:
+    """Return what the launchers of the user's own servers read in a project, by its real path."""
+    server = ServerSpec(LAUNCHERS, READ_BY_LAUNCHERS, tap_name(project), project=project)
+    files: dict[str, str] = {}
+    problem = ""
+    for name in look(project, Reading(names=all_names()), home):
+        path = os.path.join(project, name)  # noqa: PTH118 - text to text
+        try:
+            files[name] = _A_FOLDER if os.path.isdir(path) else digest_of(path)  # noqa: PTH112
+        except OSError as error:
+            problem = f"{path} cannot be read: {error.strerror}"
+    return Startable(server, project, files, problem)
+
+
+def are_launchers_trusted(project: str, home: str, trust: TrustFile) -> bool:
+    """Tell whether somebody agreed to what launchers read in a project as it is now."""
+    agreed = trust.read().of(project)
+    if not any(each.name == LAUNCHERS for each in agreed.values()):
+        return False
+    return launcher_files(project, home).state(agreed) == TRUSTED

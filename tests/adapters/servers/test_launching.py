@@ -1,0 +1,183 @@
+"""What is looked up on disk before a launcher starts, and that it is looked up again."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from capd.adapters.servers.launching import Launching, NoEmptyFolderError, look, remove_empty
+from capd.adapters.servers.processes import ProcessSpec, SpawnFailedError, running
+from capd.adapters.trust.vouching import UntrustedError
+from capd.core.servers.launchers import Reading, all_names
+
+WHERE = "import json, os, sys; print(json.dumps([os.getcwd(), sys.flags.safe_path]))"
+EVERYTHING = Reading(names=all_names())
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "src" / "clone"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def launching(
+    clone: Path, argv: tuple[str, ...], is_trusted: Callable[[str], bool] = lambda _: False
+) -> Launching:
+    root = clone.parents[1]
+    return Launching(
+        "server", argv, {}, clone, str(clone), str(root / "home"), root / "empty", is_trusted
+    )
+
+
+async def started(clone: Path, made: Launching) -> tuple[str, bool, str]:
+    """Return where the server ran, whether `-P` was given, and what is told."""
+    spec = ProcessSpec(made.argv, {"PATH": "/usr/bin:/bin"}, clone, launching=made)
+    with trio.fail_after(30):
+        async with running(spec) as process:
+            said = await process.stdout.receive_some(4096)
+            reason = process.cwd_reason
+            folder, is_safe = json.loads(bytes(said))
+            assert folder == process.cwd
+            return folder, is_safe, reason
+
+
+def wrapper(folder: Path) -> str:
+    """Return a program that reads what pnpm reads, and says where it runs."""
+    script = folder / "pnpm"
+    script.write_text(f"#!{sys.executable}\n{WHERE}\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+async def test_a_file_that_appears_between_the_look_and_the_start_is_seen(
+    clone: Path, tmp_path: Path
+) -> None:
+    looks = 0
+
+    def plant(_: str) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 2:  # the guard is ready, and nothing runs yet
+            (clone / ".pnpmfile.cjs").write_text("")
+        return False
+
+    made = launching(clone, (wrapper(tmp_path), "dlx", "server"), plant)
+
+    folder, _, reason = await started(clone, made)
+
+    assert looks == 4
+    assert Path(folder).parent == tmp_path / "empty"
+    assert ".pnpmfile.cjs" in reason
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+async def test_files_that_keep_changing_start_nothing(clone: Path, tmp_path: Path) -> None:
+    def change(_: str) -> bool:
+        file = clone / ".pnpmfile.cjs"
+        file.unlink() if file.exists() else file.write_text("")
+        return False
+
+    made = launching(clone, (wrapper(tmp_path), "dlx", "server"), change)
+
+    with pytest.raises(SpawnFailedError, match="keep changing"):
+        await started(clone, made)
+
+
+async def test_python_searches_no_clone_and_stays_in_it(clone: Path) -> None:
+    (clone / "json.py").write_text("raise SystemExit('imported')")
+
+    folder, is_safe, reason = await started(clone, launching(clone, (sys.executable, "-c", WHERE)))
+
+    assert (folder, is_safe) == (str(clone), True)
+    assert "json.py" in reason
+
+
+async def test_what_is_trusted_starts_as_it_is(clone: Path, tmp_path: Path) -> None:
+    (clone / "package.json").write_text("{}")
+    made = launching(clone, (wrapper(tmp_path), "dlx", "server"), lambda _: True)
+
+    assert await started(clone, made) == (str(clone), False, "")
+
+
+async def test_what_a_server_wrote_in_its_folder_is_kept(clone: Path, tmp_path: Path) -> None:
+    (clone / "package.json").write_text("{}")
+    script = Path(wrapper(tmp_path))
+    script.write_text(script.read_text() + "open('notes.txt', 'w').close()\n")
+
+    folder, _, _ = await started(clone, launching(clone, (str(script), "dlx", "server")))
+
+    remove_empty(tmp_path / "empty")
+    # It may have been ended before it wrote: then nothing is left at all.
+    assert [each.name for each in Path(folder).glob("*")] in ([], ["notes.txt"])
+
+
+def test_folders_above_are_looked_at_and_home_is_not(clone: Path) -> None:
+    (clone / ".npmrc").write_text("")
+    (clone.parent / "node_modules").mkdir()
+    home = clone.parents[1]
+    (home / "package.json").write_text("{}")
+
+    assert look(str(clone), EVERYTHING, str(home)) == [".npmrc", f"{clone.parent}/node_modules"]
+    assert look(str(home), EVERYTHING, str(home)) == []
+
+
+def test_a_broken_link_is_there(clone: Path) -> None:
+    (clone / ".npmrc").symlink_to("nowhere")
+
+    assert look(str(clone), EVERYTHING, str(clone.parents[1])) == [".npmrc"]
+
+
+def test_an_empty_folder_is_empty_all_the_way_up(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(other))
+    made = launching(clone, ("pnpm", "dlx", "server"))
+    # capd's own folders are in the clone, as `make run` has them.
+    inside = Launching(
+        "server", made.argv, {}, clone, str(clone), made.home, clone / ".run", made.is_trusted
+    )
+    (clone / ".npmrc").write_text("")
+
+    folder = inside.empty_folder()
+
+    assert folder.parent == other
+    (other / "package.json").write_text("{}")
+    with pytest.raises(NoEmptyFolderError, match="capd trust"):
+        inside.empty_folder()
+
+
+def test_a_program_that_only_the_project_has_is_refused(clone: Path) -> None:
+    program = clone / ".venv/bin/own-server"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    made = launching(clone, ("own-server",))
+
+    for path in (f"/usr/bin:{clone}/.venv/bin", "/usr/bin:.venv/bin"):
+        with pytest.raises(UntrustedError, match="capd trust"):
+            made.plan(made.argv, {"PATH": path})
+
+
+def test_an_interpreter_that_a_version_manager_chooses_is_not_chosen_by_a_clone(
+    clone: Path, tmp_path: Path
+) -> None:
+    (clone / ".tool-versions").write_text("python path:./evil")
+    shims = tmp_path / "asdf" / "shims"
+    shims.mkdir(parents=True)
+    uvx = tmp_path / "bin" / "uvx"
+    uvx.parent.mkdir()
+    uvx.write_bytes(b"\x7fELF")
+    uvx.chmod(0o755)
+    made = launching(clone, ("uvx", "server", "."))
+
+    usual = made.plan(made.argv, {"PATH": str(uvx.parent)})
+    held = made.plan(made.argv, {"PATH": f"{uvx.parent}:{shims}"})
+
+    assert (usual.argv, usual.is_elsewhere) == (("uvx", "server", "."), False)
+    assert (held.argv, held.is_elsewhere) == (("uvx", "server", str(clone)), True)
