@@ -16,6 +16,9 @@ call of a tool is a line in the journal, before anything is said.
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
 
 TAG, JOURNAL, OPTIONS = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 TOOLS = ("echo", "reply", "say", "ask")
@@ -23,24 +26,24 @@ ANY = {"type": "object"}
 out = sys.stdout.buffer
 
 
-def note(what):
+def note(what: str) -> None:
     with Path(JOURNAL).open("a") as journal:
         journal.write(what + "\n")
 
 
-def write(line):
+def write(line: str) -> None:
     out.write(line.encode("utf-8", "surrogatepass") + b"\n")
 
 
-def answer(message_id, result):
+def answer(message_id: Any, result: Json) -> None:
     write(json.dumps({"jsonrpc": "2.0", "id": message_id, "result": result}))
 
 
-def said(text):
+def said(text: str) -> Json:
     return {"content": [{"type": "text", "text": text}]}
 
 
-def page(kind, cursor):
+def page(kind: str, cursor: str | None) -> Json:
     number = int(cursor or 0)
     text = "x" * OPTIONS.get("prompt_bytes", 10)
     if kind == "prompts":
@@ -58,14 +61,14 @@ def page(kind, cursor):
     return {member: entries, **({"nextCursor": str(number + 1)} if more else {})}
 
 
-def say(lines, times):
+def say(lines: list[str], times: int) -> None:
     for number in range(times):
         for line in lines:
             write(line.replace("%d", str(number)))
     out.flush()
 
 
-def called(message_id, name, arguments):
+def called(message_id: Any, name: str, arguments: Json) -> None:
     note(name)
     if name == "echo":
         answer(message_id, said(f"{TAG}: {arguments.get('x')}"))
@@ -79,7 +82,7 @@ def called(message_id, name, arguments):
         say(arguments["lines"], arguments.get("times", 1))
 
 
-waiting = []
+waiting: list[Any] = []
 for line in sys.stdin.buffer:
     message = json.loads(line)
     method, message_id = message.get("method", ""), message.get("id")

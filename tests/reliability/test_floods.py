@@ -14,7 +14,7 @@ from .world import Session
 
 pytestmark = pytest.mark.reliability
 
-EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+EVERYTHING: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 SAMPLING = "sampling/createMessage"
 
 

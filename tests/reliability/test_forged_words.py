@@ -11,7 +11,7 @@ from .world import Session, text_of
 
 pytestmark = pytest.mark.reliability
 
-EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+EVERYTHING: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 OWN_CODES = {4001, 4002, 4003, 4004, 4005}
 OK = '"result":{"content":[{"type":"text","text":"ok"}]}'
 
