@@ -25,6 +25,7 @@ from capd.adapters import platform
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
+from capd.adapters.servers.trees import TREES
 from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
@@ -43,6 +44,7 @@ from capd_protos.types import ActorName, Address
 STOP_TIMEOUT = 10.0
 """Seconds that an actor may take to end; servers get 2 s for each step of their stop."""
 RELOAD_TIMEOUT = 60.0
+TERMINAL_PAUSE = 1.0
 MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
@@ -64,6 +66,7 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
     # Before the first secret: other processes of this user could read it (80, A4).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     socket_path = Path(where.socket)
+    is_service = "NOTIFY_SOCKET" in environment
     notifier = Notifier(environment)
     for private in dict.fromkeys([socket_path.parent, Path(where.run)]):
         make_private(private)
@@ -77,6 +80,9 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
         live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
         live.load()
         _raise_descriptor_limit()
+        await trio.to_thread.run_sync(
+            partial(TREES.begin, Path(where.state), is_service=is_service)
+        )
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
@@ -100,6 +106,9 @@ class Daemon:
         self._environment = environment
         self._listener = server_listener
         self._started_at = time.monotonic()
+        # `nohup` says that the daemon is to outlive its terminal.
+        is_detached = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._has_terminal = not is_detached and platform.has_controlling_terminal()
         self._scope = trio.CancelScope()
         self._stop_asked = trio.Event()
         self._is_for_good = False
@@ -121,7 +130,10 @@ class Daemon:
             # Outside of what it stops: a second signal must be heard while the first is obeyed.
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
+            if self._has_terminal:
+                around.start_soon(self._follow_terminal)
             around.start_soon(TRACES.run, self._environment)
+            around.start_soon(TREES.keep)
             async with trio.open_nursery() as nursery:
                 with self._scope:
                     await nursery.start(
@@ -138,6 +150,7 @@ class Daemon:
                     await self._drain(bus)
                 nursery.cancel_scope.cancel()
             around.cancel_scope.cancel()
+        await trio.to_thread.run_sync(TREES.end_adopted)
         log.info("daemon_stopped")
 
     def stop(self, how: StopParams | None = None) -> None:
@@ -173,6 +186,7 @@ class Daemon:
             "uptime_s": round(time.monotonic() - self._started_at, 3),
             "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
             "socket": self._where.socket,
+            "membership": TREES.way,
             "path": self._environment.get("PATH", os.defpath),
             "degraded": [*self._live.problems, *self._problems],
             "needs_restart": self._live.needs_restart,
@@ -187,7 +201,7 @@ class Daemon:
         with trio.open_signal_receiver(*watched) as signals:
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
-                if number == signal.SIGHUP:
+                if number == signal.SIGHUP and not self._ends_with_terminal():
                     nursery.start_soon(self._reload)
                 elif is_told:
                     # Asked twice: the guards end every server when this process is gone.
@@ -195,6 +209,20 @@ class Daemon:
                 else:
                     is_told = True
                     self.stop()
+
+    def _ends_with_terminal(self) -> bool:
+        return self._has_terminal and not platform.has_controlling_terminal()
+
+    async def _follow_terminal(self) -> None:
+        """Stop when the terminal that the daemon was started in is gone.
+
+        The signal alone would not do: a background job gets none where the shell was killed.
+        """
+        while not self._ends_with_terminal():
+            await trio.sleep(TERMINAL_PAUSE)
+        if not self._stop_asked.is_set():
+            log.info("terminal_lost")
+            self.stop()
 
     async def _reload(self) -> None:
         try:

@@ -90,6 +90,8 @@ class ServerEntry(msgspec.Struct, frozen=True):
     """What was dropped on the way from this run, by kind, such as `junk_lines`."""
     sandbox: str = ""
     """What its last run is confined to, for a person; empty where it is no process of capd's."""
+    membership: str = ""
+    """How it is known which processes are its: `namespace`, `cgroup`, `sweep` or `group`."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

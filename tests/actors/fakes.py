@@ -78,6 +78,7 @@ class FakeProcess:
 
     is_parked = False
     sandbox = "guard"
+    membership = "sweep"
 
     def __init__(self, pid: int, script: Script, journal: list[str]) -> None:
         self.pid = pid

@@ -21,7 +21,7 @@ CAPS = {
 SERVERS = {
     "name", "identity", "scope", "state", "pid", "leases", "tools", "restarts", "uptime_s",
     "last_error",
-    "counts", "sandbox",
+    "counts", "sandbox", "membership",
 }  # fmt: skip
 SESSIONS = {
     "key", "client", "pid", "project", "mode", "active", "surface", "available", "tokens",

@@ -80,4 +80,5 @@ class InstanceRecord:
             last_error=self.attempts.last_error,
             counts=dict(self.run.counts) if self.run is not None else {},
             sandbox=self.run.sandbox if self.run is not None else "",
+            membership=self.run.membership if self.run is not None else "",
         )

@@ -203,6 +203,7 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "last_error": entry.last_error,
         "counts": entry.counts,
         "sandbox": entry.sandbox,
+        "membership": entry.membership,
     }
 
 

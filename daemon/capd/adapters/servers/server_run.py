@@ -52,6 +52,11 @@ class ServerEnd(Protocol):
         ...
 
     @property
+    def membership(self) -> str:
+        """How it is known which processes are its; empty where it is no process of ours."""
+        ...
+
+    @property
     def stdin(self) -> trio.abc.SendStream:
         """Where its lines go."""
         ...
@@ -134,6 +139,8 @@ class ServerRun:
         self.pid = 0
         self.sandbox = ""
         """What it is confined to, for a person."""
+        self.membership = ""
+        """How it is known which processes are its."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
         self.tools: list[ToolDefinition] = []
@@ -172,6 +179,7 @@ class ServerRun:
         async with opened as process:
             self.pid = process.pid
             self.sandbox = process.sandbox
+            self.membership = process.membership
             instance = Instance(
                 self._name,
                 process.stdin,

@@ -54,6 +54,7 @@ class RemoteServer:
 
     pid = 0
     sandbox = ""
+    membership = ""
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()
