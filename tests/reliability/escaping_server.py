@@ -3,8 +3,8 @@
     escaping_server.py TAG MODE,MODE,...
 
 Every process of it has TAG in its command line. Of the modes, `double_fork`, `setsid` and `ptraced`
-start others, `ignore_term`, `clean_environment`, `undumpable` and `lower_limit` say how, and
-`kill_guard`, `stop_guard`, `keep_guard_stopped` and `trace_guard` turn on the guard at last.
+start others; `ignore_term`, `clean_environment`, `undumpable`, `lower_limit` and `leave_group` say
+how; `kill_guard`, `stop_guard`, `keep_guard_stopped` and `trace_guard` turn on the guard at last.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 TAG, MODES = sys.argv[1], set(sys.argv[2].split(","))
@@ -46,6 +47,8 @@ def sleep() -> None:
     """Sleep for ever; in another program, where the environment is to be a clean one."""
     if "ignore_term" in MODES:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "leave_group" in MODES:
+        move_to_the_daemons_group()
     if "lower_limit" in MODES:
         resource.setrlimit(LOCKS, (5, 5))
     if "undumpable" in MODES:
@@ -56,6 +59,15 @@ def sleep() -> None:
         os.execve(sys.executable, command, {})
     while True:
         time.sleep(60)
+
+
+def move_to_the_daemons_group() -> None:
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    unit = next(each for each in lines if each.startswith("0::"))[4:].rpartition("/servers/")[0]
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        group = Path(root, unit, "daemon")
+        if group.is_dir():
+            (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def detach() -> None:

@@ -52,6 +52,7 @@ SIGNALS = {
     "ABRT": [signal.SIGABRT],
     "STOPKILL": [signal.SIGSTOP, signal.SIGKILL],
 }
+LEAVING = "double_fork,setsid,leave_group,clean_environment"
 HOW = {
     "fork": "double_fork",
     "setsid": "setsid",
@@ -305,29 +306,46 @@ def test_session_leaders(stage: Stage, number: str) -> None:
     stage.wait_until_nothing_is_left(names)
 
 
-def test_the_daemon_under_systemd_has_left_its_own_group(tmp_path: Path) -> None:
+@pytest.fixture
+def service() -> Iterator[Stage]:
+    """A daemon of systemd's with one server, `evil`, that has detached and moved processes."""
     if missing():
         pytest.skip(f"systemd --user: {missing()}")
     with world_of_its_own() as world:
         stage = Stage(world, "cgroup")
         stage.systemd = UserSystemd(world.home.folder, world.home.env)
         try:
-            stage.define("evil", "fork")
-            stage.begin()
-            stage.run(["evil"])
-
-            def group(pid: int) -> str:
-                lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-                return next(line for line in lines if line.startswith("0::")).rpartition(
-                    ".service"
-                )[2]
-
-            assert group(stage.daemon) == "/daemon"
-            (tree,) = {group(pid) for pid in [*escaped(world), stage.guards["evil"]]}
-            assert tree.startswith("/servers/")
-            other = next(
-                e for e in world.home.ask("servers")["servers"] if e["name"] == "neighbour"
-            )
-            assert group(other["pid"]) not in {tree, "/daemon"}
+            yield stage
         finally:
             stage.systemd.close()
+
+
+def group(pid: int) -> str:
+    """Return the control group of a process, below its unit's."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return next(each for each in lines if each.startswith("0::")).rpartition(".service")[2]
+
+
+def test_each_server_has_a_group_and_the_daemon_is_in_none_of_them(service: Stage) -> None:
+    service.define("evil", "fork")
+    service.begin()
+    service.run(["evil"])
+
+    groups = {group(pid) for pid in [*escaped(service.world), service.guards["evil"]]}
+
+    (own,) = groups
+    assert own.startswith("/servers/")
+    assert group(service.daemon) == "/daemon"
+    assert group(service.world.pid("neighbour")) not in {own, "/daemon"}
+
+
+def test_what_moved_to_another_group_ends_with_its_guard(service: Stage) -> None:
+    escaping(service.world, LEAVING)
+    service.begin()
+    service.run(["evil"])
+    wait_for(lambda: "/daemon" in map(group, escaped(service.world)))
+
+    kill(service.guards["evil"])
+
+    service.wait_until_nothing_is_left(["evil"])
+    service.world.ask_neighbour()
