@@ -108,6 +108,8 @@ _NOT_FOR_THE_DAEMON = (
     b"CAPD_PROJECT",
     b"CAPD_NO_START",
     b"CAPD_ACP",
+    b"CAPD_ACP_TREE",
+    b"CAPD_INSTANCE",
     b"NOTIFY_SOCKET",
     b"LISTEN_FDS",
     b"LISTEN_PID",

@@ -184,6 +184,8 @@ class _Page:
         parts.append(f"{server.get('scope', '?')}")
         if server.get("sandbox"):
             parts.append(f"sandbox {server['sandbox']}")
+        if server.get("membership"):
+            parts.append(f"membership {server['membership']}")
         if server.get("restarts"):
             parts.append(f"restarts {server['restarts']}")
         yield "  ", f"{server.get('name', '?')}  {server.get('state', '?')}, {', '.join(parts)}"

@@ -27,7 +27,10 @@ def say(text: object, *, keep_lines: bool = False) -> None:
     click.echo(printable(text, keep_lines=keep_lines))
 
 
-_SERVER_COLUMNS = ("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "error")
+_SERVER_COLUMNS = (
+    *("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "membership"),
+    "error",
+)
 
 
 def _server_row(server: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -40,6 +43,7 @@ def _server_row(server: Mapping[str, Any]) -> tuple[Any, ...]:
         server.get("tools"),
         duration(server.get("uptime_s")),
         server.get("restarts"),
+        server.get("membership") or "",
         server.get("last_error") or "",
     )
 

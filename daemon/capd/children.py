@@ -56,6 +56,7 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.launching import remove_empty
 from capd.adapters.servers.sandboxing import Sandboxes
+from capd.adapters.servers.trees import TREES
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
@@ -73,6 +74,7 @@ from capd.runtime.handover import Handover
 from capd.runtime.supervision import Child
 from capd_protos.places import Places
 from capd_protos.socket import StopParams
+from capd_protos.tree_marks import VARIABLE
 from capd_protos.types import ActorName, Address, InstanceId
 
 LONGEST_IPC_BYTES = 100
@@ -373,7 +375,11 @@ class Children:
             key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
         }
         # onnxruntime uploads usage data unless this is set before it is imported.
-        keeper_environment = {**kept, "ORT_DISABLE_TELEMETRY": "1"}
+        keeper_environment = {
+            **kept,
+            "ORT_DISABLE_TELEMETRY": "1",
+            VARIABLE: TREES.mark.of_helper,
+        }
         return Child(
             embedder.NAME,
             lambda task_status: EmbedderKeeper(bus, argv, keeper_environment).run(

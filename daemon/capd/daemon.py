@@ -34,6 +34,7 @@ from capd.adapters.clients.unix_listener import (
 )
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
+from capd.adapters.servers.trees import TREES
 from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
@@ -57,6 +58,7 @@ _LOOK_AT_PLACE = 1.0
 """How often the daemon looks whether its socket can still be found."""
 _PLACE_TAKEN = 10.0
 """After how long a daemon gives its place up to the one that has the locks."""
+TERMINAL_PAUSE = 1.0
 MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
@@ -78,6 +80,7 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
     # Before the first secret: other processes of this user could read it (80, A4).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     socket_path = Path(where.socket)
+    is_service = "NOTIFY_SOCKET" in environment
     notifier = Notifier(environment)
     for folder in (Path(where.state), Path(where.cache)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,6 +106,9 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
             await trio.sleep(live.wait)
             live.load()
         _raise_descriptor_limit()
+        await trio.to_thread.run_sync(
+            partial(TREES.begin, Path(where.state), is_service=is_service)
+        )
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
@@ -133,6 +139,9 @@ class Daemon:
         self._environment = environment
         self._listener = server_listener
         self._started_at = time.monotonic()
+        # `nohup` says that the daemon is to outlive its terminal.
+        is_detached = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._has_terminal = not is_detached and platform.has_controlling_terminal()
         self._scope = trio.CancelScope()
         self._stop_asked = trio.Event()
         self._is_for_good = False
@@ -155,7 +164,10 @@ class Daemon:
             around.start_soon(self._follow_signals, around)
             around.start_soon(self._take_login_path)
             around.start_soon(self._keep_place)
+            if self._has_terminal:
+                around.start_soon(self._follow_terminal)
             around.start_soon(TRACES.run, self._environment)
+            around.start_soon(TREES.keep)
             async with trio.open_nursery() as nursery:
                 with self._scope:
                     await nursery.start(
@@ -172,6 +184,7 @@ class Daemon:
                     await self._drain(bus)
                 nursery.cancel_scope.cancel()
             around.cancel_scope.cancel()
+        await trio.to_thread.run_sync(TREES.end_adopted)
         log.info("daemon_stopped")
 
     def stop(self, how: StopParams | None = None) -> None:
@@ -207,6 +220,7 @@ class Daemon:
             "uptime_s": round(time.monotonic() - self._started_at, 3),
             "rss_bytes": platform.rss_bytes(os.getpid()) or 0,
             "socket": self._where.socket,
+            "membership": TREES.way,
             "path": self._environment.get("PATH", os.defpath),
             "degraded": [
                 *self._live.problems,
@@ -225,7 +239,7 @@ class Daemon:
         with trio.open_signal_receiver(*watched) as signals:
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
-                if number == signal.SIGHUP:
+                if number == signal.SIGHUP and not self._ends_with_terminal():
                     nursery.start_soon(self._reload)
                 elif is_told:
                     # Asked twice: the guards end every server when this process is gone.
@@ -233,6 +247,20 @@ class Daemon:
                 else:
                     is_told = True
                     self.stop()
+
+    def _ends_with_terminal(self) -> bool:
+        return self._has_terminal and not platform.has_controlling_terminal()
+
+    async def _follow_terminal(self) -> None:
+        """Stop when the terminal that the daemon was started in is gone.
+
+        The signal alone would not do: a background job gets none where the shell was killed.
+        """
+        while not self._ends_with_terminal():
+            await trio.sleep(TERMINAL_PAUSE)
+        if not self._stop_asked.is_set():
+            log.info("terminal_lost")
+            self.stop()
 
     async def _reload(self) -> None:
         try:

@@ -96,6 +96,8 @@ class ServerEntry(msgspec.Struct, frozen=True):
     """Where its last run runs; empty where it is no process of capd's."""
     cwd_reason: str = ""
     """Why its launcher is held in a project that is not trusted; empty where it is not."""
+    membership: str = ""
+    """How it is known which processes are its: `namespace`, `cgroup`, `sweep` or `group`."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):

@@ -80,6 +80,7 @@ class FakeProcess:
     sandbox = "guard"
     cwd = "/project"
     cwd_reason = ""
+    membership = "sweep"
 
     def __init__(self, pid: int, script: Script, journal: list[str]) -> None:
         self.pid = pid

@@ -22,7 +22,7 @@ CAPS = {
 SERVERS = {
     "name", "identity", "scope", "state", "pid", "leases", "tools", "restarts", "uptime_s",
     "last_error",
-    "counts", "sandbox", "cwd", "cwd_reason",
+    "counts", "sandbox", "findings", "cwd", "cwd_reason", "membership",
 }  # fmt: skip
 SESSIONS = {
     "key", "client", "pid", "project", "mode", "active", "surface", "available", "tokens",

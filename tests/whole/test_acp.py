@@ -164,6 +164,64 @@ def test_no_agent_outlives_its_editor_nor_does_what_it_started(home: Home, end: 
     proxy.stdout.close()
 
 
+DETACHED = "import time; time.sleep(600)"
+# What it starts is nobody's child; it ends itself when it is asked to, or its input ends.
+DETACHING_AGENT = """
+import os, signal, subprocess, sys
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2): os.dup2(null, fd)
+        if sys.argv[3] == "ignoring": signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.execv(sys.executable, [sys.executable, "-c", sys.argv[2], sys.argv[1]])
+    os._exit(0)
+os.wait()
+print("{}", flush=True)
+sys.stdin.read(1)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the tree is read from /proc")
+@pytest.mark.parametrize("child", ["ignoring", "obeying"])
+@pytest.mark.parametrize("end", ["its input ends", "it is killed", "it is told to end"])
+def test_what_an_agent_detached_ends_with_its_editor(home: Home, end: str, child: str) -> None:
+    agent = [sys.executable, "-c", DETACHING_AGENT, home.tag, DETACHED, child]
+    proxy = subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVE, *agent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert proxy.stdin is not None
+    assert proxy.stdout is not None
+    proxy.stdout.readline()
+    wait_for(lambda: len(pids_with(home.tag)) >= 3)
+
+    if end == "it is killed":
+        proxy.kill()
+    elif end == "it is told to end":
+        proxy.terminate()
+    else:
+        proxy.stdin.close()
+
+    wait_for(lambda: not pids_with(home.tag), 10)
+    proxy.wait()
+    proxy.stdin.close()
+    proxy.stdout.close()
+
+
+def test_what_an_agent_left_that_ended_by_itself_stays(home: Home) -> None:
+    agent = [sys.executable, "-c", DETACHING_AGENT, home.tag, DETACHED, "obeying"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVE, *agent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as proxy:
+        assert proxy.stdin is not None
+        proxy.stdin.write(b"x\n")
+        proxy.stdin.flush()
+        assert proxy.wait(30) == 0
+
+    (left,) = pids_with(home.tag)
+    os.kill(left, signal.SIGKILL)
+
+
 def test_what_ends_the_proxy_ends_its_agent(home: Home) -> None:
     agent = [sys.executable, "-c", "import time; print('{}', flush=True); time.sleep(600)"]
     with Editor(home, agent) as editor:

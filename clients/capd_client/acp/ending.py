@@ -1,35 +1,46 @@
 """The end of an agent, and of all that it started: none of it outlives its editor.
 
 An agent may ignore the end of its input, and SIGTERM as well (Gemini CLI does both), and its real
-work may be in a child. And an editor may kill `capd acp` so that it has no last word: for that a
-process of its own waits beside it.
+work may be in a child. A child that has detached itself, as a daemon does, is known by a variable
+that only this agent was started with. An editor may kill `capd acp` so that it has no last word:
+for that a process of its own waits beside it.
 """
 
 import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+MARK = "CAPD_ACP_TREE"
+"""The variable; its value is another one for each agent."""
 _PROC = Path("/proc")
 _POLL = 0.05
+_LONGEST_END = 5.0
+"""Seconds of killing what goes on to start others."""
 _PPID, _STARTED = 1, 19
 """Fields of `/proc/PID/stat` behind the name, which may hold anything."""
 
 
-def end(pid: int, grace: float) -> None:
-    """Have the process `pid` end, with all that it started: asked first, then killed."""
+def end(pid: int, mark: str, grace: float) -> None:
+    """Have the process `pid` end, with all that it started: asked first, then killed.
+
+    It may have ended already; then what has its `mark` is left to end.
+    """
     identity = started(pid)
-    if identity is None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
     give_up_at = time.monotonic() + grace
-    while started(pid) == identity:
+    if identity is not None:
+        _send([pid], signal.SIGTERM)
+        while started(pid) == identity and time.monotonic() <= give_up_at:
+            time.sleep(_POLL)
+        if started(pid) == identity:
+            _send([pid, *_below(pid)], signal.SIGKILL)
+    _send(_marked(mark), signal.SIGTERM)
+    while left := _marked(mark):
         if time.monotonic() > give_up_at:
-            for each in [pid, *_below(pid)]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
+            _send([each for pid in left for each in (pid, *_below(pid))], signal.SIGKILL)
+        if time.monotonic() > give_up_at + _LONGEST_END:
             return
         time.sleep(_POLL)
 
@@ -45,7 +56,7 @@ def started(pid: int) -> str | None:
     return fields[_STARTED] if fields and fields[0] not in "ZX" else None
 
 
-def watch(grace: float) -> int:
+def watch(mark: str, grace: float) -> int:
     """Start who ends an agent when this process is gone; return where its number is written to."""
     readable, writable = os.pipe()
     if os.fork():
@@ -60,7 +71,7 @@ def watch(grace: float) -> int:
             os.dup2(nowhere, fd)
         pid = int.from_bytes(os.read(readable, 8), "big")
         if pid and not os.read(readable, 1):
-            end(pid, grace)
+            end(pid, mark, grace)
     finally:
         os._exit(0)
 
@@ -68,6 +79,32 @@ def watch(grace: float) -> int:
 def tell(watcher: int, pid: int) -> None:
     """Tell the watcher at `watcher` whose end it sees to."""
     os.write(watcher, pid.to_bytes(8, "big"))
+
+
+def spare(watcher: int) -> None:
+    """Tell the watcher that the agent has ended by itself: what it left is as it wanted it."""
+    with contextlib.suppress(OSError):
+        os.write(watcher, b".")
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _marked(mark: str) -> list[int]:
+    """Return the living processes that have this mark in their environment."""
+    wanted = f"\0{MARK}={mark}\0".encode()
+    found = []
+    for folder in _PROC.glob("[0-9]*"):
+        try:
+            environment = b"\0" + (folder / "environ").read_bytes() + b"\0"
+        except OSError:
+            continue
+        if wanted in environment and started(int(folder.name)) is not None:
+            found.append(int(folder.name))
+    return found
 
 
 def _below(pid: int) -> list[int]:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 
 from capd_client.acp import ending
@@ -37,15 +38,17 @@ class Proxy:
         self._dialogue = dialogue
         self._turns = turns
         self._lock = threading.Lock()
-        watcher = ending.watch(grace)
+        self._mark = uuid.uuid4().hex
+        self._is_ending = False
+        self._watcher = ending.watch(self._mark, grace)
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, VARIABLE: "1"},
+            env={**os.environ, VARIABLE: "1", ending.MARK: self._mark},
         )
-        ending.tell(watcher, self._process.pid)
+        ending.tell(self._watcher, self._process.pid)
 
     def run(self) -> int:
         """Serve until the agent has ended; return its exit code."""
@@ -56,10 +59,13 @@ class Proxy:
         speaking = threading.Thread(target=self._from_agent, daemon=True)
         speaking.start()
         code = self._process.wait()
+        if not self._is_ending:
+            ending.spare(self._watcher)
         speaking.join(_DRAIN)
         return code if code >= 0 else _SIGNALLED - code
 
     def _forward(self, number: int, _: object) -> None:
+        self._is_ending = True
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
@@ -69,11 +75,12 @@ class Proxy:
         with contextlib.suppress(OSError):
             for piece, is_line in _pieces(0):
                 _write(to_agent, self._told(piece) if is_line else piece)
+        self._is_ending = True
         self._process.stdin.close()
         try:
             self._process.wait(self._grace)
         except subprocess.TimeoutExpired:
-            ending.end(self._process.pid, self._grace)
+            ending.end(self._process.pid, self._mark, self._grace)
 
     def _told(self, line: bytes) -> bytes:
         with self._lock:

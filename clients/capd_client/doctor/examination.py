@@ -10,6 +10,7 @@ from capd_client.doctor.findings import Finding
 from capd_client.doctor.hooks import check_hooks
 from capd_client.doctor.launchd import check_agent
 from capd_client.doctor.other_editors import check_other_editors
+from capd_client.doctor.processes import check_processes
 from capd_client.doctor.programs import (
     check_commands,
     check_launchers,
@@ -44,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     check_launchers,
     check_node,
     check_sandbox,
+    check_processes,
     check_editors,
     check_other_editors,
     check_hooks,

@@ -6,11 +6,16 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from capd_client.acp.ending import MARK
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.service.ending import PATIENCE, end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
 from capd_protos.places import places
+from capd_protos.tree_marks import VARIABLE
+
+_OTHERS = (MARK, VARIABLE)
+"""Marks of an agent's or a server's processes: the daemon is none, and does not end with one."""
 
 
 class Plain:
@@ -50,7 +55,7 @@ class Plain:
         with self._log.open("ab") as log:
             process = self._started = subprocess.Popen(
                 daemon_command(),
-                env=dict(self._env),
+                env={key: value for key, value in self._env.items() if key not in _OTHERS},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -85,4 +85,5 @@ class InstanceRecord:
             sandbox=self.run.sandbox if self.run is not None else "",
             cwd=self.run.cwd if self.run is not None else "",
             cwd_reason=self.run.cwd_reason if self.run is not None else "",
+            membership=self.run.membership if self.run is not None else "",
         )

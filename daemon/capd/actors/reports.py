@@ -206,6 +206,7 @@ def _server(entry: supervisor.ServerEntry) -> Document:
         "findings": entry.findings,
         "cwd": entry.cwd,
         "cwd_reason": entry.cwd_reason,
+        "membership": entry.membership,
     }
 
 

@@ -453,6 +453,8 @@ async def test_a_server_gets_exactly_the_environment_of_its_spec(
 
     found = json.loads(evil.out.read_text())
     found.pop("LC_CTYPE", None)  # the server's interpreter sets it
+    mark = found.pop("CAPD_INSTANCE")
+    assert mark.endswith(".server")
     assert found == spec.env
 
 

@@ -1,11 +1,14 @@
 """One downstream server's parent: whatever becomes of capd, the server's whole tree ends.
 
-Run as `python -I -S guard.py FD`, with the server's stdin, stdout and stderr as 0, 1, 2, the
+Run as `python -I -S guard.py FD LIMIT`, with the server's stdin, stdout and stderr as 0, 1, 2, the
 server's directory as its own, and one end of a socket pair as FD. It imports only modules written
 in C, because there is one guard for every server: it starts 1 ms after a bare interpreter would,
 and keeps 9 MB, 3 of them its own. It adopts orphans (Linux: child subreaper), so a double-forked
 daemon is still its descendant. It ignores SIGINT, SIGTERM and SIGHUP: what ends a server is capd's
-ladder, or capd's death.
+ladder, or capd's death, which also wakes a guard that somebody has stopped.
+
+LIMIT, with a variable in its own environment, marks it and all that it starts as the daemon's
+(capd_protos/tree_marks.py), for the time when there is no guard any more; 0 is for no limit.
 
     READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING
        |                       |                       |   |         (SIGTERM to all)
@@ -28,7 +31,9 @@ import posix
 import select
 import sys
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+RLIMIT_LOCKS = 10
 MORE_OOM_SCORE = 300
 
 
@@ -55,7 +60,11 @@ def descendants(root: int) -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, where the system can."""
+    """Become the parent of every descendant whose own parent ends, where the system can.
+
+    Also be woken when capd dies. The signal comes when the thread ends that started the guard, too;
+    SIGCONT does nothing to a process that is not stopped.
+    """
     if sys.platform == "linux":
         try:
             import _ctypes  # noqa: PLC0415  # an interpreter may lack it
@@ -64,6 +73,18 @@ def adopt_orphans() -> None:
         itself = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         prctl = _ctypes.dlsym(itself, "prctl")
         _ctypes.call_function(prctl, (PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+        _ctypes.call_function(prctl, (PR_SET_PDEATHSIG, int(_signal.SIGCONT), 0, 0, 0))
+
+
+def mark_tree(limit: int) -> None:
+    """Set the limit that everything below inherits and an ordinary user cannot raise again."""
+    if limit:
+        try:
+            import resource  # noqa: PLC0415  # an interpreter may lack it
+
+            resource.setrlimit(RLIMIT_LOCKS, (limit, limit))
+        except (ImportError, OSError, ValueError):
+            pass
 
 
 def offer_to_the_oom_killer() -> None:
@@ -188,7 +209,7 @@ class Guard:
                 report(self._control, b"exit %d\n" % posix.waitstatus_to_exitcode(status))
 
 
-def main(control: int) -> None:
+def main(control: int, limit: int) -> None:
     """Guard one server from its start to the end of its last descendant."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
@@ -197,6 +218,9 @@ def main(control: int) -> None:
     offer_to_the_oom_killer()
     report(control, b"ready\n")
     length = int.from_bytes(receive_exactly(control, 4), "big")
+    # Not before capd knows of this guard: it takes a marked child that it does not know for one
+    # that it adopted.
+    mark_tree(limit)
     path, count, *items = receive_exactly(control, length).split(b"\0")[:-1]
     arguments = items[: int(count)]
     environment = dict(item.split(b"=", 1) for item in items[int(count) :])
@@ -228,4 +252,4 @@ def main(control: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

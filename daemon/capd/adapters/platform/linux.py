@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
+from capd.adapters.platform.guard import descendants
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -99,6 +100,34 @@ def tree_use(root: int) -> tuple[int, int]:
             count += 1
             pages += _anonymous_pages(pid)
     return count, pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process, adopted and dead ones too."""
+    if Path(f"/proc/{pid}/task/{pid}/children").exists():
+        return _children(pid)
+    # A kernel without CONFIG_PROC_CHILDREN: everybody is asked for its parent.
+    names = [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return [int(name) for name in names if parent_pid(int(name)) == pid]
+
+
+def tree_below(pid: int) -> list[int]:
+    """Return every process below `pid`, children first, without a look at all of the machine's."""
+    if not Path(f"/proc/{pid}/task/{pid}/children").exists():
+        return descendants(pid)[::-1]
+    found = [pid]
+    for each in found:
+        found += _children(each)
+    return found[:0:-1]
+
+
+def has_controlling_terminal() -> bool:
+    """Tell whether this process has a terminal that could be closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _children(pid: int) -> list[int]:

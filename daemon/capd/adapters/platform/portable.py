@@ -85,6 +85,51 @@ def tree_use(root: int) -> tuple[int, int]:
     return below, kibibytes * 1024
 
 
+def children(pid: int, /) -> list[int]:
+    """Return nothing: without a subreaper nobody is adopted."""
+    del pid
+    return []
+
+
+def tree_below(pid: int, /) -> list[int]:
+    """Return nothing: what a process has started is not looked up here."""
+    del pid
+    return []
+
+
+def has_controlling_terminal() -> bool:
+    """Tell whether this process has a terminal that could be closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def hard_limit(pid: int, /) -> int | None:
+    """Return None: there is no such limit here."""
+    del pid
+    return None
+
+
+def marking_value(pid: int, /) -> bytes:
+    """Return nothing: the environment of others is not read here."""
+    del pid
+    return b""
+
+
+def marked(low: int, high: int, prefix: bytes) -> list[int]:
+    """Return nothing: as above."""
+    del low, high, prefix
+    return []
+
+
+def end_marked(low: int, high: int, prefix: bytes) -> bool:
+    """Do nothing: as above."""
+    del low, high, prefix
+    return False
+
+
 def set_dumpable(is_dumpable: bool, /) -> None:
     """Do nothing: the systems at hand do not let processes of a user read each other's memory."""
 

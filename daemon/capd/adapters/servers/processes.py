@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 import trio
@@ -28,9 +29,11 @@ from capd.adapters import platform
 from capd.adapters.servers.launching import Launching, Plan
 from capd.adapters.servers.sandboxing import Box, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
+from capd.adapters.servers.trees import TREES, Tree
 from capd.core.errors import CapdError
 from capd.core.servers.runners import advice
 from capd.core.servers.sandbox import Confinement
+from capd_protos.tree_marks import VARIABLE
 
 _GUARD = Path(platform.__file__).with_name("guard.py")
 # The guard's interpreter may need it to find its own libraries; the server's comes from its spec.
@@ -127,6 +130,10 @@ class ServerProcess:
         self.cwd_reason = launched.told
         """Why its launcher is held; empty where it is started as a direct client would."""
         self._empty_folder = launched.empty_folder
+        self.membership = launched.tree.way(launched.confinement.prefix)
+        """How it is known which processes are its."""
+        self._tree = launched.tree
+        self._is_guard_lost = False
         self._is_wrapped = launched.confinement.means == "bwrap"
         self.stdin = trio.lowlevel.FdStream(launched.stdin)
         self.stdout = trio.lowlevel.FdStream(launched.stdout)
@@ -215,10 +222,16 @@ class ServerProcess:
             if heard.startswith(b"exit ") and heard.endswith(b"\n"):
                 self._set_exited(self._exit_status(int(heard.split()[1])))
         if self._status is None:
-            await trio.to_thread.run_sync(_kill_orphans, self.pid, self._started)
+            self._is_guard_lost = True
+            await trio.to_thread.run_sync(
+                _kill_orphans, self.pid, self._started, limiter=_limiter()
+            )
             self._set_exited(ExitStatus(signal=signal.SIGKILL, is_guard_lost=True))
         # It has closed its socket, so it is past its last instruction.
         await trio.to_thread.run_sync(self._guard.wait)
+        await trio.to_thread.run_sync(
+            partial(TREES.leave, self._tree, is_guard_lost=self._is_guard_lost)
+        )
         self._gone.set()
 
     def _exit_status(self, number: int) -> ExitStatus:
@@ -281,6 +294,7 @@ class _Launched:
     empty_folder: Path | None
     confinement: Confinement
     guard: subprocess.Popen[bytes]
+    tree: Tree
     control: socket.socket
     pid: int
     started: str | None
@@ -339,29 +353,38 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
             ours.enter_context(control)
             theirs.enter_context(guard_control)
             guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(guard_control.fileno())],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(_GUARD),
+                    str(guard_control.fileno()),
+                    str(TREES.limit),
+                ],
                 stdin=server_stdin,
                 stdout=server_stdout,
                 stderr=server_stderr,
                 cwd=spec.cwd,
-                env={key: os.environ[key] for key in _GUARD_ENVIRONMENT_KEYS if key in os.environ},
+                env=_guard_environment(),
                 pass_fds=(guard_control.fileno(),),
                 start_new_session=True,  # a terminal's Ctrl-C must not bypass the ladder
             )
         except OSError as error:
             raise SpawnFailedError(f"{name} cannot start: {error.strerror}") from error
         theirs.close()
+        tree = TREES.enter(guard.pid)
         try:
             pid = _introduce(control, introduction, spec)
         except BaseException:
             control.close()  # the guard kills what it has started, and ends
             _bury(guard)
+            TREES.leave(tree, is_guard_lost=True)
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
         cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
         told = plan.told if plan is not None else ""
-        facts = (name, str(cwd), told, folder, found, guard, control, pid, started)
+        facts = (name, str(cwd), told, folder, found, guard, tree, control, pid, started)
         return _Launched(*facts, stdin, stdout, stderr)
 
 
@@ -382,6 +405,12 @@ def _planned(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> Proce
     )
 
 
+def _guard_environment() -> dict[str, str]:
+    kept = {key: os.environ[key] for key in _GUARD_ENVIRONMENT_KEYS if key in os.environ}
+    # Not a server's: it is the daemon's child before the daemon knows its number.
+    return {**kept, VARIABLE: TREES.mark.of_helper}
+
+
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
     """Return a pipe whose ends are closed by these stacks."""
     reading, writing = os.pipe()
@@ -399,7 +428,8 @@ def _bury(guard: subprocess.Popen[bytes]) -> None:
 
 
 def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes:
-    pairs = [f"{key}={value}" for key, value in {**spec.env, **found.environment}.items()]
+    environment = {**spec.env, **found.environment, VARIABLE: TREES.mark.of_server}
+    pairs = [f"{key}={value}" for key, value in environment.items()]
     argv = spec.argv
     if found.prefix:
         argv = (*found.prefix, str(command), *spec.argv[1:])
@@ -436,6 +466,12 @@ def _introduce(control: socket.socket, introduction: bytes, spec: ProcessSpec) -
     raise SpawnFailedError(f"{name} cannot start: its guard ended")
 
 
+@cache
+def _limiter() -> trio.CapacityLimiter:
+    """Let few look for orphans at a time: many lost guards are no reason to hold the loop."""
+    return trio.CapacityLimiter(2)
+
+
 def _kill_orphans(pid: int, started: str | None) -> None:
     """Kill what is left of a server whose guard is gone. Blocks, so it is for a thread."""
     doomed: dict[int, str | None] = {}
@@ -444,8 +480,7 @@ def _kill_orphans(pid: int, started: str | None) -> None:
         # The number may belong to somebody else by now; while its group lives, it cannot.
         if platform.process_start_time(pid) in {started, None}:
             doomed |= {
-                each: platform.process_start_time(each)
-                for each in (pid, *platform.descendants(pid))
+                each: platform.process_start_time(each) for each in (pid, *platform.tree_below(pid))
             }
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)

@@ -62,6 +62,11 @@ class ServerEnd(Protocol):
         ...
 
     @property
+    def membership(self) -> str:
+        """How it is known which processes are its; empty where it is no process of ours."""
+        ...
+
+    @property
     def stdin(self) -> trio.abc.SendStream:
         """Where its lines go."""
         ...
@@ -148,6 +153,8 @@ class ServerRun:
         """Its working directory; empty where it is no process of capd's."""
         self.cwd_reason = ""
         """Why its launcher is held; empty where it is started as usual."""
+        self.membership = ""
+        """How it is known which processes are its."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""
         self.findings: dict[str, str] = {}
@@ -189,6 +196,7 @@ class ServerRun:
             self.pid = process.pid
             self.sandbox = process.sandbox
             self.cwd, self.cwd_reason = process.cwd, process.cwd_reason
+            self.membership = process.membership
             instance = Instance(
                 self._name,
                 process.stdin,

@@ -56,6 +56,7 @@ class RemoteServer:
     sandbox = ""
     cwd = ""
     cwd_reason = ""
+    membership = ""
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()

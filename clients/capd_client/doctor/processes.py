@@ -1,0 +1,90 @@
+"""Processes of servers that no daemon has any more, and how the daemon knows its own."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from capd_client.doctor.findings import Finding, Level
+from capd_client.doctor.surroundings import Surroundings
+from capd_protos.tree_marks import LIMIT_LINE, VARIABLE, Wanted, any_life, home_mark
+
+_MOST_NAMED = 10
+_WAYS = {
+    "namespace": "a namespace of its own for each server",
+    "cgroup": "a control group for each server",
+    "sweep": "guards, a watcher, and marks that processes inherit",
+    "group": "process groups alone: what a server detaches is not found",
+}
+
+
+def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[Finding]:
+    """Look for what an earlier daemon of this state folder has left."""
+    daemon = int(seen.daemon.get("pid") or 0)
+    wanted = any_life(home_mark(seen.places.state))
+    left = [pid for pid in _marked(proc, wanted, seen.uid) if not _is_below(proc, pid, daemon)]
+    if left:
+        named = ", ".join(map(str, left[:_MOST_NAMED]))
+        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        yield Finding(
+            "processes",
+            "warning",
+            f"processes of servers are left that no daemon has any more: {named}{more}",
+            "the daemon, its watcher and their guards were killed together",
+            "capd daemon restart (a daemon that starts ends them)",
+        )
+    way = str((seen.status.get("daemon") or {}).get("membership") or "")
+    if way:
+        level: Level = "note" if way == "group" else "ok"
+        what = _WAYS.get(way, way)
+        yield Finding("processes", level, f"the daemon knows its servers' processes by {what}")
+
+
+def _marked(proc: Path, wanted: Wanted, uid: int) -> list[int]:
+    spared = [os.getpid(), *_above(proc, os.getpid())]
+    found = []
+    for folder in proc.glob("[0-9]*"):
+        try:
+            is_own = folder.stat().st_uid == uid
+        except OSError:
+            continue
+        pid = int(folder.name)
+        if is_own and pid not in spared and wanted.matches(_limit(folder), _value(folder)):
+            found.append(pid)
+    return sorted(found)
+
+
+def _limit(folder: Path) -> int | None:
+    for line in _content(folder / "limits").splitlines():
+        if line.startswith(LIMIT_LINE):
+            value = line.split()[-2]
+            return int(value) if value.isdigit() else None
+    return None
+
+
+def _value(folder: Path) -> str:
+    start = f"{VARIABLE}=".encode()
+    entries = _content(folder / "environ").split(b"\0")
+    value = next((each.removeprefix(start) for each in entries if each.startswith(start)), b"")
+    return value.decode(errors="replace")
+
+
+def _is_below(proc: Path, pid: int, daemon: int) -> bool:
+    return bool(daemon) and daemon in _above(proc, pid)
+
+
+def _above(proc: Path, pid: int) -> list[int]:
+    found: list[int] = []
+    while True:
+        fields = _content(proc / str(pid) / "stat").rpartition(b")")[2].split()
+        parent = int(fields[1]) if fields else 0
+        if not parent or parent in found:
+            return found
+        found.append(parent)
+        pid = parent
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

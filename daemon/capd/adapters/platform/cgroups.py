@@ -1,0 +1,160 @@
+"""Control groups (version 2), where systemd leaves a part of the tree to the daemon.
+
+    capd.service/            Delegate=yes; no process is in it
+        daemon/              the daemon, its helpers and its watcher
+        servers/1, 2, ...    one for each server's tree, its guard included
+
+What forks stays in its group, and `cgroup.kill` ends a whole group at once. A
+process that may write to another group of its user can move there, so a group is not the only way
+by which a tree is known.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+_MARK = "user.delegate"
+"""An attribute that some versions of systemd put on what is delegated."""
+_ANSWER_TIMEOUT = 5.0
+_PAUSE = 0.01
+
+
+class ServerGroups:
+    """The groups of one daemon's servers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count(1)
+
+    def enter(self, pid: int) -> Path | None:
+        """Put a process into a group of its own; None where that is refused."""
+        folder = self._folder / str(next(self._numbers))
+        try:
+            folder.mkdir()
+            (folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()
+            return None
+        return folder
+
+    def end_earlier(self, timeout: float) -> int:
+        """End what an earlier daemon left in its groups; return how many groups there were."""
+        earlier = _groups_in(self._folder)
+        for folder in earlier:
+            end_group(folder, timeout)
+        return len(earlier)
+
+
+def delegated_groups(own: Path | None = None) -> ServerGroups | None:
+    """Move this process aside and return where groups for servers can be made; None for nowhere.
+
+    `own` is the group that this process is in, found by itself where it is not given.
+    """
+    folder = own if own is not None else _own_group()
+    if folder is None or not _is_delegated(folder):
+        return None
+    servers = folder / "servers"
+    try:
+        # A group that has groups with controllers may hold no process itself.
+        (folder / "daemon").mkdir(exist_ok=True)
+        (folder / "daemon/cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+        servers.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return ServerGroups(servers)
+
+
+def end_group(folder: Path, timeout: float) -> bool:
+    """Kill every process of a group and remove it; return whether that was done in time."""
+    give_up_at = time.monotonic() + timeout
+    while time.monotonic() < give_up_at:
+        if not _is_populated(folder):
+            for each in sorted([*_groups_below(folder)], reverse=True):
+                with suppress(OSError):
+                    each.rmdir()
+            with suppress(OSError):
+                folder.rmdir()
+            if not folder.exists():
+                return True
+        _kill(folder)
+        time.sleep(_PAUSE)
+    return False
+
+
+def _kill(folder: Path) -> None:
+    try:
+        (folder / "cgroup.kill").write_text("1", encoding="ascii")
+    except OSError:
+        # Before Linux 5.14. What forks meanwhile is met by the next look.
+        for each in (folder, *_groups_below(folder)):
+            with suppress(OSError):
+                for pid in (each / "cgroup.procs").read_text(encoding="ascii").split():
+                    with suppress(OSError):
+                        os.kill(int(pid), signal.SIGKILL)
+
+
+def _is_populated(folder: Path) -> bool:
+    try:
+        return "populated 1" in (folder / "cgroup.events").read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+def _groups_in(folder: Path) -> list[Path]:
+    try:
+        return [each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()]
+    except OSError:
+        return []
+
+
+def _groups_below(folder: Path) -> Iterator[Path]:
+    for each in _groups_in(folder):
+        yield each
+        yield from _groups_below(each)
+
+
+def _is_delegated(folder: Path) -> bool:
+    """Tell whether systemd leaves a group to its unit; elsewhere only systemd may make groups."""
+    try:
+        return os.getxattr(folder, _MARK) == b"1"
+    except OSError:
+        pass
+    systemctl = shutil.which("systemctl")
+    if systemctl is None:
+        return False
+    command = [systemctl, "--user", "show", "--property=Delegate", "--value", "--", folder.name]
+    try:
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ANSWER_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return answer.stdout.strip() == b"yes"
+
+
+def _own_group() -> Path | None:
+    """Return the folder of this process's group; None where there is none of version 2."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    own = next((line[3:] for line in lines if line.startswith("0::/")), "")
+    for line in mounts:
+        before, _dash, after = line.partition(" - ")
+        if after.startswith("cgroup2 "):
+            root, mount = before.split()[3:5]
+            if own and (root in {"/", own} or own.startswith(root + "/")):
+                return Path(mount, own.removeprefix(root).lstrip("/"))
+    return None

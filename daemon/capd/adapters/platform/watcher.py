@@ -1,0 +1,205 @@
+"""Outlives the daemon, and ends what its guards could not.
+
+Run as `python -I -S watcher.py FD LOW HIGH PREFIX`, one for each daemon, with FD as the reading end
+of a pipe that the daemon alone holds open. The pipe's end is the daemon's end, however it came.
+Guards end their trees then by themselves. They cannot where somebody killed them with the daemon,
+or keeps them stopped. So the watcher gives them a moment, and then kills every process that still
+has the mark of this daemon's life (capd_protos/tree_marks.py), with all that is below it.
+
+It imports only modules written in C, as guard.py does, and keeps 9 MB, 3 of them its own.
+"""
+
+import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+import posix
+import select
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_LINE = b"Max file locks"
+VARIABLE = b"CAPD_INSTANCE="
+GRACE_MS = 1500
+PAUSE_MS = 100
+MOST_LOOKS = 600
+NO_SUCH_CALL = 38
+"""ENOSYS: the kernel is older than 5.3."""
+_LARGEST_READ = 1 << 22
+
+
+def marked(low: int, high: int, prefix: bytes) -> list[int]:
+    """Return this user's processes with a limit from `low` to `high`, or such a variable.
+
+    Dead ones that nobody has collected are not among them, nor is this process or one above it.
+    """
+    own = posix.getuid()
+    spared = _line_above(posix.getpid())
+    found = []
+    try:
+        names = posix.listdir("/proc")
+    except OSError:
+        return []
+    for name in filter(str.isdigit, names):
+        pid = int(name)
+        try:
+            # The folder itself has the process's user, whatever the process hides of itself.
+            if posix.stat(f"/proc/{name}").st_uid != own or pid in spared:
+                continue
+        except OSError:
+            continue
+        if is_marked(pid, low, high, prefix) and not _is_dead(pid):
+            found.append(pid)
+    return found
+
+
+def is_marked(pid: int, low: int, high: int, prefix: bytes) -> bool:
+    """Tell whether a process has either mark."""
+    limit = hard_limit(pid)
+    if limit is not None and low <= limit <= high:
+        return True
+    return marking_value(pid).startswith(prefix)
+
+
+def hard_limit(pid: int) -> int | None:
+    """Return the limit that marks a tree; None where there is none, or no such process."""
+    for line in _content(f"/proc/{pid}/limits").splitlines():
+        if line.startswith(LIMIT_LINE):
+            value = line.split()[-2]
+            return int(value) if value.isdigit() else None
+    return None
+
+
+def marking_value(pid: int) -> bytes:
+    """Return the variable that marks a tree, empty where it cannot be read."""
+    content = b"\0" + _content(f"/proc/{pid}/environ")
+    _before, found, after = content.partition(b"\0" + VARIABLE)
+    return after.partition(b"\0")[0] if found else b""
+
+
+def end(pids: list[int], is_meant: "Callable[[int], bool]") -> None:
+    """Kill those of `pids` that `is_meant` still names.
+
+    The number of a process may have been given again since it was found: a descriptor holds the
+    process, and only then it is looked at.
+    """
+    for pid in pids:
+        try:
+            fd = posix.pidfd_open(pid)
+        except OSError as error:
+            if error.errno == NO_SUCH_CALL and is_meant(pid):
+                send_signal(pid, _signal.SIGKILL)
+            continue
+        try:
+            if is_meant(pid):
+                _signal.pidfd_send_signal(fd, _signal.SIGKILL)
+        except OSError:
+            pass
+        finally:
+            posix.close(fd)
+
+
+def end_marked(low: int, high: int, prefix: bytes) -> bool:
+    """Kill every marked process and what is below it; return whether there was one."""
+    found = marked(low, high, prefix)
+    if not found:
+        return False
+    spared = _line_above(posix.getpid())
+    # A parent that is killed first would leave its children to somebody else.
+    below = [pid for pid in _below(found) if pid not in spared]
+    doomed = {*found, *below}
+    end(below, lambda pid: _parent(pid) in doomed)
+    end(found, lambda pid: is_marked(pid, low, high, prefix))
+    return True
+
+
+def resume(pids: list[int]) -> None:
+    """Let stopped processes go on."""
+    for pid in pids:
+        send_signal(pid, _signal.SIGCONT)
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Signal a process that may be gone."""
+    try:  # noqa: SIM105  # as in guard.py
+        posix.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            content = b""
+            while len(content) < _LARGEST_READ:
+                more = file.read(1 << 16)
+                if not more:
+                    break
+                content += more
+            return content
+    except OSError:
+        return b""
+
+
+def _fields(pid: int) -> list[bytes]:
+    # The command between parentheses may itself hold spaces and parentheses.
+    return _content(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _parent(pid: int) -> int:
+    fields = _fields(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _is_dead(pid: int) -> bool:
+    fields = _fields(pid)
+    return not fields or fields[0] in {b"Z", b"X"}
+
+
+def _line_above(pid: int) -> list[int]:
+    """Return a process and those above it."""
+    line = [pid]
+    while parent := _parent(line[-1]):
+        if parent in line:
+            break
+        line.append(parent)
+    return line
+
+
+def _below(roots: list[int]) -> list[int]:
+    """Return every process below `roots` that is none of them, children first."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, posix.listdir("/proc")):
+        children.setdefault(_parent(int(name)), []).append(int(name))
+    found = list(roots)
+    for pid in found:
+        found += [each for each in children.get(pid, ()) if each not in found]
+    return found[len(roots) :][::-1]
+
+
+def main(life: int, low: int, high: int, prefix: bytes) -> None:
+    """Wait for the daemon's end, and see to it that its servers end with it."""
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        _signal.signal(number, _signal.SIG_IGN)
+    while True:
+        try:
+            if not posix.read(life, 64):
+                break
+        except OSError:
+            break
+    poller = select.poll()
+    for waited_ms in range(0, GRACE_MS, PAUSE_MS):
+        found = marked(low, high, prefix)
+        if not found:
+            return
+        if waited_ms == 0:
+            resume(found)
+        poller.poll(PAUSE_MS)
+    for _ in range(MOST_LOOKS):
+        if not end_marked(low, high, prefix):
+            return
+        poller.poll(PAUSE_MS)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].encode())

@@ -1,0 +1,216 @@
+"""The processes of all servers of this daemon: put into groups, marked, adopted and ended.
+
+A server's guard ends its tree. What is here is for the case that somebody killed or stopped the
+guard. The daemon is a child subreaper, so that the tree becomes its own. A control group (systemd)
+or a mark tells what belongs to the tree. A watcher process does the same when the daemon dies with
+its guards. Functions block, except where they are `async`.
+"""
+
+import contextlib
+import os
+import resource
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.adapters import platform
+from capd.adapters.platform.cgroups import ServerGroups, delegated_groups, end_group
+from capd.core.servers.membership import Way, is_adopted, way_of
+from capd.core.servers.restarts import Backoff
+from capd_protos.tree_marks import LIMIT, Mark, any_life, home_mark
+
+_WATCHER = Path(platform.__file__).with_name("watcher.py")
+_WATCHER_KEYS = ("LD_LIBRARY_PATH",)
+_END_TIMEOUT = 5.0
+_PAUSE = 0.02
+_STEADY = 60.0
+
+log = structlog.get_logger(actor="trees")
+
+
+@dataclass(slots=True, eq=False)
+class Tree:
+    """One server's processes, from its guard's start to the end of the last of them."""
+
+    guard: int
+    group: Path | None = None
+
+    def way(self, prefix: tuple[str, ...]) -> Way:
+        """Return how its members are known; `prefix` is what the server's argv stands behind."""
+        has_proc = sys.platform == "linux"
+        return way_of(prefix, has_group=self.group is not None, has_proc=has_proc)
+
+
+@dataclass(slots=True)
+class Trees:
+    """All trees of one daemon; before `begin` only marked ones, as in tests."""
+
+    mark: Mark = field(default_factory=lambda: Mark("00000000", secrets.token_hex(8)))
+    own_limit: int | None = None
+    """The hard limit of this process; None for none."""
+    _groups: ServerGroups | None = None
+    _guards: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ending: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, state: Path, *, is_service: bool) -> None:
+        """Take over what loses its parent, and end what an earlier daemon of this state left.
+
+        `is_service` says that systemd runs this daemon, which may then have groups to give.
+        """
+        with contextlib.suppress(OSError):
+            platform.become_subreaper()
+        self.mark = Mark(home_mark(str(state)), secrets.token_hex(8))
+        self.own_limit = _own_limit()
+        self._groups = delegated_groups() if is_service else None
+        if self._groups is not None:
+            self._groups.end_earlier(_END_TIMEOUT)
+        wanted = any_life(self.mark.home)
+        give_up_at = time.monotonic() + _END_TIMEOUT
+        count = len(platform.marked(wanted.low, wanted.high, wanted.prefix.encode()))
+        while platform.end_marked(wanted.low, wanted.high, wanted.prefix.encode()):
+            if time.monotonic() > give_up_at:
+                log.error("leftovers_survived")
+                return
+            time.sleep(_PAUSE)
+        if count:
+            log.warning("leftovers_ended", processes=count)
+
+    @property
+    def way(self) -> Way:
+        """How members are known where no server has a namespace of its own."""
+        return way_of((), has_group=self._groups is not None, has_proc=sys.platform == "linux")
+
+    @property
+    def limit(self) -> int:
+        """The hard limit that a guard gives its tree."""
+        return self.mark.limit(self.own_limit)
+
+    def enter(self, guard: int) -> Tree:
+        """Know a guard that was just started, before it is told what to run."""
+        with self._lock:
+            self._guards.add(guard)
+        return Tree(guard, self._groups.enter(guard) if self._groups is not None else None)
+
+    def leave(self, tree: Tree, *, is_guard_lost: bool) -> None:
+        """End what is left of a tree whose guard is gone and collected.
+
+        A guard that was not killed has ended when it had no process left.
+        """
+        with self._lock:
+            self._guards.discard(tree.guard)
+        if tree.group is not None and not end_group(tree.group, _END_TIMEOUT):
+            log.error("group_survived", guard=tree.guard)
+        if is_guard_lost:
+            self.end_adopted()
+
+    def end_adopted(self) -> int:
+        """Kill what the daemon has adopted of its servers; return how many there were at first.
+
+        Collects the dead among them, by their own numbers: no exit status is taken from whoever
+        waits for a process that the daemon has started.
+        """
+        first = 0
+        give_up_at = time.monotonic() + _END_TIMEOUT
+        # One at a time: whoever comes second finds nothing left.
+        with self._ending:
+            while found := self._adopted():
+                first = first or len(found)
+                for pid in found:
+                    for each in (*platform.tree_below(pid), pid):
+                        with contextlib.suppress(OSError):
+                            os.kill(each, signal.SIGKILL)
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(pid, os.WNOHANG)
+                if time.monotonic() > give_up_at:
+                    break
+                time.sleep(_PAUSE)
+        return first
+
+    def _adopted(self) -> list[int]:
+        children = platform.children(os.getpid())
+        with self._lock:
+            others = [pid for pid in children if pid not in self._guards]
+        return [
+            pid
+            for pid in others
+            if is_adopted(
+                self.mark,
+                platform.hard_limit(pid),
+                platform.marking_value(pid).decode(errors="replace"),
+                own_limit=self.own_limit,
+            )
+        ]
+
+    async def keep(self) -> None:
+        """End what is adopted, whenever a child ends, and keep a watcher, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_ends)
+            if sys.platform == "linux":
+                nursery.start_soon(self._keep_watcher)
+
+    async def _follow_ends(self) -> None:
+        with trio.open_signal_receiver(signal.SIGCHLD) as ends:
+            async for _ in ends:
+                count = await trio.to_thread.run_sync(self.end_adopted)
+                if count:
+                    log.warning("escapees_ended", processes=count)
+
+    async def _keep_watcher(self) -> None:
+        backoff, failures = Backoff(), 0
+        while True:
+            began_at = trio.current_time()
+            try:
+                code = await _watched(self.mark)
+            except OSError as error:
+                log.warning("watcher_not_started", reason=str(error))
+            else:
+                log.warning("watcher_lost", returncode=code)
+            failures = 1 if trio.current_time() - began_at > _STEADY else failures + 1
+            await trio.sleep(backoff.delay(failures, 0.0))
+
+
+async def _watched(mark: Mark) -> int:
+    """Have a watcher; return how it ended. It ends by itself when this process does."""
+    reader, writer = os.pipe()
+    try:
+        wanted = mark.this_life
+        numbers = (str(reader), str(wanted.low), str(wanted.high))
+        try:
+            watcher = await trio.lowlevel.open_process(
+                [sys.executable, "-I", "-S", str(_WATCHER), *numbers, wanted.prefix],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={key: os.environ[key] for key in _WATCHER_KEYS if key in os.environ},
+                pass_fds=(reader,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(reader)
+        return await watcher.wait()
+    finally:
+        os.close(writer)
+
+
+def _own_limit() -> int | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        hard = resource.getrlimit(LIMIT)[1]
+    except (OSError, ValueError):
+        return None
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+TREES = Trees()
+"""Those of this process: who adopts orphans is the process, and no part of it."""

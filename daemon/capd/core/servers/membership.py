@@ -1,0 +1,35 @@
+"""How it is known which processes belong to a server, and which way holds on this machine.
+
+    namespace   a pid namespace: its first process takes all others with it, and nothing gets out
+    cgroup      a control group of its own: what forks stays in it
+    sweep       the guard, then the daemon, adopt what loses its parent; marks that are inherited
+                find what lost both (capd_protos/tree_marks.py)
+    group       a process group: what leaves it is not found
+
+A way that stands higher comes in addition to those below it, never instead.
+"""
+
+from typing import Literal
+
+from capd_protos.tree_marks import Mark
+
+Way = Literal["namespace", "cgroup", "sweep", "group"]
+
+
+def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Way:
+    """Return the strongest way for a server; `prefix` is what its own argv stands behind."""
+    if "--unshare-pid" in prefix or "--unshare-all" in prefix:
+        return "namespace"
+    if has_group:
+        return "cgroup"
+    return "sweep" if has_proc else "group"
+
+
+def is_adopted(mark: Mark, limit: int | None, value: str, *, own_limit: int | None) -> bool:
+    """Tell whether a child of the daemon, which is no guard, is a server's whose guard is dead.
+
+    What the daemon starts for itself has the daemon's own limit. A server's may have lowered it
+    further, so every lower one counts.
+    """
+    is_lower = limit is not None and (own_limit is None or limit < own_limit)
+    return is_lower or value == mark.of_server

@@ -1,0 +1,85 @@
+"""Marks that a server's processes inherit: part of the contract, so that both ends agree.
+
+The guard of a server puts two marks on itself before it starts the server, and everything below
+inherits both:
+
+    environment     CAPD_INSTANCE=HOME.LIFE.server    replaced by whoever replaces the environment
+    hard limit of   0x4350 | HOME | LIFE              an ordinary user can lower it, but never raise
+    file locks                                        it; Linux has not enforced it since 2.4.25
+
+HOME stands for the daemon's state folder, LIFE for one run of the daemon. Guards and the
+daemon's own helper processes have `own` in place of `server`; helpers have no limit.
+"""
+
+import hashlib
+import os
+from typing import NamedTuple
+
+VARIABLE = "CAPD_INSTANCE"
+LIMIT = 10
+"""RLIMIT_LOCKS of Linux, which the module `resource` does not name."""
+LIMIT_LINE = b"Max file locks"
+"""The begin of its line in `/proc/PID/limits`."""
+_MAGIC = 0x4350 << 48
+_HOME_BITS, _LIFE_BITS = 32, 16
+
+
+class Wanted(NamedTuple):
+    """Which processes are meant: those with either mark."""
+
+    low: int
+    high: int
+    """The lowest and the highest limit, both inclusive."""
+    prefix: str
+    """What the variable's value begins with."""
+
+    def matches(self, limit: int | None, value: str) -> bool:
+        """Tell whether a process with this hard limit (None: none) and variable is meant."""
+        is_limited = limit is not None and self.low <= limit <= self.high
+        return is_limited or value.startswith(self.prefix)
+
+
+class Mark(NamedTuple):
+    """One run of one daemon."""
+
+    home: str
+    """Eight hexadecimal digits."""
+    life: str
+    """Sixteen hexadecimal digits, made at random; the limit holds the first four."""
+
+    def limit(self, ceiling: int | None) -> int:
+        """Return the hard limit of a server's tree; `ceiling` is the daemon's own, None for none.
+
+        Under another capd's server there is a ceiling. Then the limit only says that it is a
+        server's, and the variable says whose.
+        """
+        limit = _MAGIC | int(self.home, 16) << _LIFE_BITS | int(self.life[: _LIFE_BITS // 4], 16)
+        return limit if ceiling is None else max(0, min(limit, ceiling - 1))
+
+    @property
+    def of_server(self) -> str:
+        """The variable's value for a server."""
+        return f"{self.home}.{self.life}.server"
+
+    @property
+    def of_helper(self) -> str:
+        """The variable's value for a guard, or a process of the daemon's own."""
+        return f"{self.home}.{self.life}.own"
+
+    @property
+    def this_life(self) -> Wanted:
+        """What this run of the daemon started."""
+        limit = self.limit(None)
+        return Wanted(limit, limit, f"{self.home}.{self.life}.")
+
+
+def home_mark(state: str) -> str:
+    """Return what stands for a daemon's state folder."""
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()
+    return digest[: _HOME_BITS // 4]
+
+
+def any_life(home: str) -> Wanted:
+    """Return what any run of this home's daemon started."""
+    low = _MAGIC | int(home, 16) << _LIFE_BITS
+    return Wanted(low, low | (1 << _LIFE_BITS) - 1, f"{home}.")
