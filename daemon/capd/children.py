@@ -53,7 +53,7 @@ from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.sandboxing import Sandboxes
+from capd.adapters.servers.sandboxing import Sandboxes, own_folders
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
 from capd.adapters.spool import Spool
@@ -173,6 +173,8 @@ class Children:
                 configuration.sandbox.rules(),
                 tuple(Path(each) for each in (where.config, where.state, where.cache, where.run)),
                 Path(where.cache, "sandbox"),
+                folders=own_folders(where, self._environment),
+                may_connect=configuration.servers.may_connect,
             ),
         )
         logins = Logins(Path(where.state, "logins"))

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
@@ -282,7 +282,7 @@ def _launch(spec: ProcessSpec) -> _Launched:
     # Not the method of Path: that raises where a name is too long.
     if not os.path.isdir(spec.cwd):  # noqa: PTH112
         raise SpawnFailedError(f"{name} cannot start in {spec.cwd}: there is no such directory")
-    found = confinement(spec.box, command, spec.cwd) if spec.box else Confinement("none", "")
+    found = confinement_of(spec, command)
     introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
@@ -293,7 +293,10 @@ def _launch(spec: ProcessSpec) -> _Launched:
             ours.enter_context(control)
             theirs.enter_context(guard_control)
             guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(guard_control.fileno())],
+                [
+                    *(sys.executable, "-I", "-S", str(_GUARD), str(guard_control.fileno())),
+                    *found.guard_options,
+                ],
                 stdin=server_stdin,
                 stdout=server_stdout,
                 stderr=server_stderr,
@@ -306,13 +309,15 @@ def _launch(spec: ProcessSpec) -> _Launched:
             raise SpawnFailedError(f"{name} cannot start: {error.strerror}") from error
         theirs.close()
         try:
-            pid = _introduce(control, introduction, spec)
+            pid, held = _introduce(control, introduction, spec)
         except BaseException:
             control.close()  # the guard kills what it has started, and ends
             _bury(guard)
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
+        told = found.told_of(held) if found.told else ""
+        found = replace(found, told=told)
         return _Launched(name, found, guard, control, pid, started, stdin, stdout, stderr)
 
 
@@ -348,14 +353,29 @@ def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes
     return len(payload).to_bytes(4, "big") + payload
 
 
-def _introduce(control: socket.socket, introduction: bytes, spec: ProcessSpec) -> int:
-    """Tell the guard what to start, and return the server's pid."""
+def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
+    """Return what a server is confined to.
+
+    Raises:
+        SandboxMissingError: what is asked for cannot be done here.
+    """
+    if spec.box is None:
+        return Confinement("none", "")
+    return confinement(spec.box, command, spec.cwd, (*spec.argv[1:], *spec.env.values()))
+
+
+def _introduce(
+    control: socket.socket, introduction: bytes, spec: ProcessSpec
+) -> tuple[int, list[str]]:
+    """Tell the guard what to start; return the server's pid, and what the guard confines it to."""
     control.settimeout(_LAUNCH_TIMEOUT)
     name, answer = spec.argv[0], b""
+    held: list[bytes] = []
     try:
         # Without a buffer, because `exit N` may already follow.
         with control.makefile("rb", buffering=0) as said:
-            if said.readline() == b"ready\n":
+            ready, *held = said.readline().split() or [b""]
+            if ready == b"ready":
                 if spec.vouch is not None:
                     spec.vouch()
                 control.sendall(introduction)
@@ -364,7 +384,7 @@ def _introduce(control: socket.socket, introduction: bytes, spec: ProcessSpec) -
         raise SpawnFailedError(f"{name} cannot start: its guard does not answer") from error
     verb, _, number = answer.partition(b" ")
     if verb == b"pid":
-        return int(number)
+        return int(number), [each.decode() for each in held]
     if verb == b"failed":
         raise SpawnFailedError(f"{name} cannot start: {os.strerror(int(number))}")
     raise SpawnFailedError(f"{name} cannot start: its guard ended")
