@@ -140,7 +140,7 @@ said = "sent"
 
 READING = {
     "environment": 'said = open("/proc/{pid}/environ").read()',
-    "descriptors": 'import os; said = os.listdir("/proc/{pid}/fd")',
+    "descriptors": 'import os; said = os.readlink("/proc/{pid}/fd/0")',
     "maps": READ_MEMORY,
 }
 """What the kernel lets whoever may watch its performance read, and so root."""
