@@ -11,7 +11,7 @@ from capd_client.doctor.hooks import check_hooks
 from capd_client.doctor.launchd import check_agent
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
-from capd_client.doctor.sandbox import check_sandbox
+from capd_client.doctor.sandbox import check_default_level, check_sandbox
 from capd_client.doctor.service import check_service
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     check_runners,
     check_node,
     check_sandbox,
+    check_default_level,
     check_editors,
     check_other_editors,
     check_hooks,

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -41,7 +42,7 @@ class Place:
         self.secrets.write_text("KEY=canary")
         self.environment = {"HOME": str(root), "PATH": os.environ["PATH"]}
 
-    def box(self, **more: object) -> Box:
+    def box(self, **more: Any) -> Box:
         return replace(Box(Wish(), (), self.environment, folders=self.folders), **more)
 
     async def run(
@@ -273,7 +274,10 @@ def test_ssh_of_an_ordinary_user_reads_what_the_machines_configuration_includes(
                 text=True,
                 check=False,
             )
-            for options in ((), (f"--own=/etc/ssh/ssh_config.d/{host}.conf",))
+            for options in (
+                (f"--hide={hidden}",),
+                (f"--hide={hidden}", f"--own=/etc/ssh/ssh_config.d/{host}.conf"),
+            )
         ]
 
     assert "Bad owner or permissions" in answers[0].stderr
