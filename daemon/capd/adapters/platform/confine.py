@@ -80,6 +80,8 @@ class Kernel:
 def confine(options: "list[str]") -> "list[str]":
     """Confine this process, and return which of `hidden` and `apart` hold."""
     held: list[str] = []
+    if sys.platform != "linux":
+        return held
     try:
         kernel = Kernel()
     except (ImportError, OSError):
@@ -116,7 +118,7 @@ def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
     Raises:
         OSError, RefusedError: the system does not do it, or not all of it.
     """
-    copies = [(path, content(path)) for path in paths["--own="]]
+    copies = [(path, text) for path in paths["--own="] if (text := content(path))]
     enter_namespaces(kernel)
     # Opened while they can be seen; a descriptor from outside cannot be mounted in here.
     shown = [
@@ -260,19 +262,18 @@ def limits_filter(machine: str) -> bytes:
 
 
 def content(path: bytes) -> bytes:
-    """Return what is in a file.
-
-    Raises:
-        OSError: it cannot be read, or is larger than any configuration.
-    """
-    fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    """Return what is in a file; empty where it cannot be read, or is larger than it should be."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return b""
     try:
         text = posix.read(fd, MOST_COPIED_BYTES)
+    except OSError:
+        text = b""
     finally:
         posix.close(fd)
-    if len(text) == MOST_COPIED_BYTES:
-        raise OSError
-    return text
+    return text if len(text) < MOST_COPIED_BYTES else b""
 
 
 def write(path: bytes, text: bytes, flags: int = 0) -> None:

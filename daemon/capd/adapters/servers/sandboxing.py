@@ -301,14 +301,14 @@ def _tried_confinement() -> list[str]:
     """Return what a guard can do: it is done, in a process that ends then."""
     if sys.platform != "linux":
         return []
-    with tempfile.TemporaryDirectory(prefix="capd-trial-") as folder:
-        argv = [sys.executable, "-I", "-S", str(_CONFINE), f"--hide={folder}", "--apart"]
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="capd-trial-") as folder:
+            argv = [sys.executable, "-I", "-S", str(_CONFINE), f"--hide={folder}", "--apart"]
             tried = subprocess.run(
                 argv, capture_output=True, text=True, timeout=_TRIAL_TIMEOUT, check=False
             )
-        except (OSError, subprocess.TimeoutExpired):
-            return []
+    except (OSError, subprocess.TimeoutExpired):
+        return []
     return tried.stdout.split()
 
 
