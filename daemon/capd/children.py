@@ -55,7 +55,7 @@ from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.launching import remove_empty
-from capd.adapters.servers.sandboxing import Sandboxes
+from capd.adapters.servers.sandboxing import Sandboxes, own_folders
 from capd.adapters.servers.trees import TREES
 from capd.adapters.session_files import SessionFiles
 from capd.adapters.session_settings import result_limits
@@ -184,6 +184,8 @@ class Children:
                 configuration.sandbox.rules(),
                 tuple(Path(each) for each in (where.config, where.state, where.cache, where.run)),
                 Path(where.cache, "sandbox"),
+                folders=own_folders(where, self._environment),
+                may_connect=configuration.servers.may_connect,
             ),
         )
         logins = Logins(Path(where.state, "logins"))

@@ -8,7 +8,13 @@ import pytest
 
 from capd_client.doctor.daemon import check_degraded
 from capd_client.doctor.files import check_configuration, check_locks
-from capd_client.doctor.sandbox import Abilities, check_sandbox, look, userns_refusal
+from capd_client.doctor.sandbox import (
+    Abilities,
+    check_default_level,
+    check_sandbox,
+    look,
+    userns_refusal,
+)
 from capd_client.doctor.service import check_service
 from capd_client.doctor.storage import check_storage
 from capd_client.service.systemd import Systemd
@@ -251,6 +257,38 @@ def test_the_level_that_can_be_had_is_told_with_the_way_to_a_better_one(
     assert says in found.what
     assert found.fix.startswith(fix)
     assert bool(found.fix) is bool(fix)
+
+
+SEEN = "they see capd's folders, with stored secrets"
+
+
+@pytest.mark.parametrize(
+    ("abilities", "level", "says"),
+    [
+        (Abilities(landlock=6, has_mounts=True), "ok", "see nothing of capd's, and are kept apart"),
+        (
+            Abilities(landlock=7, has_mounts=True, is_root=True),
+            "note",
+            "as root a program may",
+        ),
+        (Abilities(landlock=6), "note", f"everything: {SEEN}"),
+        (Abilities(landlock=5, has_mounts=True), "note", "everything: they may signal each other"),
+        (
+            Abilities(landlock=5, has_mounts=True, is_root=True),
+            "note",
+            "everything: they may read and signal each other",
+        ),
+        (Abilities(), "note", f"{SEEN}, they may read and signal each other and the daemon"),
+    ],
+)
+def test_what_holds_at_the_default_level_is_told(
+    patient: Patient, abilities: Abilities, level: str, says: str
+) -> None:
+    [found] = check_default_level(patient.seen(), abilities)
+
+    assert found.level == level
+    assert says in found.what
+    assert bool(found.fix) is ("everything" in says or SEEN in says)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ NOTHING = {
     "keeps": "kept",
 }
 
+HOLDS = sandboxing.machine()
+APART = ", apart" if HOLDS.can_separate else ""
+COVERED = (", capd hidden" if HOLDS.can_hide else "") + APART
+USUAL = {**EVERYTHING, **({"secrets": "", "sees_socket": False} if HOLDS.can_hide else {})}
+
 needs_bwrap = pytest.mark.skipif(
     not sandboxing.machine().bwrap, reason="this machine has no bubblewrap, or forbids it"
 )
@@ -109,25 +114,32 @@ def test_a_projects_server_has_the_project_and_a_network_only_where_that_was_agr
 
 
 @needs_bwrap
-def test_the_users_servers_see_what_they_see_without_capd_but_for_what_is_masked(
+def test_the_users_servers_see_what_they_see_without_capd_but_for_capd_and_what_is_masked(
     furnished: Home, port: int
 ) -> None:
-    for name in ("plain", "masked", "hidden"):
+    for name in ("plain", "masked", "hidden", "open", "off"):
         # Two names for one definition are one server.
         furnished.capability(name, [*argv(furnished, port), name])
     (furnished.folder / "config" / "config.toml").write_text(
         '[sandbox.servers.masked]\nmasks = ["ssh"]\n[sandbox.servers."hid*"]\nmasks = ["capd"]\n'
+        '[sandbox.servers.open]\nmasks = []\n[sandbox.servers.off]\nlevel = "off"\n'
     )
     furnished.start()
     project = furnished.folder / "project"
     project.mkdir()
     editor = furnished.shim("s", project)
 
-    seen = {name: looked(furnished, editor, "s", name) for name in ("plain", "masked", "hidden")}
+    names = ("plain", "masked", "hidden", "open", "off")
+    seen = {name: looked(furnished, editor, "s", name) for name in names}
 
     assert seen == {
-        "plain": (EVERYTHING, "guard"),
-        "masked": ({**EVERYTHING, "ssh": ""}, "guard, without ssh"),
-        "hidden": ({**EVERYTHING, "secrets": "", "sees_socket": False}, "guard, without capd"),
+        "plain": (USUAL, f"guard{COVERED}"),
+        "masked": ({**USUAL, "ssh": ""}, f"guard, without ssh{COVERED}"),
+        "hidden": (
+            {**EVERYTHING, "secrets": "", "sees_socket": False},
+            f"guard, without capd{APART}",
+        ),
+        "open": (EVERYTHING, f"guard{APART}"),
+        "off": (EVERYTHING, "off"),
     }
     editor.leave()

@@ -17,7 +17,7 @@ from capd_client.doctor.programs import (
     check_runners,
     check_search_path,
 )
-from capd_client.doctor.sandbox import check_sandbox
+from capd_client.doctor.sandbox import check_default_level, check_sandbox
 from capd_client.doctor.service import check_service
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
@@ -46,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     check_node,
     check_sandbox,
     check_processes,
+    check_default_level,
     check_editors,
     check_other_editors,
     check_hooks,

@@ -1,4 +1,4 @@
-"""What this machine can confine servers with: bubblewrap, Landlock, namespaces of users."""
+"""What this machine can confine servers with: bubblewrap, Landlock, namespaces."""
 
 import ctypes
 import os
@@ -18,6 +18,24 @@ _TIMEOUT = 5.0
 _TRIAL = ("--ro-bind", "/", "/", "--unshare-pid", "--dev", "/dev", "--proc", "/proc", "true")
 
 
+_SCOPES = 6
+"""The version of Landlock's interface that keeps processes apart."""
+# What the guard of a server does first; the daemon itself may not be there to be asked.
+_MOUNT_TRIAL = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+user, group = os.geteuid(), os.getegid()
+if libc.unshare(0x20000) != 0:
+    if user == 0 or libc.unshare(0x10000000 | 0x20000) != 0:
+        sys.exit(1)
+    for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1"), ("gid_map", "%d %d 1")):
+        number = user if name == "uid_map" else group
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text % (number, number) if "%" in text else text)
+sys.exit(libc.mount(b"none", b"/", None, 0x4000 | 0x80000, None) != 0)
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What was found."""
@@ -30,6 +48,9 @@ class Abilities:
     """Version of Landlock's interface; 0 where the kernel has none."""
     userns: str = ""
     """Why namespaces cannot be made without root; empty where they can."""
+    has_mounts: bool = False
+    """Whether a process may have a mount namespace of its own."""
+    is_root: bool = False
 
 
 def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Iterator[Finding]:
@@ -51,6 +72,39 @@ def check_sandbox(seen: Surroundings, abilities: Abilities | None = None) -> Ite
         yield Finding("sandbox", "warning", what, why, fix)
 
 
+def check_default_level(
+    seen: Surroundings, abilities: Abilities | None = None
+) -> Iterator[Finding]:
+    """Say what holds of servers at the level `guard`, which does what the machine can."""
+    found = abilities if abilities is not None else look(seen.env.get("PATH", os.defpath))
+    is_apart = found.landlock >= _SCOPES
+    lacks = []
+    if not found.has_mounts:
+        lacks.append("they see capd's folders, with stored secrets")
+    if not is_apart:
+        # A user namespace alone keeps others from reading, and root has none.
+        reads = "" if found.has_mounts and not found.is_root else "read and "
+        lacks.append(f"they may {reads}signal each other and the daemon")
+    if not lacks:
+        what = "servers at the default level see nothing of capd's, and are kept apart"
+        if found.is_root:
+            yield Finding("sandbox", "note", f"{what}, but as root a program may undo it")
+        else:
+            yield Finding("sandbox", "ok", what)
+        return
+    why = found.userns if not found.has_mounts else ""
+    needs = ([] if found.has_mounts else ["mount namespaces for users"]) + (
+        [] if is_apart else ["Linux 6.12 with Landlock"]
+    )
+    yield Finding(
+        "sandbox",
+        "note",
+        f"servers at the default level are not kept from everything: {', '.join(lacks)}",
+        why,
+        f"it takes {' and '.join(needs)}; or give servers you doubt the level strict",
+    )
+
+
 def look(path: str) -> Abilities:
     """Try each of them."""
     if sys.platform != "linux":
@@ -61,7 +115,24 @@ def look(path: str) -> Abilities:
         _tried(bwrap) if bwrap else "",
         landlock_version(),
         userns_refusal(Path("/proc/sys")),
+        has_mounts=_has_mounts(),
+        is_root=os.geteuid() == 0,
     )
+
+
+def _has_mounts() -> bool:
+    command = [sys.executable, "-I", "-S", "-c", _MOUNT_TRIAL]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def landlock_version() -> int:

@@ -56,7 +56,8 @@ class SandboxServerTable(msgspec.Struct, frozen=True):
     level: Level | None = None
     """Their level, whatever their definitions ask for."""
     masks: tuple[MaskName, ...] | None = None
-    """What is hidden from them, in place of `sandbox.masks`."""
+    """What is hidden from them, in place of `sandbox.masks`; where it is `[]`, capd's folders are
+    shown, too."""
     network: bool | None = None
     """Whether they may connect where they are `strict`; as their definitions ask where unset."""
 
@@ -65,9 +66,10 @@ class SandboxTable(msgspec.Struct, frozen=True):
     """`[sandbox]`: how much of the machine servers see (docs/sandbox.md)."""
 
     level: Level = "guard"
-    """What servers get at least: `off`, `guard`, or `strict`, without home and network."""
+    """What servers get at least: `off`, all that you see; `guard`, the same without capd's folders,
+    and apart from each other, where the machine can; `strict`, without home and network."""
     masks: tuple[MaskName, ...] = ()
-    """What is hidden from servers at `guard`, by name; needs bubblewrap."""
+    """What else is hidden from servers at `guard`, by name; needs bubblewrap."""
     project: Level = "strict"
     """The same as `level`, for servers that a project's files define."""
     servers: dict[str, SandboxServerTable] = {}

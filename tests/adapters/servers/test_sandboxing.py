@@ -23,6 +23,7 @@ class Place:
     """A home with secrets and tools, a project in it, and capd's own folder."""
 
     def __init__(self, root: Path) -> None:
+        self.path: list[str] = []
         self.home = root / "home"
         self.project = self.home / "code" / "shop"
         self.own = self.home / ".config" / "capd"
@@ -41,7 +42,9 @@ class Place:
         """Return what a shell prints that is confined so."""
         environment = {
             "HOME": str(self.home),
-            "PATH": f"{self.home}/tools/bin:{PYTHON_FOLDER}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": ":".join(
+                [*self.path, f"{self.home}/tools/bin:{PYTHON_FOLDER}:/usr/local/bin:/usr/bin:/bin"]
+            ),
         }
         box = sandboxing.Box(
             wish, (self.own,), environment, str(self.project), self.cache, lambda: machine
@@ -92,6 +95,30 @@ def test_strict_leaves_the_project_a_cache_and_the_tools(place: Place, name: str
     assert said == expected + ("no home\n" if name == "landlock" else "")
     assert not (place.home / "left").exists()
     assert (place.project / "README").read_text() == "changed\n"
+
+
+KEYS = {
+    ".cargo/credentials.toml": ".cargo/bin",
+    ".fly/config.yml": ".fly/bin",
+    ".local/share/uv/credentials/token": ".local/bin",
+    ".dotnet/corefx/cryptography/key.pfx": ".dotnet",
+}
+
+
+@pytest.mark.parametrize("name", ["bwrap", "landlock"])
+def test_strict_reads_no_credentials_that_lie_beside_programs(place: Place, name: str) -> None:
+    for key, folder in KEYS.items():
+        for path in (place.home / key, place.home / folder / "program"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("there\n")
+    place.path = [str(place.home / each) for each in KEYS.values()]
+    files = " ".join(f"~/{key} ~/{folder}/program" for key, folder in KEYS.items())
+    script = f"for each in {files}; do cat $each 2>/dev/null || echo none; done"
+
+    said = place.run(Wish("strict"), script, means(name))
+
+    programs = ["there"] * 3 + ["none"]
+    assert said.split() == [each for program in programs for each in ("none", program)]
 
 
 CONNECT = f"""

@@ -1,5 +1,6 @@
 """Levels of confinement: what each one is made of, and that none is done by half."""
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capd.core.servers.own_folders import Cover
 from capd.core.servers.sandbox import (
     MASKS,
     Confinement,
@@ -31,6 +33,9 @@ WHERE = Surroundings(
     tops=("/bin", "/dev", "/etc", "/home", "/run", "/tmp", "/usr"),
 )
 MASKED = Masked((f"{HOME}/.config/capd",), (f"{HOME}/.netrc",))
+BESIDE = ("lib", "lib64", "libexec", "share", "pyvenv.cfg")
+DOTNET = ("dotnet", "host", "shared", "sdk", "packs")
+RUST = (".rustup/toolchains", ".rustup/settings.toml")
 BWRAP = Machine("/usr/bin/bwrap")
 LANDLOCK = Machine(landlock=("python", "launcher.py"))
 
@@ -47,6 +52,81 @@ def test_off_and_guard_without_masks_start_the_server_as_it_is() -> None:
     ]
 
     assert found == [Confinement("none", "off")] * 3 + [Confinement("none", "guard")] * 3
+
+
+APART = Machine(can_separate=True)
+FREE = Machine(can_hide=True, can_separate=True)
+COVER = Cover(("/own/config", "/own/state"), ("/own/state/shared",), ("/own/data/bin",))
+HIDING = (
+    *("--hide=/own/config", "--hide=/own/state", "--show=/own/state/shared"),
+    *("--read-only=/own/data/bin", "--own=/etc/ssh/ssh_config.d/x.conf"),
+)
+
+
+@pytest.mark.parametrize(
+    ("wish", "machine", "options"),
+    [
+        (Wish(), Machine(), ()),
+        (Wish(), BWRAP, ()),
+        (Wish(), LANDLOCK, ()),
+        (Wish(), APART, ("--apart",)),
+        (Wish(), Machine(can_hide=True), HIDING),
+        (Wish(), FREE, (*HIDING, "--apart")),
+        # Who says that nothing is masked gets no mount namespace.
+        (Wish(is_covered=False), FREE, ("--apart",)),
+        (Wish("off"), FREE, ()),
+    ],
+)
+def test_guard_has_what_the_machine_can_do(
+    wish: Wish, machine: Machine, options: tuple[str, ...]
+) -> None:
+    where = replace(WHERE, cover=COVER, ssh_files=("/etc/ssh/ssh_config.d/x.conf",))
+
+    found = confined(wish, machine, where, Masked())
+
+    assert found == Confinement("none", wish.level, guard_options=options)
+
+
+def test_masks_come_with_what_guard_does_by_itself() -> None:
+    machine = replace(FREE, bwrap="/usr/bin/bwrap")
+    where = replace(WHERE, cover=Cover(("/own",)))
+
+    found = [
+        confined(Wish(masks=(name,)), machine, where, Masked()).guard_options
+        for name in ("ssh", "capd")
+    ]
+
+    assert found == [("--hide=/own", "--apart"), ("--apart",)]
+
+
+def test_a_program_that_takes_privileges_is_left_as_it_is_and_that_is_said() -> None:
+    where = replace(WHERE, cover=COVER, takes_privilege="podman")
+
+    found = confined(Wish(), FREE, where, Masked())
+
+    assert found.guard_options == ()
+    assert found.told_of(()) == ("guard (podman takes privileges that a confined program has not)")
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ((), "guard"),
+        (("apart",), "guard, apart"),
+        (("hidden", "apart"), "guard, capd hidden, apart"),
+        (("whatever",), "guard"),
+    ],
+)
+def test_the_level_says_what_the_guard_says_that_holds(held: tuple[str, ...], told: str) -> None:
+    assert Confinement("none", "guard").told_of(held) == told
+
+
+def test_the_level_says_what_cannot_be_hidden() -> None:
+    where = replace(WHERE, cover=Cover(("/own/state",), left=("/own/config",)))
+
+    found = confined(Wish(), FREE, where, Masked())
+
+    assert found.told_of(["hidden"]) == "guard, capd hidden (it lives in /own/config)"
 
 
 def test_guard_hides_what_is_masked_and_shows_the_servers_own_folder_in_it() -> None:
@@ -188,14 +268,25 @@ def test_what_was_asked_for_is_enforced_or_refused(wish: Wish, machine: Machine)
     ("command", "path", "folders"),
     [
         ("/usr/bin/node", ("/usr/bin",), []),
-        (f"{HOME}/bin/x", (), [f"{HOME}/bin"]),
-        ("/tmp/checkout/.venv/bin/python", ("/tmp",), ["/tmp/checkout/.venv"]),
-        (f"{HOME}/.nvm/v20/bin/node", (), [f"{HOME}/.nvm/v20"]),
-        ("/usr/bin/x", (f"{HOME}/.cargo/bin", HOME), [f"{HOME}/.cargo"]),
+        (f"{HOME}/bin/x", (), ["bin"]),
+        ("/tmp/a/.venv/bin/python", ("/tmp",), ["/tmp/a/.venv", "/tmp/a/.venv/bin"]),
+        (f"{HOME}/.nvm/v20/bin/node", (), [".nvm/v20", ".nvm/v20/bin"]),
+        ("/usr/bin/x", (f"{HOME}/.cargo/bin", HOME), [*RUST, ".cargo/bin"]),
+        (f"{HOME}/.fly/bin/flyctl", (), [*(f".fly/{each}" for each in BESIDE), ".fly/bin"]),
+        (f"{HOME}/.bun/bin/bun", (), [".bun/install/global", ".bun/bin"]),
+        (f"{HOME}/.deno/bin/deno", (), [".deno/bin"]),
+        (f"{HOME}/go/bin/tool", (), ["go/bin"]),
+        (f"{HOME}/.dotnet/dotnet", (), [f".dotnet/{each}" for each in DOTNET]),
         (
             f"{HOME}/.local/bin/uvx",
             (),
-            [f"{HOME}/.local/{each}" for each in ("bin", "lib", "share/uv", "share/pipx")],
+            [
+                f".local/{each}"
+                for each in (
+                    *("lib", "share/uv/tools", "share/uv/python", "share/pipx/venvs"),
+                    *("share/pipx/shared", "share/pipx/py", "share/mise/installs", "bin"),
+                )
+            ],
         ),
     ],
 )
@@ -204,4 +295,34 @@ def test_of_the_home_only_what_programs_are_installed_in_is_seen(
 ) -> None:
     where = Surroundings(home=HOME, cwd="/", command=command, path=path)
 
-    assert tool_folders(where) == folders
+    assert tool_folders(where) == [posixpath.join(HOME, each) for each in folders]
+
+
+KEYS = (
+    *(".cargo/credentials.toml", ".fly/config.yml", ".local/share/uv/credentials/x", ".netrc"),
+    *(".npmrc", ".config/capd/secrets.env", ".dotnet/corefx/cryptography/x509stores/my/key.pfx"),
+    *(".docker/config.json", ".terraform.d/credentials.tfrc.json", ".aws/credentials"),
+)
+
+
+@given(
+    path=st.lists(
+        st.sampled_from(
+            [
+                *(".cargo/bin", ".fly/bin", ".local/bin", ".dotnet", ".dotnet/tools", "bin", ""),
+                *(".bun/bin", ".deno/bin", "go/bin", ".docker/bin", ".terraform.d/bin", ".aws/bin"),
+                *(".pyenv/shims", ".pyenv/bin", ".volta/bin", ".asdf/shims", ".nvm/v1/bin"),
+            ]
+        )
+    )
+)
+def test_what_programs_are_installed_beside_is_no_credential(path: list[str]) -> None:
+    # As the adapter says it: no path ends in a slash.
+    folders = tuple(posixpath.join(HOME, each).rstrip("/") for each in path)
+    where = Surroundings(home=HOME, cwd="/", command="/bin/sh", path=folders)
+
+    shown = tool_folders(where)
+
+    for key in KEYS:
+        file = posixpath.join(HOME, key)
+        assert not [each for each in shown if file == each or file.startswith(each + "/")]

@@ -19,7 +19,12 @@ from capd.core.servers.sandbox_rules import LEVELS, SandboxRule, SandboxRules, d
         (SandboxRules(masks=("ssh",)), "", False, Wish("guard", ("ssh",))),
         (SandboxRules(level="off"), "guard", False, Wish("guard")),
         (SandboxRules(servers={"fs*": SandboxRule("off")}), "strict", True, Wish("off")),
-        (SandboxRules(servers={"fs": SandboxRule(masks=())}, masks=("ssh",)), "", False, Wish()),
+        (
+            SandboxRules(servers={"fs": SandboxRule(masks=())}, masks=("ssh",)),
+            "",
+            False,
+            Wish(is_covered=False),
+        ),
         (
             SandboxRules(servers={"fs": SandboxRule(network=False)}),
             "strict+network",

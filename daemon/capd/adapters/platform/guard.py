@@ -1,14 +1,15 @@
 """One downstream server's parent: whatever becomes of capd, the server's whole tree ends.
 
-Run as `python -I -S guard.py FD LIMIT`, with the server's stdin, stdout and stderr as 0, 1, 2, the
-server's directory as its own, and one end of a socket pair as FD. It imports only modules written
-in C, because there is one guard for every server: it starts 1 ms after a bare interpreter would,
-and keeps 9 MB, 3 of them its own. It adopts orphans (Linux: child subreaper), so a double-forked
-daemon is still its descendant. It ignores SIGINT, SIGTERM and SIGHUP: what ends a server is capd's
-ladder, or capd's death, which also wakes a guard that somebody has stopped.
+Run as `python -I -S guard.py FD LIMIT [OPTION...]`, with the server's stdin, stdout and stderr as
+0, 1, 2, the server's directory as its own, and one end of a socket pair as FD. It imports only
+modules written in C, because there is one guard for every server: it starts 1 ms after a bare
+interpreter would, and keeps 9 MB, 3 of them its own. It adopts orphans (Linux: child subreaper), so
+a double-forked daemon is still its descendant. It ignores SIGINT, SIGTERM and SIGHUP: what ends a
+server is capd's ladder, or capd's death, which also wakes a guard that somebody has stopped.
 
-LIMIT, with a variable in its own environment, marks it and all that it starts as the daemon's
-(capd_protos/tree_marks.py), for the time when there is no guard any more; 0 is for no limit.
+LIMIT, with a variable in its own environment, marks the guard and all that it starts as the
+daemon's (capd_protos/tree_marks.py), for the time when there is no guard any more; 0 is for no
+limit. The options confine the guard, and the server with it (confine.py).
 
     READING --whole spec--> STARTING --posix_spawn--> WATCHING --T--> WATCHING
        |                       |                       |   |         (SIGTERM to all)
@@ -22,8 +23,9 @@ LIMIT, with a variable in its own environment, marks it and all that it starts a
 
 From capd: four bytes of length, then items that each end in NUL (path, number of arguments,
 arguments, KEY=VALUE...), then one-letter commands. Secrets thus never stand in argv or in the
-guard's environment. To capd: `ready`, so that the last look at what is to run comes when all else
-is done, then `pid N` or `failed ERRNO`, and `exit N` (negative: the signal).
+guard's environment. To capd: `ready` and which options hold, so that the last look at what is to
+run comes when all else is done, then `pid N` or `failed ERRNO`, and `exit N` (negative: the
+signal).
 """
 
 import _signal  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
@@ -209,14 +211,26 @@ class Guard:
                 report(self._control, b"exit %d\n" % posix.waitstatus_to_exitcode(status))
 
 
-def main(control: int, limit: int) -> None:
+def confined_by(options: list[str]) -> list[bytes]:
+    """Confine this process and whatever it starts; return what holds of it."""
+    # Isolated mode leaves this file's own folder out.
+    sys.path.insert(0, __file__.rpartition("/")[0])
+    import confine  # type: ignore[import-not-found]  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+
+    del sys.path[0]
+    held = confine.confine(options)
+    return [each.encode() for each in held]
+
+
+def main(control: int, limit: int, options: list[str]) -> None:
     """Guard one server from its start to the end of its last descendant."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
     posix.set_inheritable(control, False)
     adopt_orphans()
     offer_to_the_oom_killer()
-    report(control, b"ready\n")
+    held = confined_by(options)
+    report(control, b" ".join([b"ready", *held]) + b"\n")
     length = int.from_bytes(receive_exactly(control, 4), "big")
     # Not before capd knows of this guard: it takes a marked child that it does not know for one
     # that it adopted.
@@ -252,4 +266,4 @@ def main(control: int, limit: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

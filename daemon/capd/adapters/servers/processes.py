@@ -342,7 +342,7 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
     if not os.path.isdir(usual_cwd):  # noqa: PTH112
         raise SpawnFailedError(f"{name} cannot start in {usual_cwd}: there is no such directory")
     command = resolve_command(spec)
-    found = confinement(spec.box, command, spec.cwd) if spec.box else Confinement("none", "")
+    found = confinement_of(spec, command)
     introduction = _introduction(command, spec, found)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         try:
@@ -354,12 +354,9 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
             theirs.enter_context(guard_control)
             guard = subprocess.Popen(
                 [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    str(_GUARD),
-                    str(guard_control.fileno()),
+                    *(sys.executable, "-I", "-S", str(_GUARD), str(guard_control.fileno())),
                     str(TREES.limit),
+                    *found.guard_options,
                 ],
                 stdin=server_stdin,
                 stdout=server_stdout,
@@ -374,7 +371,7 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
         theirs.close()
         tree = TREES.enter(guard.pid)
         try:
-            pid = _introduce(control, introduction, spec)
+            pid, held = _introduce(control, introduction, spec)
         except BaseException:
             control.close()  # the guard kills what it has started, and ends
             _bury(guard)
@@ -382,6 +379,7 @@ def _launch_as(spec: ProcessSpec, plan: Plan | None, folder: Path | None) -> _La
             raise
         started = platform.process_start_time(pid)
         ours.pop_all()
+        found = replace(found, told=found.told_of(held) if found.told else "")
         cwd = usual_cwd if plan is not None and plan.enters_project else spec.cwd
         told = plan.told if plan is not None else ""
         facts = (name, str(cwd), told, folder, found, guard, tree, control, pid, started)
@@ -444,14 +442,29 @@ def _introduction(command: Path, spec: ProcessSpec, found: Confinement) -> bytes
     return len(payload).to_bytes(4, "big") + payload
 
 
-def _introduce(control: socket.socket, introduction: bytes, spec: ProcessSpec) -> int:
-    """Tell the guard what to start, and return the server's pid."""
+def confinement_of(spec: ProcessSpec, command: Path) -> Confinement:
+    """Return what a server is confined to.
+
+    Raises:
+        SandboxMissingError: what is asked for cannot be done here.
+    """
+    if spec.box is None:
+        return Confinement("none", "")
+    return confinement(spec.box, command, spec.cwd, (*spec.argv[1:], *spec.env.values()))
+
+
+def _introduce(
+    control: socket.socket, introduction: bytes, spec: ProcessSpec
+) -> tuple[int, list[str]]:
+    """Tell the guard what to start; return the server's pid, and what the guard confines it to."""
     control.settimeout(_LAUNCH_TIMEOUT)
     name, answer = spec.argv[0], b""
+    held: list[bytes] = []
     try:
         # Without a buffer, because `exit N` may already follow.
         with control.makefile("rb", buffering=0) as said:
-            if said.readline() == b"ready\n":
+            ready, *held = said.readline().split() or [b""]
+            if ready == b"ready":
                 if spec.vouch is not None:
                     spec.vouch()
                 control.sendall(introduction)
@@ -460,7 +473,7 @@ def _introduce(control: socket.socket, introduction: bytes, spec: ProcessSpec) -
         raise SpawnFailedError(f"{name} cannot start: its guard does not answer") from error
     verb, _, number = answer.partition(b" ")
     if verb == b"pid":
-        return int(number)
+        return int(number), [each.decode() for each in held]
     if verb == b"failed":
         raise SpawnFailedError(f"{name} cannot start: {os.strerror(int(number))}")
     raise SpawnFailedError(f"{name} cannot start: its guard ended")

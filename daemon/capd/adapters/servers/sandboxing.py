@@ -4,17 +4,25 @@ What bubblewrap and the kernel can do is tried once: their being there says litt
 Ubuntu's AppArmor, lets nobody make namespaces).
 """
 
+import contextlib
+import glob
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 from capd.core.servers.identity import server_identity
+from capd.core.servers.own_folders import Needs, OwnFolders, cover
 from capd.core.servers.sandbox import (
+    PRIVILEGED,
     Confinement,
     Machine,
     Masked,
@@ -25,9 +33,17 @@ from capd.core.servers.sandbox import (
     masked_paths,
 )
 from capd.core.servers.sandbox_rules import SandboxRules
+from capd.core.servers.ssh_includes import MOST_BYTES, included
+from capd_protos.places import Places
 from capd_protos.types import ServerSpec
 
 _LAUNCHER = Path(__file__).parents[1] / "platform" / "landlock_launcher.py"
+_CONFINE = _LAUNCHER.with_name("confine.py")
+_NOWHERE = OwnFolders()
+_SSH = Path("/etc/ssh/ssh_config")
+_MOST_SSH_FILES = 64
+_APPIMAGE = b"AI"
+_APPIMAGE_AT = 8
 _TRIAL_TIMEOUT = 10.0
 # All that is ever asked of it: a container may allow one thing and forbid the next.
 _TRIAL = (
@@ -39,12 +55,40 @@ _TRIAL = (
 @cache
 def machine() -> Machine:
     """Return what this machine can do."""
-    bwrap = shutil.which("bwrap") or ""
-    if bwrap and not _says_yes([bwrap, *_TRIAL, "true"]):
-        bwrap = ""
     launcher = (sys.executable, "-I", "-S", str(_LAUNCHER))
-    has_landlock = sys.platform == "linux" and _landlock_version(launcher) > 0
-    return Machine(bwrap, launcher if has_landlock else ())
+    # Each is a process or two, and the first server waits for all of them.
+    with ThreadPoolExecutor(3) as pool:
+        bwrap = pool.submit(_working_bwrap)
+        version = pool.submit(_landlock_version, launcher)
+        held = pool.submit(_tried_confinement)
+    has_landlock = sys.platform == "linux" and version.result() > 0
+    return Machine(
+        bwrap.result(),
+        launcher if has_landlock else (),
+        can_hide="hidden" in held.result(),
+        can_separate="apart" in held.result(),
+    )
+
+
+def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
+    """Return capd's folders, as far as they are capd's alone; those that are missing are made.
+
+    What is not there cannot be hidden, and whoever makes it first has a say in it.
+    """
+    named = {"config": where.config, "state": where.state, "cache": where.cache, "data": where.data}
+    # `CAPD_SOCKET` may lead anywhere, to /tmp or to the home.
+    if not environment.get("CAPD_SOCKET"):
+        named["run"] = where.run
+    found = {}
+    for kind, path in named.items():
+        folder = Path(path)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found[kind] = str(folder.resolve(strict=True))
+        except OSError:
+            continue
+    socket = Path(where.socket)
+    return OwnFolders(**found, socket=str(socket.parent.resolve() / socket.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +104,10 @@ class Box:
     cache: Path | None = None
     """A folder that is the server's alone, for `strict`; made where it is not there."""
     machine: Callable[[], Machine] = machine
+    folders: OwnFolders = _NOWHERE
+    """What `guard` hides."""
+    tap: str = ""
+    may_connect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +120,10 @@ class Sandboxes:
     caches: Path
     """Where strict servers get folders of their own."""
     machine: Callable[[], Machine] = machine
+    folders: OwnFolders = _NOWHERE
+    """As in `Box`."""
+    may_connect: Sequence[str] = ()
+    """Globs of the names of servers that may use capd's socket."""
 
     def wish(self, server: ServerSpec) -> Wish:
         """Return what is wished for `server`."""
@@ -80,19 +132,32 @@ class Sandboxes:
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:
         """Return the confinement of `server`, which runs for sessions of `project`."""
         cache_folder = self.caches / server_identity(server)
-        return Box(self.wish(server), self.own, environment, project, cache_folder, self.machine)
+        return Box(
+            self.wish(server),
+            self.own,
+            environment,
+            project,
+            cache_folder,
+            self.machine,
+            self.folders,
+            server.tap,
+            any(fnmatchcase(server.name, each) for each in self.may_connect),
+        )
 
 
-def confinement(box: Box, command: Path, cwd: Path) -> Confinement:
-    """Return how `command` is started.
+def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -> Confinement:
+    """Return how `command` is started; `words` are its arguments and its environment's values.
 
     Raises:
         SandboxMissingError: what is wished for cannot be done here.
     """
     wish = box.wish
-    # Most servers: nothing is looked up for them.
-    if wish.level == "off" or (wish.level == "guard" and not wish.masks):
+    if wish.level == "off":
         return confined(wish, Machine(), Surroundings("/", str(cwd), str(command)), Masked())
+    if wish.level == "guard" and not wish.masks:
+        where = _guarded_surroundings(box, command, cwd, words)
+        found = confined(wish, box.machine(), where, Masked())
+        return replace(found, environment=_extraction(command) if found.guard_options else {})
     # Mounts are made where links lead: a link's own name cannot be mounted on.
     home = Path(box.environment.get("HOME") or Path.home()).resolve()
     cache_path = ""
@@ -106,10 +171,11 @@ def confinement(box: Box, command: Path, cwd: Path) -> Confinement:
                 f"its folder {box.cache} cannot be made: {error.strerror}"
             ) from error
         cache_path = str(box.cache.resolve())
-    where = Surroundings(
+    guarded = _guarded_surroundings(box, command, cwd, words)
+    where = replace(
+        guarded,
         home=str(home),
         cwd=str(cwd.resolve()),
-        command=str(command),
         project=str(Path(box.project).resolve()) if box.project else "",
         cache=cache_path,
         path=tuple(_program_folders(box, command)),
@@ -124,6 +190,98 @@ def confinement(box: Box, command: Path, cwd: Path) -> Confinement:
     return confined(wish, box.machine(), where, masked)
 
 
+def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[str]) -> Surroundings:
+    """Return what counts at `guard`; for most servers nothing but this is looked up."""
+    own = box.folders
+    config_entries: list[str] = []
+    with contextlib.suppress(OSError):
+        config_entries = sorted(os.listdir(own.config)) if own.config else []  # noqa: PTH208
+    needs = Needs(
+        command=os.path.realpath(command),
+        cwd=os.path.realpath(cwd),
+        words=[*words, *(os.path.realpath(each) for each in words if each.startswith("/"))],
+        tap=box.tap,
+        config_entries=config_entries,
+        has_launcher=bool(own.data) and Path(own.data, "bin").is_dir(),
+        may_connect=box.may_connect,
+    )
+    covered = cover(own, needs)
+    # The guard refuses all where one is missing.
+    return Surroundings(
+        home="/",
+        cwd=str(cwd),
+        command=str(command),
+        cover=replace(
+            covered,
+            shown=tuple(filter(os.path.exists, covered.shown)),
+            read_only=tuple(filter(os.path.exists, covered.read_only)),
+        ),
+        ssh_files=tuple(_files_of_root(box)),
+        takes_privilege=_privileged(command, box.environment.get("PATH", "")),
+    )
+
+
+def _privileged(command: Path, path: str) -> str:
+    """Return the name of one of `PRIVILEGED` that a command is, empty for others.
+
+    It counts only where it is the user's own program of that name: a definition could call a
+    program of its own so.
+    """
+    for name in dict.fromkeys((command.name, Path(os.path.realpath(command)).name)):
+        if name in PRIVILEGED and _is_the_users(command, path):
+            return name
+    # Podman may stand in for Docker, as a script.
+    if command.name == "docker" and _is_the_users(command, path):
+        with contextlib.suppress(OSError), command.open("rb") as file:
+            if b"podman" in file.read(4096):
+                return "podman"
+    return ""
+
+
+def _is_the_users(command: Path, path: str) -> bool:
+    found = shutil.which(command.name, path=path)
+    return found is not None and os.path.realpath(found) == os.path.realpath(command)
+
+
+def _extraction(command: Path) -> dict[str, str]:
+    """Return what has an AppImage unpack itself: to mount itself it starts a setuid program."""
+    with contextlib.suppress(OSError), command.open("rb") as file:
+        if file.read(_APPIMAGE_AT + len(_APPIMAGE))[_APPIMAGE_AT:] == _APPIMAGE:
+            return {"APPIMAGE_EXTRACT_AND_RUN": "1"}
+    return {}
+
+
+def _files_of_root(box: Box) -> list[str]:
+    """Return the files of root that the configuration of ssh includes.
+
+    ssh wants an included file to be the user's or root's, and in a user namespace root's seem to be
+    nobody's.
+    """
+    if os.geteuid() == 0:
+        return []
+    home = Path(box.environment.get("HOME") or Path.home())
+    waiting = [(_SSH, _SSH.parent), (home / ".ssh" / "config", home / ".ssh")]
+    found: dict[str, None] = {}
+    for file, folder in waiting:
+        if len(waiting) > _MOST_SSH_FILES:
+            break
+        try:
+            with file.open("rb") as opened:
+                text = opened.read(MOST_BYTES).decode(errors="replace")
+                is_of_root = os.fstat(opened.fileno()).st_uid == 0
+        except OSError:
+            continue
+        if is_of_root and file != _SSH:
+            found[os.path.realpath(file)] = None
+        for pattern in included(text):
+            expanded = folder / Path(pattern.replace("~", str(home), 1))
+            waiting += [
+                (Path(each), folder)
+                for each in itertools.islice(glob.iglob(str(expanded)), _MOST_SSH_FILES)  # noqa: PTH207
+            ]
+    return list(found)
+
+
 def _program_folders(box: Box, command: Path) -> Iterator[str]:
     for folder in box.environment.get("PATH", "").split(os.pathsep):
         if folder:
@@ -132,6 +290,26 @@ def _program_folders(box: Box, command: Path) -> Iterator[str]:
     # a project's own link leads to is for nobody else to show.
     if not box.project or not command.is_relative_to(box.project):
         yield str(command.resolve().parent)
+
+
+def _working_bwrap() -> str:
+    bwrap = shutil.which("bwrap") or ""
+    return bwrap if bwrap and _says_yes([bwrap, *_TRIAL, "true"]) else ""
+
+
+def _tried_confinement() -> list[str]:
+    """Return what a guard can do: it is done, in a process that ends then."""
+    if sys.platform != "linux":
+        return []
+    try:
+        with tempfile.TemporaryDirectory(prefix="capd-trial-") as folder:
+            argv = [sys.executable, "-I", "-S", str(_CONFINE), f"--hide={folder}", "--apart"]
+            tried = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_TRIAL_TIMEOUT, check=False
+            )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return tried.stdout.split()
 
 
 def _says_yes(argv: list[str]) -> bool:

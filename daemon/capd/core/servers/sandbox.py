@@ -1,20 +1,23 @@
-"""How much of the machine a server sees: levels, and what each of them means (80 section 4.3).
+"""How much of the machine a server sees: levels, and what each of them means.
 
     off      as if its user had started it, under the guard
-    guard    the same, and what is masked is not there
+    guard    the same, but what is masked and capd's own folders are not there, and it can neither
+             read nor signal processes other than its own
     strict   system read-only, its project and a cache of its own to write in, no home, and
              no network unless it was agreed to
 
-What cannot be enforced is refused, and never done by half: whoever asked for a level would rely
-on it.
+What somebody asked for (`strict`, masks) is refused where it cannot be enforced, and never done by
+half: they would rely on it. What `guard` does by itself is done where the machine can, and the
+level that is shown names what holds.
 """
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from capd.core.errors import CapdError
+from capd.core.servers.own_folders import Cover
 
 Level = Literal["off", "guard", "strict"]
 Means = Literal["bwrap", "landlock", "none"]
@@ -70,6 +73,63 @@ _NEEDED_OF_RUN = (
 """Of /run, which has every socket of the session: what names and programs are found by."""
 
 
+_VIRTUAL_ENVIRONMENTS = (".venv", "venv", ".env", "env", ".virtualenv")
+_VERSIONS = (
+    *(".nvm", ".pyenv/versions", ".rbenv/versions", ".nodenv/versions", ".asdf/installs"),
+    *(".local/share/fnm", ".local/share/mise/installs", ".local/share/uv/python"),
+    *(".local/share/uv/tools", ".local/share/pipx/venvs", ".local/pipx/venvs"),
+    *(".rustup/toolchains", ".volta/tools", ".sdkman/candidates", ".jdks", ".virtualenvs"),
+)
+"""Below the home: folders that hold one installation each, and nothing else."""
+_BESIDE_BIN = ("lib", "lib64", "libexec", "share", "pyvenv.cfg")
+"""What the programs of a `bin` need of what lies beside it, where nothing more is known."""
+_RUST = (".rustup/toolchains", ".rustup/settings.toml")
+_WITH_KEYS = ".dotnet"
+"""A folder on PATH that has private keys in it, beside the program."""
+_INSTALLATIONS: dict[str, tuple[str, ...]] = {
+    ".local/bin": (
+        ".local/lib",
+        ".local/share/uv/tools",
+        ".local/share/uv/python",
+        ".local/share/pipx/venvs",
+        ".local/share/pipx/shared",
+        ".local/share/pipx/py",
+        ".local/share/mise/installs",
+    ),
+    ".cargo/bin": _RUST,
+    ".pyenv/shims": (".pyenv/versions", ".pyenv/libexec", ".pyenv/bin", ".pyenv/version"),
+    ".pyenv/bin": (".pyenv/versions", ".pyenv/libexec", ".pyenv/version"),
+    ".asdf/shims": (".asdf/installs", ".asdf/bin", ".asdf/lib", ".asdf/plugins", ".tool-versions"),
+    ".asdf/bin": (".asdf/installs", ".asdf/lib", ".asdf/plugins"),
+    ".local/share/mise/shims": (".local/share/mise/installs", ".local/bin/mise"),
+    ".volta/bin": (".volta/tools",),
+    ".bun/bin": (".bun/install/global",),
+    ".deno/bin": (),
+    "go/bin": (),
+    _WITH_KEYS: (*(f".dotnet/{each}" for each in ("dotnet", "host", "shared", "sdk", "packs")),),
+}
+"""By folders of programs below the home: what these need elsewhere in it."""
+_HELD = {"hidden": "capd hidden", "apart": "apart"}
+PRIVILEGED = frozenset(
+    {
+        *(
+            "podman",
+            "podman-remote",
+            "buildah",
+            "nerdctl",
+            "distrobox",
+            "distrobox-enter",
+            "toolbox",
+        ),
+        *("apptainer", "singularity", "firejail", "flatpak", "snap", "newuidmap", "rootlesskit"),
+        *("sudo", "doas", "su", "pkexec", "runuser", "nsenter", "unshare", "bwrap", "chroot"),
+        *("fusermount", "fusermount3", "sshfs", "mount", "ping", "traceroute", "mtr", "dumpcap"),
+        *("gdb", "lldb", "strace", "ltrace", "perf", "rr", "py-spy", "bpftrace"),
+    }
+)
+"""Programs that are setuid, start such programs, mount, or trace what they did not start."""
+
+_NOTHING = Cover()
 _TEMPORARY = "/tmp"  # noqa: S108  # nothing is written there: it is what others write that is hidden
 _NO_BWRAP = "bwrap is not there or may make no namespaces: install bubblewrap"
 _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
@@ -95,6 +155,12 @@ class Surroundings:
     """The folders of its PATH."""
     tops: tuple[str, ...] = ()
     """What is in `/`."""
+    cover: Cover = _NOTHING
+    """What of capd's folders is hidden at `guard`."""
+    ssh_files: tuple[str, ...] = ()
+    """Files of root that the configuration of `ssh` includes."""
+    takes_privilege: str = ""
+    """The name of its program where that is one of `PRIVILEGED`; empty elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +179,10 @@ class Machine:
     """The program, where it works; empty elsewhere."""
     landlock: tuple[str, ...] = ()
     """The launcher's argv, where the kernel has Landlock."""
+    can_hide: bool = False
+    """Whether a process may have a mount namespace of its own, and others within it."""
+    can_separate: bool = False
+    """Whether Landlock has scopes (Linux 6.12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +193,8 @@ class Wish:
     masks: tuple[MaskName, ...] = ()
     has_network: bool = False
     """For `strict`: whether it may connect anywhere."""
+    is_covered: bool = True
+    """For `guard`: whether capd's own folders are hidden where the machine can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +208,16 @@ class Confinement:
     """What stands before the server's own argv."""
     environment: dict[str, str] = field(default_factory=dict)
     """What its environment has beside its own."""
+    guard_options: tuple[str, ...] = ()
+    """What the guard confines itself to, and so the server."""
+    aside: str = ""
+    """Why it has less than others, for a person."""
+
+    def told_of(self, held: Collection[str]) -> str:
+        """Return the level for a person, with what the guard says that holds."""
+        words = [each for name, each in _HELD.items() if name in held]
+        text = ", ".join([self.told, *words])
+        return f"{text} ({self.aside})" if self.aside else text
 
 
 def masked_paths(wish: Wish, home: str, own: Sequence[str]) -> list[str]:
@@ -156,8 +238,9 @@ def confined(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) 
         return Confinement("none", "off")
     if wish.level == "strict":
         return _strict(wish, machine, where, masked)
+    options, aside = _guard_options(wish, machine, where)
     if not wish.masks:
-        return Confinement("none", "guard")
+        return Confinement("none", "guard", guard_options=options, aside=aside)
     names = ", ".join(wish.masks)
     if not machine.bwrap:
         raise SandboxMissingError(
@@ -169,7 +252,28 @@ def confined(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) 
             f"its own command, {where.command}, is in what is masked ({names}): move it, or take"
             " the mask away: [sandbox] in config.toml"
         )
-    return Confinement("bwrap", f"guard, without {names}", _guard(machine, where, masked))
+    prefix = _guard(machine, where, masked)
+    told = f"guard, without {names}"
+    return Confinement("bwrap", told, prefix, guard_options=options, aside=aside)
+
+
+def _guard_options(
+    wish: Wish, machine: Machine, where: Surroundings
+) -> tuple[tuple[str, ...], str]:
+    """Return what the guard is told to do, and why it is less than usual."""
+    if where.takes_privilege:
+        return (), f"{where.takes_privilege} takes privileges that a confined program has not"
+    options: list[str] = []
+    # bubblewrap hides them where that was asked for.
+    if machine.can_hide and wish.is_covered and OWN not in wish.masks and where.cover.hidden:
+        options += [f"--hide={each}" for each in where.cover.hidden]
+        options += [f"--show={each}" for each in where.cover.shown]
+        options += [f"--read-only={each}" for each in where.cover.read_only]
+        options += [f"--own={each}" for each in where.ssh_files]
+    if machine.can_separate:
+        options.append("--apart")
+    aside = f"it lives in {', '.join(where.cover.left)}" if where.cover.left else ""
+    return tuple(options), aside
 
 
 def _guard(machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
@@ -292,23 +396,34 @@ def _landlock(wish: Wish, machine: Machine, where: Surroundings, masked: Masked)
 
 
 def tool_folders(where: Surroundings) -> list[str]:
-    """Return what of the hidden folders its command and the programs on PATH are installed in."""
-    home = where.home
-    local = posixpath.join(home, ".local")
+    """Return what of the hidden folders its command and the programs on PATH are installed in.
+
+    Never a parent as a whole: beside a `bin` lie credentials (`~/.cargo`, `~/.fly`).
+    """
+    hidden = (where.home, _TEMPORARY)
     found: list[str] = []
     for folder in (posixpath.dirname(where.command), *where.path):
-        hidden = (home, _TEMPORARY)
         if folder in hidden or not any(_is_below(folder, each) for each in hidden):
             continue
-        parent = posixpath.dirname(folder)
-        if parent == local:
-            shared = ("lib", "share/uv", "share/pipx")
-            found += [folder, *(posixpath.join(local, each) for each in shared)]
-        elif posixpath.basename(folder) == "bin" and parent != home:
-            found.append(parent)
-        else:
+        found += _parts_of_installation(folder, where.home)
+        if folder != posixpath.join(where.home, _WITH_KEYS):
             found.append(folder)
     return list(dict.fromkeys(found))
+
+
+def _parts_of_installation(folder: str, home: str) -> list[str]:
+    """Return what programs need that are in `folder`, beside it."""
+    for place, parts in _INSTALLATIONS.items():
+        if _is_below(folder, posixpath.join(home, place)):
+            return [posixpath.join(home, each) for each in parts]
+    prefix = posixpath.dirname(folder)
+    if posixpath.basename(folder) != "bin" or prefix in {home, _TEMPORARY}:
+        return []
+    if posixpath.basename(prefix) in _VIRTUAL_ENVIRONMENTS:
+        return [prefix]
+    if any(_is_below(prefix, posixpath.join(home, each)) for each in _VERSIONS):
+        return [prefix]
+    return [posixpath.join(prefix, each) for each in _BESIDE_BIN]
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -1,7 +1,7 @@
 """Which confinement a server gets: what the user says, what its definition asks for.
 
 A definition may ask for more confinement and never for less; the user's word on a server is the
-last one. What a project's files define is confined from the start (80, head and D2).
+last one. What a project's files define is confined from the start.
 """
 
 from collections.abc import Mapping
@@ -52,6 +52,8 @@ class SandboxRules:
             self.masks if rule.masks is None else rule.masks,
             # What a definition asks for was seen by whoever agreed to it.
             asks_network if rule.network is None else rule.network,
+            # Whoever says that nothing is masked from a server means no mount namespace, either.
+            is_covered=rule.masks is None or bool(rule.masks),
         )
 
 

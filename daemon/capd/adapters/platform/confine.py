@@ -1,0 +1,316 @@
+"""What a guard does to itself before it starts its server, so that the server cannot undo it.
+
+    guard.py FD --apart --hide=FOLDER --show=PATH --read-only=PATH --own=FILE
+    confine.py --hide=FOLDER --apart      prints what of it can be done here
+
+`--apart`       a Landlock domain that forbids nothing but signals to processes outside of it. The
+                kernel also lets nobody in a domain trace, or read the environment, memory or
+                descriptors of, a process outside. A filter on system calls refuses `prlimit` on
+                other processes, which Landlock does not cover.
+`--hide`        an empty, read-only folder in place of one of capd's, in a mount namespace.
+`--show`        what of the hidden folders stays.
+`--read-only`   the same, but it cannot be written.
+`--own`         a file of root that the user is to own. Without privilege a mount namespace takes a
+                user namespace, where files of root seem to be nobody's, and `ssh` refuses those
+                that its configuration includes.
+
+All of it holds for the guard too: a server may look at and signal the process that is its parent,
+as some do to notice its end. Nothing needs privilege; what the kernel refuses is left out, and
+`confine` returns what holds. It imports only modules written in C, as guard.py does.
+"""
+
+import posix
+import sys
+
+CLONE_NEWNS = 0x20000
+CLONE_NEWUSER = 0x10000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
+MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 0x80000
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446
+LANDLOCK_VERSION_FLAG = 1
+SCOPE_VERSION = 6
+SCOPE_SIGNAL = 2
+OPTIONS = ("--hide=", "--show=", "--read-only=", "--own=")
+S_IFMT, S_IFDIR = 0o170000, 0o040000
+MOST_COPIED_BYTES = 1 << 20
+
+# The audit architectures of a machine, and the numbers of `prlimit64` in each.
+PRLIMIT = {
+    "x86_64": ((0xC000003E, 302), (0xC000003E, 302 | 0x40000000), (0x40000003, 340)),
+    "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
+}
+SECCOMP_MODE_FILTER = 2
+SECCOMP_ALLOW, SECCOMP_EPERM = 0x7FFF0000, 0x00050001
+BPF_LOAD, BPF_JUMP_EQUAL, BPF_RETURN = 0x20, 0x15, 0x06
+# Offsets in `struct seccomp_data`.
+NUMBER, ARCHITECTURE, PID, NEW_LIMIT_LOW, NEW_LIMIT_HIGH = 0, 4, 16, 32, 36
+
+
+class RefusedError(Exception):
+    """The kernel refused a step."""
+
+
+class Kernel:
+    """The C library's functions, without the module `ctypes`, which takes 4 ms to import."""
+
+    def __init__(self) -> None:
+        """Raise ImportError where the interpreter lacks the module underneath."""
+        import _ctypes  # noqa: PLC0415
+
+        self._ctypes = _ctypes
+        self._library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    def call(self, name: str, *arguments: "int | bytes | None") -> int:
+        """Return what a function returns; an `int` must fit in 32 bits."""
+        function = self._ctypes.dlsym(self._library, name)
+        result: int = self._ctypes.call_function(function, arguments)
+        return result
+
+    def must(self, name: str, *arguments: "int | bytes | None") -> None:
+        """Call a function.
+
+        Raises:
+            RefusedError: it returned something else than 0.
+        """
+        if self.call(name, *arguments) != 0:
+            raise RefusedError(name)
+
+
+def confine(options: "list[str]") -> "list[str]":
+    """Confine this process, and return which of `hidden` and `apart` hold."""
+    held: list[str] = []
+    if sys.platform != "linux":
+        return held
+    try:
+        kernel = Kernel()
+    except (ImportError, OSError):
+        return held
+    paths = {
+        option: [bytes_of(each[len(option) :]) for each in options if each.startswith(option)]
+        for option in OPTIONS
+    }
+    if paths["--hide="]:
+        try:
+            hide(kernel, paths)
+            held.append("hidden")
+        except (RefusedError, OSError):
+            pass
+    if "--apart" in options:
+        try:
+            separate(kernel)
+            held.append("apart")
+        except (RefusedError, OSError):
+            pass
+    # Last: what is not dumpable may not write to its own /proc/self.
+    shut(kernel)
+    return held
+
+
+def shut(kernel: Kernel) -> None:
+    """Keep other processes of this user out of this one's memory, environment and descriptors."""
+    kernel.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def hide(kernel: Kernel, paths: "dict[str, list[bytes]]") -> None:
+    """Put an empty folder in place of each that is to be hidden.
+
+    Raises:
+        OSError, RefusedError: the system does not do it, or not all of it.
+    """
+    copies = [(path, text) for path in paths["--own="] if (text := content(path))]
+    enter_namespaces(kernel)
+    # Opened while they can be seen; a descriptor from outside cannot be mounted in here.
+    shown = [
+        (path, option == "--read-only=", posix.open(path, posix.O_PATH | posix.O_CLOEXEC))
+        for option in ("--show=", "--read-only=")
+        for path in paths[option]
+    ]
+    for folder in paths["--hide="]:
+        options = b"mode=0700,size=%dk" % (64 + sum(len(text) for _, text in copies) // 512)
+        kernel.must("mount", b"capd", folder, b"tmpfs", MS_NOSUID | MS_NODEV, options)
+    for path, is_read_only, fd in shown:
+        show(kernel, path, fd, is_read_only=is_read_only)
+        posix.close(fd)
+    # A copy has to lie somewhere; a file that was mounted elsewhere may go from here.
+    spare = paths["--hide="][0] + b"/.own"
+    for path, text in copies:
+        write(spare, text, posix.O_CREAT | posix.O_EXCL)
+        kernel.must("mount", spare, path, None, MS_BIND, None)
+        posix.unlink(spare)
+    for folder in paths["--hide="]:
+        kernel.must("mount", b"none", folder, None, MS_REMOUNT | MS_BIND | MS_RDONLY | 6, None)
+    # Where it was is below what is hidden, perhaps.
+    try:  # noqa: SIM105  # contextlib costs 4 of 11 ms at start
+        posix.chdir(posix.getcwdb())
+    except OSError:
+        pass
+
+
+def enter_namespaces(kernel: Kernel) -> None:
+    """Enter a mount namespace, and without privilege a user namespace around it.
+
+    Raises:
+        OSError, RefusedError: the system does not do it.
+    """
+    if kernel.call("unshare", CLONE_NEWNS) != 0:
+        user, group = posix.geteuid(), posix.getegid()
+        if user == 0:
+            # In a user namespace root would lose its hold on other users' files.
+            raise RefusedError("unshare")
+        kernel.must("unshare", CLONE_NEWUSER | CLONE_NEWNS)
+        write(b"/proc/self/setgroups", b"deny")
+        write(b"/proc/self/uid_map", b"%d %d 1" % (user, user))
+        write(b"/proc/self/gid_map", b"%d %d 1" % (group, group))
+    # What is mounted outside later is to be seen, and nothing from here outside.
+    kernel.must("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
+
+
+def show(kernel: Kernel, path: bytes, fd: int, *, is_read_only: bool) -> None:
+    """Put what `fd` was opened on at `path`, where nothing is any more.
+
+    Raises:
+        OSError, RefusedError: the system does not do it.
+    """
+    parent = path.rpartition(b"/")[0]
+    missing = []
+    while not exists(parent):
+        missing.append(parent)
+        parent = parent.rpartition(b"/")[0]
+    for folder in reversed(missing):
+        posix.mkdir(folder, 0o700)
+    if not exists(path):
+        if posix.fstat(fd).st_mode & S_IFMT == S_IFDIR:
+            posix.mkdir(path, 0o700)
+        else:
+            write(path, b"", posix.O_CREAT)
+    kernel.must("mount", b"/proc/self/fd/%d" % fd, path, None, MS_BIND | MS_REC, None)
+    if is_read_only:
+        kernel.must("mount", b"none", path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | 6, None)
+
+
+def separate(kernel: Kernel) -> None:
+    """Enter a Landlock domain, and give up changing other processes' limits.
+
+    Raises:
+        RefusedError: the kernel has no scopes, or does not apply them.
+    """
+    if kernel.call("syscall", LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG) < (
+        SCOPE_VERSION
+    ):
+        raise RefusedError("landlock_create_ruleset")
+    rules = bytes(16) + SCOPE_SIGNAL.to_bytes(8, sys.byteorder)
+    ruleset = kernel.call("syscall", LANDLOCK_CREATE_RULESET, rules, len(rules), 0)
+    if ruleset < 0:
+        raise RefusedError("landlock_create_ruleset")
+    try:
+        kernel.must("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        kernel.must("syscall", LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    finally:
+        posix.close(ruleset)
+    keep_limits(kernel)
+
+
+def keep_limits(kernel: Kernel) -> None:
+    """Refuse, for good, to change the limits of a process that is named by its number.
+
+    Landlock lets a process do that to any other one of the same user, and a daemon that may open no
+    more descriptors serves nobody.
+    """
+    program = limits_filter(posix.uname().machine)
+    if not program:
+        return
+    address = id(program) + bytes.__basicsize__ - 1  # where CPython has the bytes themselves
+    count = (len(program) // 8).to_bytes(8, sys.byteorder)  # two bytes, and six of padding
+    kernel.call(
+        "prctl",
+        PR_SET_SECCOMP,
+        SECCOMP_MODE_FILTER,
+        count + address.to_bytes(8, sys.byteorder),
+        0,
+        0,
+    )
+
+
+def limits_filter(machine: str) -> bytes:
+    """Return the filter of system calls as the kernel reads it, empty for other machines."""
+    calls = PRLIMIT.get(machine, ())
+    steps = []
+    for architecture, number in calls:
+        # A jump counts the steps to leave out: to the next call, or past the returns.
+        steps += [
+            (BPF_LOAD, 0, 0, ARCHITECTURE),
+            (BPF_JUMP_EQUAL, 0, 9, architecture),
+            (BPF_LOAD, 0, 0, NUMBER),
+            (BPF_JUMP_EQUAL, 0, 7, number),
+            (BPF_LOAD, 0, 0, PID),
+            (BPF_JUMP_EQUAL, 5, 0, 0),
+            (BPF_LOAD, 0, 0, NEW_LIMIT_LOW),
+            (BPF_JUMP_EQUAL, 0, 2, 0),
+            (BPF_LOAD, 0, 0, NEW_LIMIT_HIGH),
+            (BPF_JUMP_EQUAL, 1, 0, 0),
+            (BPF_RETURN, 0, 0, SECCOMP_EPERM),
+        ]
+    if not steps:
+        return b""
+    steps.append((BPF_RETURN, 0, 0, SECCOMP_ALLOW))
+    order = sys.byteorder
+    return b"".join(
+        code.to_bytes(2, order) + bytes((yes, no)) + value.to_bytes(4, order)
+        for code, yes, no, value in steps
+    )
+
+
+def content(path: bytes) -> bytes:
+    """Return what is in a file; empty where it cannot be read, or is larger than it should be."""
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        text = posix.read(fd, MOST_COPIED_BYTES)
+    except OSError:
+        text = b""
+    finally:
+        posix.close(fd)
+    return text if len(text) < MOST_COPIED_BYTES else b""
+
+
+def write(path: bytes, text: bytes, flags: int = 0) -> None:
+    """Write a file whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    fd = posix.open(path, posix.O_WRONLY | posix.O_CLOEXEC | flags, 0o600)
+    try:
+        posix.write(fd, text)
+    finally:
+        posix.close(fd)
+
+
+def exists(path: bytes) -> bool:
+    """Tell whether something is at `path`."""
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def bytes_of(argument: str) -> bytes:
+    """Return an argument as it was given."""
+    return argument.encode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+
+
+def try_out(options: "list[str]") -> "list[str]":
+    """Return what holds here, by doing it to this process."""
+    held = confine(options)
+    # Browsers and flatpak confine themselves further, by user namespaces within this one.
+    if "hidden" in held and Kernel().call("unshare", CLONE_NEWUSER) != 0:
+        held.remove("hidden")
+    return held
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(try_out(sys.argv[1:])) + "\n")

@@ -1,0 +1,156 @@
+"""Which of capd's own folders a server at level `guard` does not see, and what of them it keeps.
+
+A server may live in one of them: a tap's scripts lie below `data/taps`, a shared server runs in
+`state/shared`, and somebody may keep a script next to the configuration. It keeps that part. What a
+definition merely names in an argument opens nothing of capd's own: definitions come from strangers.
+
+    config   hidden; entries that are not capd's are kept where the server lies in one of them
+    state    hidden; `shared`, or its own folder in `empty`, is kept where the server runs in it
+    data     hidden; `bin` (the launcher) is kept to read; `taps/NAME` is kept, read-only unless it
+             is the tap that defines the server
+    cache, run   hidden; the socket is kept for a server that may connect
+
+A folder that the server runs in, or that its program lies in, and that cannot be kept in part, is
+not hidden at all.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+OWN_ENTRIES = ("config.toml", "clients.toml", "taps.toml", "secrets.env", "overlays", "own", ".")
+"""How the names begin of what capd keeps in `config`; its temporary files begin so, too."""
+_OWN_TAP = "own"
+_LAUNCHERS = "bin"
+_TAPS = "taps"
+_SHARED = "shared"
+_EMPTY = "empty"
+_ENDS_OF_A_PATH = " \t\n\"':;,="
+
+Kind = Literal["config", "state", "cache", "data", "run"]
+Access = Literal["write", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFolders:
+    """Where capd has its folders, as real paths; empty for one that is not capd's alone."""
+
+    config: str = ""
+    state: str = ""
+    cache: str = ""
+    data: str = ""
+    run: str = ""
+    socket: str = ""
+
+    def by_kind(self) -> dict[Kind, str]:
+        """Return those that there are, each under its kind; none is in another."""
+        kinds: dict[Kind, str] = {
+            "config": self.config,
+            "state": self.state,
+            "cache": self.cache,
+            "data": self.data,
+            "run": self.run,
+        }
+        return {
+            kind: folder
+            for kind, folder in kinds.items()
+            if folder
+            and not any(other and folder.startswith(other + "/") for other in kinds.values())
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a server needs of capd's folders."""
+
+    command: str
+    cwd: str
+    words: Sequence[str] = ()
+    """Its arguments and the values of its environment."""
+    tap: str = ""
+    """Who defines it."""
+    config_entries: Sequence[str] = ()
+    """The names of what is in `config`."""
+    has_launcher: bool = False
+    may_connect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What is hidden from a server, and what of that it keeps."""
+
+    hidden: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    """What cannot be hidden from it, for it lives there."""
+
+
+def cover(own: OwnFolders, needs: Needs) -> Cover:
+    """Return what is hidden."""
+    hidden = own.by_kind()
+    left: list[str] = []
+    kept: dict[str, Access] = {}
+    for kind, folder in own.by_kind().items():
+        for path, is_vital in _paths_in(folder, needs):
+            found = _kept(kind, path[len(folder) + 1 :], needs)
+            kept |= {f"{folder}/{each}": access for each, access in found.items()}
+            if is_vital and not found and kind in hidden:
+                left.append(hidden.pop(kind))
+    if needs.has_launcher and "data" in hidden:
+        kept[f"{own.data}/{_LAUNCHERS}"] = "read"
+    if needs.may_connect and own.socket:
+        kept[own.socket] = "write"
+    # What lies in a folder that is not hidden needs no keeping.
+    inside = [
+        each for each in kept if any(each.startswith(folder + "/") for folder in hidden.values())
+    ]
+    return Cover(
+        tuple(hidden.values()),
+        tuple(each for each in inside if kept[each] == "write"),
+        tuple(each for each in inside if kept[each] == "read"),
+        tuple(left),
+    )
+
+
+def _paths_in(folder: str, needs: Needs) -> Iterator[tuple[str, bool]]:
+    """Yield what the server needs that lies in `folder`, and whether it cannot start without."""
+    for path in (needs.command, needs.cwd):
+        if path == folder or path.startswith(folder + "/"):
+            yield path, True
+    for word in needs.words:
+        start = word.find(folder + "/")
+        if start >= 0:
+            yield _until_its_end(word[start:], len(folder)), False
+
+
+def _until_its_end(text: str, at_least: int) -> str:
+    end = min(
+        (found for mark in _ENDS_OF_A_PATH if (found := text.find(mark, at_least)) >= 0),
+        default=len(text),
+    )
+    return text[:end]
+
+
+def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
+    """Return which entries of a folder are kept for the path `below` it."""
+    first, _, rest = below.partition("/")
+    if kind == "state":
+        if first == _EMPTY and rest:
+            return {f"{_EMPTY}/{rest.partition('/')[0]}": "write"}
+        return {_SHARED: "write"} if first == _SHARED else {}
+    if kind == "data" and first == _TAPS:
+        name = rest.partition("/")[0]
+        if name in {"", ".", ".."}:
+            return {}
+        return {f"{_TAPS}/{name}": "write" if name == needs.tap else "read"}
+    if kind == "data" and first == _LAUNCHERS:
+        return {_LAUNCHERS: "read"}
+    if kind == "config" and first:
+        if first == _OWN_TAP and needs.tap == _OWN_TAP:
+            return {_OWN_TAP: "write"}
+        if first in needs.config_entries and not first.startswith(OWN_ENTRIES):
+            # A script may need what lies beside it.
+            theirs = (each for each in needs.config_entries if not each.startswith(OWN_ENTRIES))
+            return dict.fromkeys(theirs, "write")
+    return {}

@@ -1,0 +1,19 @@
+"""Which files an `ssh` configuration includes: patterns of `Include` lines, without running ssh."""
+
+import shlex
+
+MOST_BYTES = 1 << 16
+
+
+def included(text: str) -> list[str]:
+    """Return the patterns that a configuration includes, in their order."""
+    found: list[str] = []
+    for line in text[:MOST_BYTES].splitlines():
+        keyword, _, rest = line.strip().replace("=", " ", 1).replace("\t", " ").partition(" ")
+        if keyword.lower() != "include":
+            continue
+        try:
+            found += shlex.split(rest, comments=True)
+        except ValueError:
+            continue
+    return found
