@@ -40,7 +40,6 @@ REFUSED_TIMEOUT = 1.0
 for who is refused in the middle of writing it never reads why."""
 MOST_WAITING = 256
 """Connections without a hello."""
-_TO_BE_REFUSED = -1
 ASK_TIMEOUT = 5.0
 
 _HELLO: JsonCodec[frames.Hello] = JsonCodec(frames.Hello)
@@ -133,7 +132,7 @@ class Gateway:
         within = HELLO_TIMEOUT
         if early is not None:
             within = REFUSED_TIMEOUT
-            place.rank(_TO_BE_REFUSED, within + ASK_TIMEOUT)
+            place.expect_refusal(within + ASK_TIMEOUT)
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
         hello = await self._hello(reader, within)
         # Judged again: what was above it may have changed while it wrote, and who has ended by now

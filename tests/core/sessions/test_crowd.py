@@ -18,9 +18,8 @@ FULL = 3
         ([Waiting("a"), Waiting("b"), Waiting("c"), Waiting("d")], "a"),
         # That of the process that has most.
         ([Waiting("a", 1), Waiting("b", 2), Waiting("c", 3), Waiting("d", 2)], "b"),
-        # What is refused anyway, before what is silent, before what has a token.
-        ([Waiting("a", 1), Waiting("b", 1), Waiting("c", 2, -1), Waiting("d", 1)], "c"),
-        ([Waiting("a", 1, 1), Waiting("b", 1, 1), Waiting("c", 2), Waiting("d", 1, 1)], "c"),
+        # What is refused anyway.
+        ([Waiting("a", 1), Waiting("b", 1), Waiting("c", 2, True), Waiting("d", 1)], "c"),
     ],
 )
 def test_who_goes(waiting: list[Waiting[str]], expected: str | None) -> None:
@@ -29,15 +28,15 @@ def test_who_goes(waiting: list[Waiting[str]], expected: str | None) -> None:
 
 @given(
     owners=st.lists(st.integers(1, 3), min_size=FULL + 1, max_size=20),
-    ranks=st.lists(st.integers(-1, 1), min_size=20, max_size=20),
+    refused=st.lists(st.booleans(), min_size=20, max_size=20),
 )
-def test_nobody_goes_for_one_of_a_lower_rank(owners: list[int], ranks: list[int]) -> None:
+def test_nobody_goes_before_one_that_is_refused(owners: list[int], refused: list[bool]) -> None:
     waiting = [
-        Waiting(number, owner, rank)
-        for number, (owner, rank) in enumerate(zip(owners, ranks, strict=False))
+        Waiting(number, owner, is_refused)
+        for number, (owner, is_refused) in enumerate(zip(owners, refused, strict=False))
     ]
 
     goes = one_too_many(waiting, FULL)
 
     assert goes is not None
-    assert waiting[goes].rank == min(each.rank for each in waiting)
+    assert waiting[goes].is_refused == any(each.is_refused for each in waiting)

@@ -14,21 +14,27 @@ from capd.core.sessions.crowd import Waiting, one_too_many
 
 
 class WaitingPlace:
-    """One connection's place in the pool, which holds until `leave`."""
+    """One connection's place in a pool, which holds until `leave`."""
 
     def __init__(self, pool: "WaitingPool", waiting: Waiting[int], scope: trio.CancelScope) -> None:
         self._pool = pool
         self._waiting = waiting
         self._scope = scope
 
-    def rank(self, rank: int, within: float) -> None:
-        """Give this connection another rank, and so many seconds from here on."""
-        self._waiting.rank = rank
+    def expect_refusal(self, within: float) -> None:
+        """Say that this connection will be refused, which may take so many seconds yet."""
+        self._waiting.is_refused = True
         self._scope.deadline = trio.current_time() + within
 
+    def move(self, pool: "WaitingPool") -> None:
+        """Have this connection wait in another pool, for as long as that has patience."""
+        self.leave()
+        self._pool = pool
+        pool.add(self._waiting, self._scope)
+
     def leave(self) -> None:
-        """Take the connection out of the pool: it was let in."""
-        self._pool.remove(self._waiting.key)
+        """Take the connection out of its pool: it was let in, or is at its end."""
+        self._pool.remove(self._waiting)
         self._scope.deadline = float("inf")
 
 
@@ -39,7 +45,6 @@ class WaitingPool:
         self._most = most
         self._patience = patience
         self._waiting: dict[int, tuple[Waiting[int], trio.CancelScope]] = {}
-        self._numbers = count()
 
     def __len__(self) -> int:
         """Return how many wait."""
@@ -48,22 +53,27 @@ class WaitingPool:
     @contextmanager
     def place(self, owner: int = 0) -> Iterator[WaitingPlace]:
         """Have a place for the length of a block, which ends early when another needs it."""
-        number = next(self._numbers)
-        with trio.CancelScope(deadline=trio.current_time() + self._patience) as scope:
-            waiting = Waiting(number, owner)
-            self._waiting[number] = (waiting, scope)
+        with trio.CancelScope() as scope:
+            waiting = Waiting(next(_NUMBERS), owner)
+            place = WaitingPlace(self, waiting, scope)
             try:
-                self._make_room()
-                yield WaitingPlace(self, waiting, scope)
+                self.add(waiting, scope)
+                yield place
             finally:
-                self.remove(number)
+                place.leave()
 
-    def remove(self, number: int) -> None:
-        """Forget a connection, if it is still here."""
-        self._waiting.pop(number, None)
-
-    def _make_room(self) -> None:
-        goes = one_too_many([waiting for waiting, _ in self._waiting.values()], self._most)
+    def add(self, waiting: Waiting[int], scope: trio.CancelScope) -> None:
+        """Take a connection in; `scope` is cancelled when it has to go."""
+        scope.deadline = trio.current_time() + self._patience
+        self._waiting[waiting.key] = (waiting, scope)
+        goes = one_too_many([each for each, _ in self._waiting.values()], self._most)
         if goes is not None:
-            _, scope = self._waiting.pop(goes)
-            scope.cancel()
+            _, doomed = self._waiting.pop(goes)
+            doomed.cancel()
+
+    def remove(self, waiting: Waiting[int]) -> None:
+        """Forget a connection, if it is still here."""
+        self._waiting.pop(waiting.key, None)
+
+
+_NUMBERS = count()

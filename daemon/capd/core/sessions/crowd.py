@@ -15,20 +15,18 @@ class Waiting(Generic[K]):
     key: K
     owner: int = 0
     """The process at its other end; 0 where that is not known."""
-    rank: int = 0
-    """Those of the lowest rank go first: what is known to be refused is below what is silent, and
-    that is below what has shown a token and is being looked at."""
+    is_refused: bool = False
+    """Whether it is known that it will be refused: those go first."""
 
 
 def one_too_many(waiting: Sequence[Waiting[K]], most: int) -> K | None:
     """Return which of those waiting, the oldest first, has to go; None while there is room.
 
-    Of the lowest rank it is the oldest one of the process that has most connections there: a
-    client's own is one among few, and it waits for milliseconds.
+    Else it is the oldest one of the process that has most connections here: a client's own is one
+    among few, and it waits for milliseconds.
     """
     if len(waiting) <= most:
         return None
-    lowest = min(each.rank for each in waiting)
-    low = [each for each in waiting if each.rank == lowest]
-    counts = Counter(each.owner for each in low)
-    return max(low, key=lambda each: counts[each.owner]).key
+    first = [each for each in waiting if each.is_refused] or waiting
+    counts = Counter(each.owner for each in first)
+    return max(first, key=lambda each: counts[each.owner]).key
