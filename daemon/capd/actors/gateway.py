@@ -35,9 +35,6 @@ CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 
 HELLO_TIMEOUT = 10.0
-REFUSED_TIMEOUT = 1.0
-"""Seconds for the hello of a process that will be refused: it is read so that the reason is heard,
-for who is refused in the middle of writing it never reads why."""
 MOST_WAITING = 256
 """Connections without a hello."""
 ASK_TIMEOUT = 5.0
@@ -128,16 +125,11 @@ class Gateway:
 
     async def _let_in(self, stream: trio.SocketStream, peer: Peer, place: WaitingPlace) -> bool:
         """Return whether the stream is the curator's now."""
-        early = await self._rules.refusal(peer)
-        within = HELLO_TIMEOUT
-        if early is not None:
-            within = REFUSED_TIMEOUT
-            place.expect_refusal(within + ASK_TIMEOUT)
         reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
-        hello = await self._hello(reader, within)
-        # Judged again: what was above it may have changed while it wrote, and who has ended by now
-        # has left its connection to somebody else.
-        hello = early or await self._rules.refusal(peer) or hello
+        hello = await self._hello(reader)
+        # After the hello: who is refused in the middle of writing it never reads why. What has
+        # ended by now has left its connection to somebody else.
+        hello = await self._rules.refusal(peer) or hello
         place.leave()
         if isinstance(hello, frames.Refused):
             await _send(stream, hello)
@@ -148,8 +140,8 @@ class Gateway:
             return await self._open_session(stream, reader, hello, peer.pid)
         return False
 
-    async def _hello(self, reader: FrameReader, within: float) -> frames.Hello | frames.Refused:
-        with trio.move_on_after(within):
+    async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:
+        with trio.move_on_after(HELLO_TIMEOUT):
             try:
                 line = await anext(reader)
             except (StopAsyncIteration, FrameStalledError):
@@ -169,7 +161,7 @@ class Gateway:
                 )
             reader.allow(frames.LINE_LIMIT_BYTES)
             return hello
-        return _refused("bad_hello", f"no hello within {within:g} s")
+        return _refused("bad_hello", f"no hello within {HELLO_TIMEOUT:g} s")
 
     async def _open_session(
         self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer_pid: int

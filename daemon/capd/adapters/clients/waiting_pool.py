@@ -21,11 +21,6 @@ class WaitingPlace:
         self._waiting = waiting
         self._scope = scope
 
-    def expect_refusal(self, within: float) -> None:
-        """Say that this connection will be refused, which may take so many seconds yet."""
-        self._waiting.is_refused = True
-        self._scope.deadline = trio.current_time() + within
-
     def move(self, pool: "WaitingPool") -> None:
         """Have this connection wait in another pool, for as long as that has patience."""
         self.leave()
