@@ -45,12 +45,12 @@ BELOW = chain(50, 40, end="daemon")
     [
         # An editor from a terminal, and one whose parents are gone.
         (PeerFacts(50, False, (SHELL, SHELL)), "person"),
-        (PeerFacts(50, False, (chain(50, INIT),) * 2), "person"),
+        (PeerFacts(50, False, (chain(50, INIT), chain(50, INIT))), "person"),
         # The first process of a container, and one that was put into it from outside.
-        (PeerFacts(1, False, (chain(INIT),) * 2), "person"),
-        (PeerFacts(50, False, (chain(50),) * 2), "person"),
+        (PeerFacts(1, False, (chain(INIT), chain(INIT))), "person"),
+        (PeerFacts(50, False, (chain(50), chain(50))), "person"),
         # In a namespace that cannot be seen into.
-        (PeerFacts(0, False, (chain(),) * 2), "outside"),
+        (PeerFacts(0, False, (chain(), chain())), "outside"),
         # Its connection is somebody else's by now.
         (PeerFacts(50, True, (SHELL, SHELL)), "gone"),
         (PeerFacts(50, True, (BELOW, BELOW)), "gone"),
@@ -63,9 +63,15 @@ BELOW = chain(50, 40, end="daemon")
         # Something ended between two looks, or was never to be seen.
         (PeerFacts(50, False, (chain(50, end="gone"), SHELL)), "unknown"),
         (PeerFacts(50, False, (SHELL, chain(50, end="gone"))), "unknown"),
-        (PeerFacts(50, False, (chain(50, 40, end="gone"),) * 2), "unknown"),
-        (PeerFacts(50, False, (chain(50, 40, end="hidden"),) * 2), "unknown"),
-        (PeerFacts(50, False, (chain(50, 40, end="too_deep"),) * 2), "unknown"),
+        (PeerFacts(50, False, (chain(50, 40, end="gone"), chain(50, 40, end="gone"))), "unknown"),
+        (
+            PeerFacts(50, False, (chain(50, 40, end="hidden"), chain(50, 40, end="hidden"))),
+            "unknown",
+        ),
+        (
+            PeerFacts(50, False, (chain(50, 40, end="too_deep"), chain(50, 40, end="too_deep"))),
+            "unknown",
+        ),
         (PeerFacts(50, False, (SHELL, chain(50, INIT))), "unknown"),
         (PeerFacts(50, False, (SHELL, chain(50, 40, INIT, born="again"))), "unknown"),
     ],
