@@ -336,6 +336,7 @@ class Children:
         from capd.actors import http_gateway  # noqa: PLC0415
         from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
         from capd.adapters.clients.http_front.bearer_token import kept_token  # noqa: PLC0415
+        from capd.adapters.clients.http_front.tcp_peers import can_tell  # noqa: PLC0415
 
         try:
             token = kept_token(Path(self._where.state, "http.token"))
@@ -345,6 +346,11 @@ class Children:
             log.error("configuration_problem", reason=problem)
             self._problems.append(problem)
             return []
+        if not can_tell():
+            self._problems.append(
+                "[listen_http] cannot see here which process connects: whoever has read its token"
+                ' is let in, a server included; with [sandbox] masks = ["capd"] none can read it'
+            )
         settings = http_gateway.HttpSettings(
             Admission(table.port, token),
             is_bare=table.names == "bare",
@@ -356,7 +362,11 @@ class Children:
             Child(
                 http_gateway.NAME,
                 lambda task_status: http_gateway.HttpGateway(
-                    bus, listener, connections, settings
+                    bus,
+                    listener,
+                    connections,
+                    settings,
+                    may_connect=self._configuration.servers.may_connect,
                 ).run(task_status=task_status),
             )
         ]

@@ -79,6 +79,8 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
     where = places(environment, os.getuid())
     # Before the first secret: other processes of this user could read it (80, A4).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
+    # Whoever is below this process stays below it, whatever ends in between.
+    platform.become_subreaper()
     socket_path = Path(where.socket)
     is_service = "NOTIFY_SOCKET" in environment
     notifier = Notifier(environment)

@@ -1,34 +1,159 @@
 """Which process started which, as far as it decides about trust."""
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from capd.adapters import platform
+from capd.adapters.clients.peers import Peer, Peers
+from capd.adapters.platform import linux_peers
+from capd.core.servers.ancestry import Process
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="this is Linux' way")
+
+CONNECTS = """
+import socket, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect(sys.argv[1])
+link.sendall(b"x")
+sys.stdin.read()
+"""
+ORPHAN = """
+import os, subprocess, sys
+if os.fork() == 0:
+    os.setsid()
+    subprocess.Popen(sys.argv[1:])
+os._exit(0)
+"""
 
 
-@pytest.mark.parametrize("pid", [0, -1])
-def test_whom_nobody_started_is_nobodys_word(pid: int) -> None:
-    assert platform.descends_from(pid, os.getpid())
+@contextmanager
+def connected(folder: Path, peers: Peers, prefix: tuple[str, ...] = ()) -> Iterator[Peer]:
+    """Have a child connect, started with `prefix` before its argv; it ends with the block."""
+    path = str(folder / "s")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        argv = [*prefix, sys.executable, "-I", "-S", "-c", CONNECTS, path]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:
+            accepted, _ = listening.accept()
+            with accepted, closing(peers.of(accepted)) as peer:
+                assert accepted.recv(1) == b"x"
+                yield peer
+                assert child.stdin is not None
+                child.stdin.close()
 
 
-def test_a_child_is_below_us_and_our_parent_is_not() -> None:
+def peers_below(daemon: int) -> Peers:
+    """Return peers as a daemon of another number judges them."""
+    peers = Peers()
+    peers._daemon = daemon
+    return peers
+
+
+@pytest.fixture(params=["as the kernel tells", "by /proc"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Judge with every way that a kernel may lack."""
+    if request.param == "by /proc":
+        monkeypatch.setattr(linux_peers, "_gives_info", lambda: False)
+        monkeypatch.setattr(platform, "peer_pidfd", lambda _connection: None)
+    return str(request.param)
+
+
+async def test_a_child_is_below_us(tmp_path: Path) -> None:
+    with connected(tmp_path, Peers()) as peer:
+        assert await peer.verdict() == "descendant"
+
+
+async def test_whom_others_have_started_is_a_person(tmp_path: Path) -> None:
+    # As another daemon sees it, which is no ancestor of the test.
+    with subprocess.Popen(["sleep", "60"]) as other:
+        with connected(tmp_path, peers_below(other.pid)) as peer:
+            found = await peer.verdict()
+        other.kill()
+
+    assert found == "person"
+
+
+@ON_LINUX
+async def test_whose_parents_are_gone_is_a_person(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        peers = peers_below(other.pid)
+        orphaned = (sys.executable, "-I", "-S", "-c", ORPHAN)
+        with connected(tmp_path, peers, orphaned) as peer:
+            found = await peer.verdict()
+        other.kill()
+
+    assert found == "person"
+
+
+async def test_a_process_that_is_gone_is_nobodys_word(tmp_path: Path) -> None:
+    with connected(tmp_path, Peers()) as peer:
+        pass
+
+    ended = Peer(Peers(), peer.pid, os.getuid(), None, "some process that had this number")
+
+    assert await ended.verdict() == "gone"
+    assert not platform.has_terminal(peer.pid)
+
+
+async def test_a_process_that_ends_while_it_is_connected_is_gone(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        argv = [sys.executable, "-I", "-S", "-c", CONNECTS, path]
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE)
+        accepted, _ = listening.accept()
+        with accepted, closing(peers_below(child.pid + 1).of(accepted)) as peer:
+            child.communicate()
+
+            assert await peer.verdict() == "gone"
+
+
+async def test_who_has_no_number_here_is_outside() -> None:
+    assert await Peer(Peers(), 0, os.getuid(), None, "").verdict() == "outside"
+
+
+async def test_a_mark_says_whose_it_is_wherever_it_hangs(tmp_path: Path) -> None:
+    peers = Peers(lambda _pid: True)
+    peers._daemon = -1
+
+    with connected(tmp_path, peers) as peer:
+        assert await peer.verdict() == "descendant"
+
+
+@ON_LINUX
+@pytest.mark.parametrize("is_there", [True, False])
+def test_without_proc_a_process_is_hidden_or_gone(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    def unreadable(_self: Path) -> bytes:
+        raise FileNotFoundError
+
     with subprocess.Popen(["sleep", "60"]) as child:
-        try:
-            assert platform.descends_from(child.pid, os.getpid())
-            assert not platform.descends_from(os.getppid(), os.getpid())
-        finally:
+        if not is_there:
             child.kill()
+            child.wait()
+        monkeypatch.setattr(Path, "read_bytes", unreadable)
+
+        seen = linux_peers._from_proc(child.pid)
+
+        child.kill()
+    assert seen == ("hidden" if is_there else "gone")
 
 
-def test_a_process_that_is_gone_is_nobodys_word() -> None:
-    with subprocess.Popen(["true"]) as child:
-        child.wait()
+@ON_LINUX
+def test_both_ways_name_the_same_parent() -> None:
+    seen = [platform.look_at(os.getpid()), linux_peers._from_proc(os.getpid())]
 
-    assert platform.descends_from(child.pid, os.getpid())
-    assert not platform.has_terminal(child.pid)
+    assert all(isinstance(each, Process) and each.parent == os.getppid() for each in seen)
 
 
 @pytest.mark.parametrize(("wrapped", "expected"), [(False, False), (True, True)])

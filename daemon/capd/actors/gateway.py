@@ -7,8 +7,6 @@ connection and stays here. One connection's trouble is its own.
 
 import os
 import socket
-from contextlib import suppress
-from fnmatch import fnmatchcase
 from itertools import count
 from typing import cast
 
@@ -17,27 +15,29 @@ import trio
 from trio.abc import Listener
 
 from capd.actors.control.connection import Control
-from capd.adapters import platform
+from capd.actors.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.peers import Peer, Peers
 from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
 from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import SOCKET_PROTOCOL, curator, registry, supervisor
+from capd_protos import SOCKET_PROTOCOL, curator, registry
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
 from capd_protos.types import ActorName
 
 CURATOR = ActorName("curator")
 REGISTRY = ActorName("registry")
-SUPERVISOR = ActorName("supervisor")
 CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
-SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 
 HELLO_TIMEOUT = 10.0
+MOST_WAITING = 256
+"""Connections without a hello."""
 ASK_TIMEOUT = 5.0
 
 _HELLO: JsonCodec[frames.Hello] = JsonCodec(frames.Hello)
@@ -59,12 +59,15 @@ class Gateway:
         *,
         stopping: trio.Event,
         may_connect: tuple[str, ...] = (),
+        peers: Peers | None = None,
     ) -> None:
         """Nobody is accepted once `stopping` is set: who comes then waits for the next daemon.
 
         `may_connect` are servers, by globs, whose own processes may be clients.
         """
-        self._may_connect = may_connect
+        self._peers = peers or Peers()
+        self._rules = PeerRules(bus, may_connect)
+        self._waiting = WaitingPool(MOST_WAITING, HELLO_TIMEOUT + ASK_TIMEOUT)
         self._bus = bus
         self._stopping = stopping
         self._listener = listener
@@ -102,57 +105,41 @@ class Gateway:
         await contained("connection", self._serve, stream, log=log)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
+        peer: Peer | None = None
         is_handed_over = False
         try:
-            peer = platform.peer_credentials(cast("socket.socket", stream.socket))
+            peer = self._peers.of(cast("socket.socket", stream.socket))
             if peer.uid != os.getuid():
                 log.warning("foreign_connection", uid=peer.uid)
                 return
-            reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
-            hello = await self._hello(reader)
-            # After the hello: who is refused in the middle of writing it never reads why.
-            hello = await self._own_refusal(peer.pid) or hello
-            if isinstance(hello, frames.Refused):
-                await _send(stream, hello)
-            elif hello.role == "control":
-                await _send(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
-                await self._control.serve(stream, reader, peer.pid)
-            else:
-                is_handed_over = await self._open_session(stream, reader, hello, peer.pid)
+            with self._waiting.place(peer.pid) as place:
+                is_handed_over = await self._let_in(stream, peer, place)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             log.info("connection_broken")
+        except OSError as error:
+            log.error("peer_not_seen", reason=error.strerror)
         finally:
+            if peer is not None:
+                peer.close()
             if not is_handed_over:
                 await trio.aclose_forcefully(stream)
 
-    async def _own_refusal(self, peer_pid: int) -> frames.Refused | None:
-        """Return why a process that a server of ours has started may not act on us (80, A3)."""
-        # Without a number it is outside of what capd can see, a container; nothing of capd's is.
-        if peer_pid <= 0 or not platform.descends_from(peer_pid, os.getpid()):
-            return None
-        names: list[str] = []
-        with suppress(*_UNANSWERED):
-            listed = await self._bus.ask(
-                SUPERVISOR, supervisor.ListServers(), SUPERVISOR_REPLIES, ASK_TIMEOUT
-            )
-            assert isinstance(listed, supervisor.ServersListed)
-            # Whom a server left behind has the server's guard for a parent.
-            chain = {peer_pid, *platform.ancestors(peer_pid)}
-            names = [
-                str(entry.name)
-                for entry in listed.servers
-                if entry.pid and chain & {entry.pid, platform.parent_pid(entry.pid)}
-            ]
-        # Whoever is nobody's is let in by `*` alone.
-        if any(fnmatchcase(name, each) for name in names or [""] for each in self._may_connect):
-            return None
-        name = names[0] if names else "unknown"
-        log.warning("descendant_refused", pid=peer_pid, server=name)
-        return _refused(
-            "started_by_capd",
-            f"a process of the server {name}, which capd has started, or one that is gone, may not "
-            f"use capd; an agent that is meant to: [servers] may_connect = [{name!r}]",
-        )
+    async def _let_in(self, stream: trio.SocketStream, peer: Peer, place: WaitingPlace) -> bool:
+        """Return whether the stream is the curator's now."""
+        reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
+        hello = await self._hello(reader)
+        # After the hello: who is refused in the middle of writing it never reads why. What has
+        # ended by now has left its connection to somebody else.
+        hello = await self._rules.refusal(peer) or hello
+        place.leave()
+        if isinstance(hello, frames.Refused):
+            await _send(stream, hello)
+        elif hello.role == "control":
+            await _send(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
+            await self._control.serve(stream, reader, peer)
+        else:
+            return await self._open_session(stream, reader, hello, peer.pid)
+        return False
 
     async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:
         with trio.move_on_after(HELLO_TIMEOUT):

@@ -11,11 +11,15 @@ from itertools import count
 import structlog
 import trio
 
+from capd.actors.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
-from capd.adapters.clients.http_front.admission import ADDRESS, Admission
+from capd.adapters.clients.http_front.admission import ADDRESS, Admission, Refusal
 from capd.adapters.clients.http_front.endpoint import Endpoint, NoSessionError, Opener
-from capd.adapters.clients.http_front.http_connection import HttpConnection
+from capd.adapters.clients.http_front.http_connection import HttpConnection, HttpRequest
 from capd.adapters.clients.http_front.http_session import HttpSession
+from capd.adapters.clients.http_front.tcp_peers import TcpPeers
+from capd.adapters.clients.peers import Peers
+from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
 from capd.core.sessions.session_keys import fresh_key
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -33,6 +37,15 @@ CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
 ASK_TIMEOUT = 5.0
 ENABLE_TIMEOUT = 130.0
 MOST_CONNECTIONS = 512
+"""Of those that were let in."""
+MOST_WAITING = 128
+"""Connections that have not shown the token."""
+MOST_LOOKED_AT = 384
+"""Connections that have shown it, and of which it is looked whose they are."""
+PATIENCE = 10.0
+"""Seconds in which a connection has to show the token."""
+LOOK_PATIENCE = 20.0
+"""Seconds more for that look."""
 BACKLOG = 128
 _KEY_END = "http"
 
@@ -66,6 +79,25 @@ def listener_on(port: int) -> trio.SocketListener:
     return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
+class _Visit:
+    """One connection, which is judged with its first request and never again."""
+
+    def __init__(
+        self, gateway: "HttpGateway", stream: trio.SocketStream, place: WaitingPlace
+    ) -> None:
+        self.is_let_in = False
+        self._gateway = gateway
+        self._stream = stream
+        self._place = place
+
+    async def refusal(self, request: HttpRequest) -> Refusal | None:
+        if self.is_let_in:
+            return self._gateway.refused_later(request)
+        refused = await self._gateway.refusal(request, self._stream, self._place)
+        self.is_let_in = refused is None
+        return refused
+
+
 class HttpGateway:
     """Accepts, lets in, opens sessions."""
 
@@ -75,7 +107,16 @@ class HttpGateway:
         listener: trio.SocketListener,
         connections: Handover[int, Connection],
         settings: HttpSettings,
+        *,
+        may_connect: tuple[str, ...] = (),
+        peers: Peers | None = None,
     ) -> None:
+        """`may_connect` are servers, by globs, whose own processes may be clients."""
+        self._rules = PeerRules(bus, may_connect)
+        self._peers = TcpPeers(peers or Peers(), searches_servers=bool(may_connect))
+        self._waiting = WaitingPool(MOST_WAITING, PATIENCE)
+        self._looked_at = WaitingPool(MOST_LOOKED_AT, LOOK_PATIENCE)
+        self._let_in = 0
         self._bus = bus
         self._listener = listener
         self._connections = connections
@@ -98,17 +139,61 @@ class HttpGateway:
                     log.error("accept_failed", reason=error.strerror)
                     await trio.sleep(0.1)
                     continue
-                if len(nursery.child_tasks) > MOST_CONNECTIONS:
-                    await trio.aclose_forcefully(stream)
-                    continue
                 nursery.start_soon(self._contained, stream)
 
     async def _contained(self, stream: trio.SocketStream) -> None:
         await contained("http connection", self._serve, stream, log=log)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        refusal = self._settings.admission.refusal
-        await HttpConnection(stream).serve(refusal, self._endpoint.respond)
+        try:
+            with self._waiting.place() as place:
+                visit = _Visit(self, stream, place)
+                try:
+                    await HttpConnection(stream).serve(visit.refusal, self._endpoint.respond)
+                finally:
+                    self._let_in -= visit.is_let_in
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def refusal(
+        self, request: HttpRequest, stream: trio.SocketStream, place: WaitingPlace
+    ) -> Refusal | None:
+        """Return why a connection is not let in with its first request."""
+        refused = self._settings.admission.refusal(request)
+        if refused is not None:
+            return refused
+        place.move(self._looked_at)
+        refused = await self._refused_process(stream)
+        if refused is None and self._let_in >= MOST_CONNECTIONS:
+            refused = Refusal(503, f"{MOST_CONNECTIONS} connections are open; close one first")
+        if refused is None:
+            place.leave()
+            self._let_in += 1
+        return refused
+
+    def refused_later(self, request: HttpRequest) -> Refusal | None:
+        """Return why a request of a connection that was let in is refused."""
+        return self._settings.admission.refusal(request)
+
+    async def _refused_process(self, stream: trio.SocketStream) -> Refusal | None:
+        """Return why the process at the other end may not use capd."""
+        try:
+            ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
+        except OSError:
+            return Refusal(403, "the connection is closed")
+        verdict, chain = await self._peers.judge(ours, theirs)
+        if verdict in {"person", "outside", "untold"}:
+            return None
+        server = await self._rules.server_of(chain) if chain else ""
+        if self._rules.is_excepted(server):
+            return None
+        log.warning("http_peer_refused", verdict=verdict, server=server or "unknown")
+        return Refusal(
+            403,
+            "it cannot be seen that a process that capd did not start has this connection; a server"
+            " that is meant to be a client: [servers] may_connect in config.toml, and"
+            ' may_connect = ["*"] where your client cannot be seen (docs/http.md)',
+        )
 
     # What an endpoint asks for
 

@@ -13,6 +13,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.control.acting import Acting
+from capd.actors.control.callers import DESCENDS, READING, is_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
 from capd.actors.control.memories import MemoryMethods
@@ -20,6 +21,7 @@ from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
 from capd.actors.control.trusting import Trusting
+from capd.adapters.clients.peers import Peer
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.frame_writer import FrameWriter
 from capd.adapters.line_texts import checked_text, one_line, recover_id
@@ -93,7 +95,7 @@ class Control:
             **Indexing(questions).methods,
         }
 
-    async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer_pid: int) -> None:
+    async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer: Peer) -> None:
         """Answer one connection's requests, side by side, until it closes."""
         writer = FrameWriter(stream, max_frames=1024, max_bytes=256 << 20, timeout=60.0)
         async with trio.open_nursery() as nursery:
@@ -105,17 +107,17 @@ class Control:
                     while len(nursery.child_tasks) > MOST_REQUESTS:
                         # Back-pressure: the client's next line waits in its socket.
                         await trio.sleep(0.01)
-                    nursery.start_soon(self._contained, line, writer, peer_pid)
+                    nursery.start_soon(self._contained, line, writer, peer)
             nursery.cancel_scope.cancel()
 
-    async def _contained(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
-        await contained("control request", self._answer, line, writer, peer_pid, log=log)
+    async def _contained(self, line: Frame | Oversized, writer: FrameWriter, peer: Peer) -> None:
+        await contained("control request", self._answer, line, writer, peer, log=log)
 
-    async def _answer(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
+    async def _answer(self, line: Frame | Oversized, writer: FrameWriter, peer: Peer) -> None:
         with suppress(WriterFullError, FrameCutError):
-            await self._reply(line, writer, peer_pid)
+            await self._reply(line, writer, peer)
 
-    async def _reply(self, line: Frame | Oversized, writer: FrameWriter, peer_pid: int) -> None:
+    async def _reply(self, line: Frame | Oversized, writer: FrameWriter, peer: Peer) -> None:
         if isinstance(line, Oversized):
             text = f"a line of {line.size_bytes} bytes is over the limit"
             await writer.send(_error(recover_id(line.head), frames.INVALID_REQUEST, text))
@@ -134,7 +136,7 @@ class Control:
             if isinstance(params, frames.EventParams):
                 await self._stream_events(request.id, params, writer)
                 return
-            result = await self._result(request.method, params, peer_pid)
+            result = await self._result(request.method, params, peer)
         except MalformedError as error:
             text = f"params of {request.method}: {error}"
             await writer.send(_error(request.id, frames.INVALID_PARAMS, text))
@@ -148,11 +150,13 @@ class Control:
                 self._stop(params)
             await writer.send(_response(request.id, result))
 
-    async def _result(self, method: str, params: Any, peer_pid: int) -> Any:
+    async def _result(self, method: str, params: Any, peer: Peer) -> Any:
+        if method not in READING and not await is_still_let_in(peer):
+            raise MethodError(frames.REFUSED, DESCENDS)
         if isinstance(params, frames.HookParams):
-            return await self._acting.hook(params, peer_pid)
+            return await self._acting.hook(params, peer.pid)
         if method in self._personal:
-            return await self._personal[method](params, peer_pid)
+            return await self._personal[method](params, peer)
         return await self._methods[method](params)
 
     async def _stream_events(

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from capd.actors import reports
+from capd.actors.control.callers import check_person
 from capd.actors.control.questions import ASK_TIMEOUT, Questions
-from capd.actors.control.trusting import check_person
+from capd.adapters.clients.peers import Peer
 from capd.runtime.bus import Bus
 from capd_protos import definitions as messages
 from capd_protos import socket as frames
@@ -30,7 +31,7 @@ class DefinitionMethods:
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "definitions": self._definitions
         }
-        self.personal: dict[str, Callable[[Any, int], Awaitable[Any]]] = {
+        self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "trust_definitions": self._decide
         }
         """Those that hear which process asks."""
@@ -48,8 +49,8 @@ class DefinitionMethods:
             "problems": reply.problems,
         }
 
-    async def _decide(self, params: frames.TrustDefinitionsParams, peer_pid: int) -> dict[str, Any]:
-        check_person("trust_definitions", peer_pid)
+    async def _decide(self, params: frames.TrustDefinitionsParams, peer: Peer) -> dict[str, Any]:
+        await check_person("trust_definitions", peer)
         digests = {ToolName(tool): digest for tool, digest in params.digests.items()}
         request = messages.DecideDefinitions(
             ServerIdentity(params.identity), digests, params.accept

@@ -4,7 +4,6 @@ What is written is checked first, and a process that capd has started writes not
 may not put words into what models are told.
 """
 
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -16,7 +15,7 @@ import trio
 
 from capd.actors import reports
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
-from capd.adapters import platform
+from capd.adapters.clients.peers import Peer
 from capd.adapters.memory_store import MemoryStore, NotStoredError
 from capd.core.memories.memory_format import OWN, written_memory
 from capd.core.memories.memory_names import made_name
@@ -42,7 +41,7 @@ class MemoryMethods:
             "memory_read": self._read,
             "memory_suggest": self._suggest,
         }
-        self.personal: dict[str, Callable[[Any, int], Awaitable[Any]]] = {
+        self.personal: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "memory_add": self._add,
             "memory_write": self._write,
             "memory_forget": self._forget,
@@ -87,8 +86,8 @@ class MemoryMethods:
 
     # What changes something
 
-    async def _add(self, params: frames.MemoryAddParams, peer_pid: int) -> dict[str, Any]:
-        _check_ancestry(peer_pid)
+    async def _add(self, params: frames.MemoryAddParams, peer: Peer) -> dict[str, Any]:
+        await _check_ancestry(peer)
         subjects = await self._subjects()
         capability, tool = subjects.capability(params.capability), subjects.tool(params.tool)
         schema = mistake_of(params.patterns) if params.patterns else params.schema
@@ -106,20 +105,20 @@ class MemoryMethods:
         added = await self._added(params.name, fields)
         return {**added, "warning": subjects.unmatched(capability, tool)}
 
-    async def _write(self, params: frames.MemoryWriteParams, peer_pid: int) -> dict[str, Any]:
-        _check_ancestry(peer_pid)
+    async def _write(self, params: frames.MemoryWriteParams, peer: Peer) -> dict[str, Any]:
+        await _check_ancestry(peer)
         file = await self._stored(self._store.replace, params.name, params.text)
         await self._reload()
         return _done(params.name, file)
 
-    async def _forget(self, params: frames.MemoryParams, peer_pid: int) -> dict[str, Any]:
-        _check_ancestry(peer_pid)
+    async def _forget(self, params: frames.MemoryParams, peer: Peer) -> dict[str, Any]:
+        await _check_ancestry(peer)
         file = await self._stored(self._store.forget, params.name)
         await self._reload()
         return _done(params.name, file)
 
-    async def _accept(self, params: frames.MemoryAcceptParams, peer_pid: int) -> dict[str, Any]:
-        _check_ancestry(peer_pid)
+    async def _accept(self, params: frames.MemoryAcceptParams, peer: Peer) -> dict[str, Any]:
+        await _check_ancestry(peer)
         lessons = [each for each in await self._lessons() if each.content == params.content]
         if not lessons:
             text = "there is no such suggestion any more: capd memory suggest"
@@ -184,8 +183,8 @@ class MemoryMethods:
             raise MethodError(frames.REFUSED, str(error)) from None
 
 
-def _check_ancestry(peer_pid: int) -> None:
-    if platform.descends_from(peer_pid, os.getpid()):
+async def _check_ancestry(peer: Peer) -> None:
+    if await peer.verdict() != "person":
         raise MethodError(frames.REFUSED, DESCENDS)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-import structlog
 
 from capd.actors import reports
+from capd.actors.control.callers import check_ancestry, check_person
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
     REGISTRY,
@@ -20,15 +20,10 @@ from capd.actors.control.questions import (
     MethodError,
     Questions,
 )
-from capd.adapters import platform
+from capd.adapters.clients.peers import Peer
 from capd.runtime.bus import Bus
 from capd_protos import curator, registry, supervisor
 from capd_protos import socket as frames
-
-log = structlog.get_logger(actor="gateway")
-
-DESCENDS = "a process that capd started cannot ask this"
-NO_TERMINAL = "this takes a person at a terminal: run capd trust in one"
 
 
 class Trusting:
@@ -37,28 +32,28 @@ class Trusting:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._ask = Questions(bus)
-        self.methods: dict[str, Callable[[Any, int], Awaitable[Any]]] = {
+        self.methods: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "trust": self._show,
             "trust_list": self._list,
             "trust_grant": self._grant,
             "trust_revoke": self._revoke,
         }
 
-    async def _show(self, params: frames.TrustParams, peer_pid: int) -> dict[str, Any]:
-        _check_ancestry("trust", peer_pid)
+    async def _show(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
+        await check_ancestry("trust", peer)
         return _shown(await self._asked(registry.ListStartables(_absolute(params.project))))
 
-    async def _list(self, _: frames.NoParams, peer_pid: int) -> dict[str, Any]:
-        _check_ancestry("trust_list", peer_pid)
+    async def _list(self, _: frames.NoParams, peer: Peer) -> dict[str, Any]:
+        await check_ancestry("trust_list", peer)
         return _listed(await self._asked(registry.ListTrusted()))
 
-    async def _grant(self, params: frames.GrantParams, peer_pid: int) -> dict[str, Any]:
-        check_person("trust_grant", peer_pid)
+    async def _grant(self, params: frames.GrantParams, peer: Peer) -> dict[str, Any]:
+        await check_person("trust_grant", peer)
         request = registry.GrantTrust(_absolute(params.project), params.digests)
         return _shown(await self._asked(request))
 
-    async def _revoke(self, params: frames.TrustParams, peer_pid: int) -> dict[str, Any]:
-        check_person("trust_revoke", peer_pid)
+    async def _revoke(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
+        await check_person("trust_revoke", peer)
         reply = await self._asked(registry.RevokeTrust(_absolute(params.project)))
         listed = _listed(reply)
         assert isinstance(reply, registry.TrustedListed)
@@ -74,27 +69,6 @@ class Trusting:
         if isinstance(reply, registry.RegistryRefused):
             raise MethodError(frames.REFUSED, reply.message)
         return reply
-
-
-def check_person(method: str, peer_pid: int) -> None:
-    """Return where a person may be the one who asks.
-
-    Raises:
-        MethodError: capd has started that process, or it has no terminal.
-    """
-    _check_ancestry(method, peer_pid)
-    if not platform.has_terminal(peer_pid):
-        _refuse(method, peer_pid, NO_TERMINAL)
-
-
-def _check_ancestry(method: str, peer_pid: int) -> None:
-    if platform.descends_from(peer_pid, os.getpid()):
-        _refuse(method, peer_pid, DESCENDS)
-
-
-def _refuse(method: str, peer_pid: int, reason: str) -> None:
-    log.warning("trust_refused", method=method, pid=peer_pid, reason=reason)
-    raise MethodError(frames.REFUSED, reason)
 
 
 def _absolute(project: str) -> str:

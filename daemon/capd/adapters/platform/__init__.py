@@ -22,6 +22,13 @@ if sys.platform == "linux":
         tree_use,
         trim_memory,
     )
+    from capd.adapters.platform.linux_peers import (
+        has_ended,
+        is_in_own_unit,
+        look_at,
+        peer_pidfd,
+    )
+    from capd.adapters.platform.linux_tcp import holders, holds, other_end
     from capd.adapters.platform.watcher import end_marked, hard_limit, marked, marking_value
 else:
     from capd.adapters.platform.portable import (
@@ -44,26 +51,45 @@ else:
         tree_use,
         trim_memory,
     )
-from capd.adapters.platform.credentials import PeerCredentials
+    from capd.adapters.platform.portable_peers import (
+        has_ended,
+        holders,
+        holds,
+        is_in_own_unit,
+        look_at,
+        other_end,
+        peer_pidfd,
+    )
+from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
 from capd.adapters.platform.guard import descendants
+from capd.adapters.platform.tcp_ends import NotToldError, TcpEnd
 
 __all__ = [
+    "NotToldError",
     "PeerCredentials",
+    "SocketOptions",
+    "TcpEnd",
     "ancestors",
     "become_subreaper",
     "children",
     "descendants",
-    "descends_from",
     "end_marked",
     "hard_limit",
     "has_controlling_terminal",
+    "has_ended",
     "has_terminal",
+    "holders",
+    "holds",
+    "is_in_own_unit",
     "keep_large_blocks_apart",
+    "look_at",
     "machine_bytes",
     "marked",
     "marking_value",
+    "other_end",
     "parent_pid",
     "peer_credentials",
+    "peer_pidfd",
     "process_start_time",
     "rss_bytes",
     "set_dumpable",
@@ -81,9 +107,3 @@ def ancestors(pid: int) -> list[int]:
         found.append(parent)
         parent = parent_pid(parent)
     return found
-
-
-def descends_from(pid: int, ancestor: int) -> bool:
-    """Tell whether `ancestor` started a process; one that is gone is not vouched for either."""
-    is_gone = pid <= 0 or process_start_time(pid) is None
-    return is_gone or pid == ancestor or ancestor in ancestors(pid)

@@ -139,8 +139,13 @@ def become_subreaper() -> None:
 
 
 def _ps(pid: int, column: str) -> str | None:
+    return tell(pid, f"{column}=")
+
+
+def tell(pid: int, columns: str) -> str | None:
+    """Return what `ps` says of a process, None if it is gone."""
     ps = shutil.which("ps") or "/bin/ps"
-    command = [ps, "-o", f"{column}=", "-p", str(pid)]
+    command = [ps, "-o", columns, "-p", str(pid)]
     # A fixed locale and zone, so that a start time compares equal between two runs of capd.
     answer = subprocess.run(
         command, capture_output=True, text=True, check=False, env={"LC_ALL": "C", "TZ": "UTC"}

@@ -12,9 +12,9 @@ import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from capd.adapters.clients.conversation import Request
-from capd.adapters.clients.http_front.admission import Admission
+from capd.adapters.clients.http_front.admission import Admission, Refusal
 from capd.adapters.clients.http_front.endpoint import Endpoint, Opener
-from capd.adapters.clients.http_front.http_connection import HttpConnection
+from capd.adapters.clients.http_front.http_connection import HttpConnection, HttpRequest
 from capd.adapters.clients.http_front.http_session import HttpSession
 from capd.adapters.clients.upstream import Upstream
 from capd_protos.types import ClientFacts, SessionKey
@@ -218,10 +218,11 @@ class Front:
 
     def connect(self) -> Visitor:
         ours, theirs = memory_stream_pair()
-        self._nursery.start_soon(
-            HttpConnection(ours).serve, self._admission.refusal, self.endpoint.respond
-        )
+        self._nursery.start_soon(HttpConnection(ours).serve, self._refusal, self.endpoint.respond)
         return Visitor(theirs)
+
+    async def _refusal(self, request: HttpRequest) -> Refusal | None:
+        return self._admission.refusal(request)
 
     async def initialized(self, **client: Any) -> dict[str, str]:
         """Open a session of the handshake era; return the headers that name it."""

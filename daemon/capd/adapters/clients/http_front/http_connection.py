@@ -176,7 +176,7 @@ class HttpConnection:
 
     async def serve(
         self,
-        refusal: Callable[[HttpRequest], Refused | None],
+        refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
         respond: Callable[[HttpRequest, Answer], Awaitable[None]],
     ) -> None:
         """Answer requests until the client is gone, or does what HTTP does not allow.
@@ -197,7 +197,7 @@ class HttpConnection:
 
     async def _exchange(
         self,
-        refusal: Callable[[HttpRequest], Refused | None],
+        refusal: Callable[[HttpRequest], Awaitable[Refused | None]],
         respond: Callable[[HttpRequest, Answer], Awaitable[None]],
     ) -> bool:
         """Answer one request; return whether another may follow."""
@@ -207,7 +207,7 @@ class HttpConnection:
         if head is None:
             return False
         answer = Answer(self._http, self._stream)
-        refused = refusal(head)
+        refused = await refusal(head)
         if refused is not None:
             await answer.refused(refused.status, refused.text)
             return False

@@ -1,0 +1,61 @@
+"""Which process asks a method of the control role, and what it takes to be answered.
+
+Every connection was judged when it said hello. Whatever changes something is judged again when it
+is asked: the process may have ended since, and its connection be somebody else's.
+"""
+
+import structlog
+
+from capd.actors.control.questions import MethodError
+from capd.adapters import platform
+from capd.adapters.clients.peers import Peer
+from capd.core.servers.ancestry import ADMITTED
+from capd_protos import socket as frames
+
+log = structlog.get_logger(actor="gateway")
+
+DESCENDS = "a process that capd started cannot ask this"
+NO_TERMINAL = "this takes a person at a terminal: run capd trust in one"
+
+READING = frozenset(
+    {
+        *("status", "caps", "servers", "sessions", "tools", "discover", "search", "events"),
+        *("why", "metrics", "tokens", "config", "secrets", "definitions"),
+        *("memories", "memory_read", "memory_suggest"),
+    }
+)
+"""Methods that change nothing."""
+
+
+async def is_still_let_in(peer: Peer) -> bool:
+    """Tell whether what was let in at its hello is the same process, and may still act."""
+    verdict = await peer.verdict()
+    return verdict in ADMITTED or (peer.is_excepted and verdict != "gone")
+
+
+async def check_person(method: str, peer: Peer) -> None:
+    """Return where a person may be the one who asks.
+
+    Raises:
+        MethodError: capd has started that process, or it has no terminal.
+    """
+    has_terminal = platform.has_terminal(peer.pid)
+    # After it: what was seen of that number was then seen of this process.
+    await check_ancestry(method, peer)
+    if not has_terminal:
+        _refuse(method, peer, NO_TERMINAL)
+
+
+async def check_ancestry(method: str, peer: Peer) -> None:
+    """Return where the process is none of capd's; a number is needed, too.
+
+    Raises:
+        MethodError: it is one, has ended, or cannot be judged.
+    """
+    if await peer.verdict() != "person":
+        _refuse(method, peer, DESCENDS)
+
+
+def _refuse(method: str, peer: Peer, reason: str) -> None:
+    log.warning("trust_refused", method=method, pid=peer.pid, reason=reason)
+    raise MethodError(frames.REFUSED, reason)

@@ -1,0 +1,79 @@
+"""Which processes may act on capd: none that it started, but for those that the user excepts."""
+
+from contextlib import suppress
+from fnmatch import fnmatchcase
+
+import structlog
+
+from capd.adapters import platform
+from capd.adapters.clients.peers import Peer
+from capd.core.servers.ancestry import ADMITTED, Verdict
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import SOCKET_PROTOCOL, supervisor
+from capd_protos import socket as frames
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+SUPERVISOR = ActorName("supervisor")
+SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
+ASK_TIMEOUT = 5.0
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor="gateway")
+
+
+class PeerRules:
+    """What is refused to whom."""
+
+    def __init__(self, bus: Bus, may_connect: tuple[str, ...] = ()) -> None:
+        """`may_connect` are servers, by globs, whose own processes may be clients."""
+        self._bus = bus
+        self._may_connect = may_connect
+
+    async def refusal(self, peer: Peer) -> frames.Refused | None:
+        """Return why a process may not act on this daemon, None where it may."""
+        verdict = await peer.verdict()
+        if verdict in ADMITTED:
+            return None
+        name = await self.server_of(peer.above) if verdict == "descendant" else ""
+        if self.is_excepted(name):
+            peer.is_excepted = True
+            return None
+        log.warning("descendant_refused", pid=peer.pid, server=name or "unknown", verdict=verdict)
+        return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
+
+    def is_excepted(self, server: str) -> bool:
+        """Tell whether processes of a server may connect; nobody's need `*`."""
+        return any(fnmatchcase(server, each) for each in self._may_connect)
+
+    async def server_of(self, chain: tuple[int, ...]) -> str:
+        """Return the server that a chain of processes passes, empty where it is none."""
+        pids = set(chain)
+        with suppress(*_UNANSWERED):
+            listed = await self._bus.ask(
+                SUPERVISOR, supervisor.ListServers(), SUPERVISOR_REPLIES, ASK_TIMEOUT
+            )
+            assert isinstance(listed, supervisor.ServersListed)
+            for entry in listed.servers:
+                # Whom a server left behind has the server's guard for a parent.
+                if entry.pid and pids & {entry.pid, platform.parent_pid(entry.pid)}:
+                    return str(entry.name)
+        return ""
+
+
+def _reason(verdict: Verdict, server: str) -> str:
+    if verdict == "gone":
+        return "the process that connected has ended, and whose it was cannot be told: connect anew"
+    if verdict == "unknown":
+        return (
+            "the processes above the one that connects cannot be seen, or keep changing, so that "
+            "it may be a server's: connect again; where /proc hides processes (hidepid), Linux "
+            "6.13 is needed"
+        )
+    name = server or "unknown"
+    return (
+        f"a process of the server {name}, which capd has started, may not use capd; an agent that "
+        f"is meant to: [servers] may_connect = [{name!r}]"
+    )

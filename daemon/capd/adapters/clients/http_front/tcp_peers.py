@@ -1,0 +1,130 @@
+"""Whose process is at the other end of a connection over loopback.
+
+The token alone does not say it: a server may have read it. So the socket at the other end has to be
+held by a process that can be judged, and that capd did not start.
+
+    the kernel says of the other end         verdict
+    closed                                   gone
+    root's                                   outside
+    another user's                           foreign
+    ours, held by a process of a person      person
+    ours, and no such process is found       unknown
+    nothing: the system has no sock_diag     untold
+
+The search goes through the user's processes but those below the daemon. What a server holds is not
+found by it, and a server cannot make it long. It also misses a socket on its way between two
+processes, which nobody holds. One search answers for all connections that wait for it.
+"""
+
+import os
+import socket
+from collections import OrderedDict
+from typing import Literal
+
+import structlog
+import trio
+
+from capd.adapters import platform
+from capd.adapters.clients.peers import Peers
+from capd.core.servers.ancestry import Chain, judge
+
+TcpVerdict = Literal["person", "outside", "gone", "foreign", "descendant", "unknown", "untold"]
+
+MOST_RECENT = 32
+"""Processes that are looked at before all others, because they had a connection before."""
+TRIES = 2
+PAUSE = 0.05
+
+Address = tuple[str, int]
+
+log = structlog.get_logger(actor="http_gateway")
+
+
+class _Question:
+    """A connection that is to be judged."""
+
+    def __init__(self, ours: Address, theirs: Address) -> None:
+        self.ours = ours
+        self.theirs = theirs
+        self.verdict: TcpVerdict | None = None
+        self.chain: tuple[int, ...] = ()
+
+
+class TcpPeers:
+    """Judges connections, a batch at a time."""
+
+    def __init__(self, peers: Peers, *, searches_servers: bool = False) -> None:
+        """`searches_servers` is for where some of them may be clients."""
+        self._peers = peers
+        # No process has that number, so that nothing is below it.
+        self._spared = -1 if searches_servers else os.getpid()
+        self._waiting: list[_Question] = []
+        self._searching = trio.Lock()
+        self._limiter = trio.CapacityLimiter(1)
+        self._recent: OrderedDict[int, None] = OrderedDict()
+
+    async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
+        """Return whose a connection is, and the processes from its holder upwards."""
+        for number in range(TRIES):
+            if number:
+                await trio.sleep(PAUSE)
+            question = _Question(ours, theirs)
+            self._waiting.append(question)
+            try:
+                async with self._searching:
+                    if question.verdict is None:
+                        batch = list(self._waiting)
+                        await trio.to_thread.run_sync(self._answer, batch, limiter=self._limiter)
+            finally:
+                self._waiting.remove(question)
+            if question.verdict not in {None, "unknown"}:
+                break
+        return question.verdict or "unknown", question.chain
+
+    def _answer(self, batch: list[_Question]) -> None:
+        """Judge every connection of `batch`. Blocks for up to some tens of ms."""
+        wanted: dict[int, _Question] = {}
+        for question in batch:
+            try:
+                end = platform.other_end(question.ours, question.theirs)
+            except platform.NotToldError as error:
+                log.warning("http_peer_not_told", reason=str(error))
+                question.verdict = "untold"
+                continue
+            if end is None:
+                question.verdict = "gone"
+            elif end.uid != os.getuid():
+                question.verdict = "foreign" if end.uid else "outside"
+            else:
+                wanted[end.inode] = question
+        found = platform.holders(wanted, self._spared, tuple(self._recent)) if wanted else {}
+        for inode, question in wanted.items():
+            question.verdict = "unknown"
+            if inode in found:
+                self._judge_holder(found[inode], inode, question)
+
+    def _judge_holder(self, pid: int, inode: int, question: _Question) -> None:
+        def is_another(_chains: tuple[Chain, Chain]) -> bool:
+            return not platform.holds(pid, inode)
+
+        facts = self._peers.facts(pid, is_another)
+        question.chain = (pid, *(each.parent for each in facts.chains[0].processes))
+        question.verdict = judge(facts)
+        if question.verdict == "person":
+            self._recent[pid] = None
+            self._recent.move_to_end(pid)
+            while len(self._recent) > MOST_RECENT:
+                self._recent.popitem(last=False)
+
+
+def can_tell() -> bool:
+    """Try whether this system tells whose a connection is. Blocks for some ms."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listening,
+            socket.create_connection(listening.getsockname()) as ours,
+        ):
+            end = platform.other_end(listening.getsockname(), ours.getsockname())
+            return end is not None and platform.holds(os.getpid(), end.inode)
+    except OSError:
+        return False

@@ -1,0 +1,121 @@
+"""Who is at the other end of a connection: the process, held, and judged anew when it matters."""
+
+import os
+from collections.abc import Callable, Generator
+
+import trio
+
+from capd.adapters import platform
+from capd.adapters.platform import SocketOptions
+from capd.core.servers.ancestry import Chain, Missing, PeerFacts, Process, Verdict, judge, walk
+
+LOOKS_AT_ONCE = 2
+TRIES = 7
+"""Whoever's chain of parents changed during the look is judged again, after 5, 10, 20, ... ms."""
+FIRST_PAUSE = 0.005
+
+_NOTHING = Chain((), "gone")
+
+
+def is_never_marked(_pid: int) -> bool:
+    """Say that a process bears no mark of a server."""
+    return False
+
+
+class Peers:
+    """How this daemon judges processes; `is_marked` knows those of servers by another sign."""
+
+    def __init__(self, is_marked: Callable[[int], bool] = is_never_marked) -> None:
+        self._is_marked = is_marked
+        self._daemon = os.getpid()
+        self._limiter = trio.CapacityLimiter(LOOKS_AT_ONCE)
+
+    def of(self, connection: SocketOptions) -> "Peer":
+        """Return the process that connected a Unix socket; close it when it is of no use any more.
+
+        Raises:
+            OSError: it cannot be held.
+        """
+        credentials = platform.peer_credentials(connection)
+        pid = max(0, credentials.pid)
+        try:
+            pidfd = platform.peer_pidfd(connection) if pid else None
+        except ProcessLookupError:
+            return Peer(self, pid, credentials.uid, None, "")
+        # Without a descriptor its number is all there is: whoever has it from here on is meant.
+        seen = platform.look_at(pid) if pid and pidfd is None else "gone"
+        identity = seen.identity if isinstance(seen, Process) else ""
+        return Peer(self, pid, credentials.uid, pidfd, identity)
+
+    def facts(self, pid: int, has_ended: Callable[[tuple[Chain, Chain]], bool]) -> PeerFacts:
+        """Look at a process, and at what is above it. Blocks for about 0.2 ms."""
+        if pid <= 0:
+            return PeerFacts(0, False, (_NOTHING, _NOTHING))
+        chains = self._chain(pid), self._chain(pid)
+        is_marked = platform.is_in_own_unit(pid) or self._is_marked(pid)
+        # Last: whatever was read until here was then read of this process.
+        return PeerFacts(pid, has_ended(chains), chains, is_marked)
+
+    async def look(self, peer: "Peer") -> PeerFacts:
+        """Look at a peer, in a thread: a server can make its chain long."""
+        return await trio.to_thread.run_sync(
+            self.facts, peer.pid, peer.has_ended, limiter=self._limiter
+        )
+
+    def _chain(self, pid: int) -> Chain:
+        return _read(walk(pid, self._daemon))
+
+
+class Peer:
+    """The process at a connection."""
+
+    def __init__(self, peers: Peers, pid: int, uid: int, pidfd: int | None, identity: str) -> None:
+        """Without a `pidfd`, `identity` says which process is meant; empty: one that is gone."""
+        self.pid = pid
+        self.uid = uid
+        self.above: tuple[int, ...] = ()
+        """Itself and what is above it, as last seen."""
+        self.is_excepted = False
+        """Whether the user lets it in although capd started it."""
+        self._peers = peers
+        self._pidfd = pidfd
+        self._identity = identity
+
+    async def verdict(self) -> Verdict:
+        """Judge whose process it is, by what is so at this moment."""
+        pause = FIRST_PAUSE
+        for _ in range(TRIES):
+            facts = await self._peers.look(self)
+            self.above = (self.pid, *(each.parent for each in facts.chains[0].processes))
+            found = judge(facts)
+            if found != "unknown":
+                return found
+            await trio.sleep(pause)
+            pause *= 2
+        return "unknown"
+
+    def has_ended(self, chains: tuple[Chain, Chain]) -> bool:
+        """Tell whether the process has ended; `chains` were just read."""
+        if self._pidfd is not None:
+            return platform.has_ended(self._pidfd)
+        first = [each.processes[0].identity for each in chains if each.processes]
+        is_another = not self._identity or any(each != self._identity for each in first)
+        # It says so of those, too, that have ended and that nobody has collected.
+        return is_another or platform.process_start_time(self.pid) is None
+
+    def close(self) -> None:
+        """Hold the process no longer."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+            self._identity = ""
+
+
+def _read(steps: Generator[int, Process | Missing, Chain]) -> Chain:
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(platform.look_at(asked))
+    except StopIteration as done:
+        chain: Chain = done.value
+        return chain

@@ -1,0 +1,74 @@
+"""The pool of connections that are not let in yet: a bound, a deadline, and who has to go.
+
+Those that were let in are no part of it, so that nobody who only connects can cost one of them
+its place.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import trio
+
+from capd.core.sessions.crowd import Waiting, one_too_many
+
+
+class WaitingPlace:
+    """One connection's place in a pool, which holds until `leave`."""
+
+    def __init__(self, pool: "WaitingPool", waiting: Waiting[int], scope: trio.CancelScope) -> None:
+        self._pool = pool
+        self._waiting = waiting
+        self._scope = scope
+
+    def move(self, pool: "WaitingPool") -> None:
+        """Have this connection wait in another pool, for as long as that has patience."""
+        self.leave()
+        self._pool = pool
+        pool.add(self._waiting, self._scope)
+
+    def leave(self) -> None:
+        """Take the connection out of its pool: it was let in, or is at its end."""
+        self._pool.remove(self._waiting)
+        self._scope.deadline = float("inf")
+
+
+class WaitingPool:
+    """At most `most` connections, each for at most `patience` seconds."""
+
+    def __init__(self, most: int, patience: float) -> None:
+        self._most = most
+        self._patience = patience
+        self._waiting: dict[int, tuple[Waiting[int], trio.CancelScope]] = {}
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self._waiting)
+
+    @contextmanager
+    def place(self, owner: int = 0) -> Iterator[WaitingPlace]:
+        """Have a place for the length of a block, which ends early when another needs it."""
+        with trio.CancelScope() as scope:
+            waiting = Waiting(next(_NUMBERS), owner)
+            place = WaitingPlace(self, waiting, scope)
+            try:
+                self.add(waiting, scope)
+                yield place
+            finally:
+                place.leave()
+
+    def add(self, waiting: Waiting[int], scope: trio.CancelScope) -> None:
+        """Take a connection in; `scope` is cancelled when it has to go."""
+        scope.deadline = trio.current_time() + self._patience
+        self._waiting[waiting.key] = (waiting, scope)
+        goes = one_too_many([each for each, _ in self._waiting.values()], self._most)
+        if goes is not None:
+            _, doomed = self._waiting.pop(goes)
+            doomed.cancel()
+
+    def remove(self, waiting: Waiting[int]) -> None:
+        """Forget a connection, if it is still here."""
+        self._waiting.pop(waiting.key, None)
+
+
+_NUMBERS = count()

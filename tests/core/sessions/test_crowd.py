@@ -1,0 +1,22 @@
+"""Who goes when too many connections wait to be let in."""
+
+import pytest
+
+from capd.core.sessions.crowd import Waiting, one_too_many
+
+FULL = 3
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        ([], None),
+        ([Waiting("a"), Waiting("b"), Waiting("c")], None),
+        # The oldest one.
+        ([Waiting("a"), Waiting("b"), Waiting("c"), Waiting("d")], "a"),
+        # That of the process that has most.
+        ([Waiting("a", 1), Waiting("b", 2), Waiting("c", 3), Waiting("d", 2)], "b"),
+    ],
+)
+def test_who_goes(waiting: list[Waiting[str]], expected: str | None) -> None:
+    assert one_too_many(waiting, FULL) == expected
