@@ -17,6 +17,7 @@ import trio
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
+from capd.actors.giving_back import GivingBack
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_turns import hook_turn, keyed_turn
 from capd.actors.index_desk import IndexDesk
@@ -119,6 +120,7 @@ class CuratorHost:
         self._index.open_projects = self._memories.open_projects = self._sessions.projects
         self._keeper = SessionKeeper(store, self._record)
         self._drain = Drain()
+        self._giving_back = GivingBack(lambda: not self._sessions)
         self._openings = SessionOpenings(
             self._sessions,
             bus,
@@ -147,6 +149,7 @@ class CuratorHost:
                 self._openings.work_in(nursery)
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
+                nursery.start_soon(self._giving_back.run)
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
                 await self._memories.load()
@@ -319,6 +322,7 @@ class CuratorHost:
         self._journal.note(note)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
+        self._giving_back.ended()
 
     def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)
