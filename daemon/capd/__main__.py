@@ -1,5 +1,6 @@
 """`python -m capd daemon run`: the daemon in the foreground; `main` has the other commands."""
 
+import os
 import sys
 
 
@@ -8,9 +9,29 @@ def _main(arguments: list[str]) -> int:
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB
 
         return embedder_process.main(arguments[1:])
+    if arguments[:2] == ["daemon", "run"]:
+        _leave_foreign_python()
     from capd.main import main  # noqa: PLC0415 - as above
 
     return main(arguments)
+
+
+def _leave_foreign_python() -> None:
+    """Start again without the `PYTHON*` variables of whoever has started this.
+
+    A module of a project on its PYTHONPATH would be imported in place of Python's own. Who starts
+    the daemon leaves them out already; this is for who types `python -m capd daemon run`.
+    PYTHONMALLOC has the C library keep memory, which gives more of it back.
+    """
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("PYTHON") or key == "PYTHON_KEYRING_BACKEND"
+    }
+    kept["PYTHONMALLOC"] = "malloc"
+    if kept != dict(os.environ):
+        command = [sys.executable, "-P", "-m", "capd", *sys.argv[1:]]
+        os.execve(sys.executable, command, kept)  # noqa: S606 - ourselves, no shell
 
 
 if __name__ == "__main__":

@@ -80,7 +80,6 @@ _EMBEDDER_ENVIRONMENT = (
     "LANG",
     "LD_LIBRARY_PATH",
     "PATH",
-    "PYTHONPATH",
     "TMPDIR",
     "NO_COLOR",
     "CAPD_LOG",
@@ -358,8 +357,8 @@ class Children:
                 ).run(task_status=task_status),
             )
         address = addresses(self._where, self._configuration)[embedder.NAME]
-        # -P: the folder that the daemon was started in must not be searched for modules.
-        argv = [sys.executable, "-P", "-m", "capd", "embedder", address, str(settings.idle)]
+        # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
+        argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", address, str(settings.idle)]
         kept = {
             key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
         }

@@ -60,6 +60,8 @@ log = structlog.get_logger()
 
 async def run_daemon(environment: "os._Environ[str]") -> None:
     """Serve until a signal, or a client, asks the daemon to stop."""
+    # It was for this process alone, not for what it starts.
+    environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
     # Before the first secret: other processes of this user could read it (80, A4).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})

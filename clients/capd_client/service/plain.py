@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.daemon_process import daemon_environment
 from capd_client.service.ending import PATIENCE, ask_to_end, await_end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
@@ -50,7 +51,7 @@ class Plain:
         with self._log.open("ab") as log:
             process = self._started = subprocess.Popen(
                 daemon_command(),
-                env=dict(self._env),
+                env=daemon_environment(self._env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -1,6 +1,6 @@
 """Counts texts for the daemon and ends, so that the vocabulary's 60 MB go with it.
 
-    python -P -m capd.adapters.tokens.counting_process  <texts  >counts
+    python -E -P -m capd.adapters.tokens.counting_process  <texts  >counts
 
 A text is its length in bytes, four of them, and itself; a count is a line.
 """
