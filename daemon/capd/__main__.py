@@ -5,7 +5,7 @@ import sys
 
 
 def _main(arguments: list[str]) -> int:
-    if len(arguments) == 3 and arguments[0] == "embedder":  # noqa: PLR2004 - address and seconds
+    if len(arguments) == 2 and arguments[0] == "embedder":  # noqa: PLR2004 - and seconds
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB
 
         return embedder_process.main(arguments[1:])

@@ -112,7 +112,7 @@ class Daemon:
         """Start every actor in its order, serve, and stop them in reverse."""
         async with (
             Bus(
-                addresses(self._where, self._live.current),
+                addresses(),
                 ActorName("daemon"),
                 events=EVENTS,
                 bind_events=True,

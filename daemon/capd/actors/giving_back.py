@@ -47,5 +47,5 @@ class GivingBack:
                 # Ended sessions leave no cycle behind. Should one slip in, it goes here, where a
                 # look at everything keeps nobody waiting.
                 gc.collect()
-            # In a thread: it takes milliseconds a hundred megabytes, without the interpreter's lock.
+            # In a thread, where it holds no lock of the interpreter's: it takes milliseconds.
             await trio.to_thread.run_sync(self._give_back)

@@ -6,7 +6,7 @@ thousand ended sessions were 8 MB of garbage.
 """
 
 from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar, cast
+from typing import Generic, ParamSpec, TypeVar
 from weakref import WeakMethod
 
 P = ParamSpec("P")
@@ -17,10 +17,10 @@ class _WeakCall(Generic[P, R]):
     __slots__ = ("_reference",)
 
     def __init__(self, method: Callable[P, R]) -> None:
-        self._reference = WeakMethod(method)  # type: ignore[type-var]  # any bound method
+        self._reference = WeakMethod(method)
 
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> R:
-        alive = cast("Callable[P, R] | None", self._reference())
+        alive = self._reference()
         if alive is None:
             raise ReferenceError("the owner of this method is gone")
         return alive(*arguments, **options)
