@@ -11,6 +11,7 @@ def _main(arguments: list[str]) -> int:
         return embedder_process.main(arguments[1:])
     if arguments[:2] == ["daemon", "run"]:
         _leave_foreign_python()
+        _open_standard_streams()
     from capd.main import main  # noqa: PLC0415 - as above
 
     return main(arguments)
@@ -32,6 +33,19 @@ def _leave_foreign_python() -> None:
     if kept != dict(os.environ):
         command = [sys.executable, "-P", "-m", "capd", *sys.argv[1:]]
         os.execve(sys.executable, command, kept)  # noqa: S606 - ourselves, no shell
+
+
+def _open_standard_streams() -> None:
+    """Open what is closed of the descriptors 0 to 2.
+
+    What is opened next would get their numbers, and the log would be written into a socket.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest that is free.
+            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
 from capd.core.errors import CapdError
+from capd.core.machine_conditions import Machine, checked
 from capd.runtime.bus import Bus
 from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
@@ -58,14 +60,19 @@ FAILED = 1
 log = structlog.get_logger()
 
 
-async def run_daemon(environment: "os._Environ[str]") -> None:
-    """Serve until a signal, or a client, asks the daemon to stop."""
+async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = ()) -> None:
+    """Serve until a signal, or a client, asks the daemon to stop.
+
+    `problems` are for the status.
+    """
     # It was for this process alone, not for what it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
     # Before the first secret: other processes of this user could read it (80, A4).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     socket_path = Path(where.socket)
+    _raise_descriptor_limit()
+    degraded = checked(_machine())
     notifier = Notifier(environment)
     for private in dict.fromkeys([socket_path.parent, Path(where.run)]):
         make_private(private)
@@ -78,11 +85,10 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
             stack.enter_context(sole_daemon(Path(where.run, "capd.sock.lock")))
         live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
         live.load()
-        _raise_descriptor_limit()
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
-        daemon = Daemon(where, live, dict(environment), server_listener)
+        daemon = Daemon(where, live, dict(environment), server_listener, [*problems, *degraded])
         await daemon.run(notifier)
 
 
@@ -95,10 +101,11 @@ class Daemon:
         live: LiveSettings,
         environment: dict[str, str],
         server_listener: trio.SocketListener,
+        problems: Sequence[str] = (),
     ) -> None:
         self._where = where
         self._live = live
-        self._problems: list[str] = []
+        self._problems = list(problems)
         self._environment = environment
         self._listener = server_listener
         self._started_at = time.monotonic()
@@ -223,6 +230,22 @@ def _rest_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_LOOKS, 10, 10)
+
+
+def _machine() -> Machine:
+    """Look at what this process may use."""
+
+    def limit(kind: int) -> int | None:
+        soft, _ = resource.getrlimit(kind)
+        return None if soft == resource.RLIM_INFINITY else soft
+
+    return Machine(
+        pid=os.getpid(),
+        proc_pid=platform.proc_pid(),
+        descriptors=limit(resource.RLIMIT_NOFILE),
+        address_bytes=limit(resource.RLIMIT_AS),
+        data_bytes=limit(resource.RLIMIT_DATA),
+    )
 
 
 def _raise_descriptor_limit() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import trio
 
+from capd.adapters.platform.limits import limit_to
 from capd.core.errors import CapdError
 from capd_protos.codec import JsonCodec, MalformedError
 
@@ -79,8 +80,8 @@ async def find(data: bytes, path: str, room: int) -> Values:
 
 def main(path: str, room: int) -> int:
     """Answer one path for the value on the standard input."""
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
+    limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
     # Imported here: the daemon has no use for it.
     import jsonpath  # noqa: PLC0415
 
