@@ -346,25 +346,29 @@ class CuratorHost:
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for hint in hints:
-                if isinstance(hint, supervisor.ServerToolsChanged):
-                    for session in list(self._sessions.values()):
-                        self._nursery.start_soon(self._follow_tools, session, hint.instance)
-                    continue
-                if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
-                    for session in list(self._sessions.values()):
-                        if hint.identity in session.curator.activation.holds.subscribed.servers:
-                            self._nursery.start_soon(self._renew, session)
-                    continue
-                if isinstance(hint, settings.SettingsChanged):
-                    self._follow_settings()
-                    continue
-                if hint.has_other_memories:
-                    self._memories.changed()
-                for session in list(self._sessions.values()):
-                    if hint.project:
-                        self._nursery.start_soon(self._follow_project, session, hint)
-                    else:
-                        _follow_catalog(session, hint)
+                # A method of its own: a name here would keep the last session after its end.
+                self._heard(hint)
+
+    def _heard(self, hint: Hint) -> None:
+        if isinstance(hint, supervisor.ServerToolsChanged):
+            for session in self._sessions.values():
+                self._nursery.start_soon(self._follow_tools, session, hint.instance)
+            return
+        if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
+            for session in self._sessions.values():
+                if hint.identity in session.curator.activation.holds.subscribed.servers:
+                    self._nursery.start_soon(self._renew, session)
+            return
+        if isinstance(hint, settings.SettingsChanged):
+            self._follow_settings()
+            return
+        if hint.has_other_memories:
+            self._memories.changed()
+        for session in list(self._sessions.values()):
+            if hint.project:
+                self._nursery.start_soon(self._follow_project, session, hint)
+            else:
+                _follow_catalog(session, hint)
 
     async def _follow_project(self, session: OpenSession, hint: registry.CatalogChanged) -> None:
         """Follow a catalog if it is of the session's project."""
