@@ -1,4 +1,4 @@
-"""Measure the embedder as the daemon runs it: a process of its own, asked over its mailbox.
+"""Measure the embedder as the daemon runs it: a process of its own, asked over its socket pair.
 
     python bench/embedder.py [--against CHECKOUT] [--messages 500]
 
@@ -11,9 +11,9 @@ difference between the vectors is told. MB are 10^6 bytes. A line of JSON is the
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,11 +28,9 @@ import numpy as np  # noqa: E402 - its path
 import numpy.typing as npt  # noqa: E402
 import trio  # noqa: E402
 
-from capd.core.errors import CapdError  # noqa: E402
-from capd.runtime.bus import Bus  # noqa: E402
+from capd.runtime.frame_channel import FrameClient  # noqa: E402
 from capd_protos import embedder as messages  # noqa: E402
 from capd_protos.codec import MsgpackCodec  # noqa: E402
-from capd_protos.types import ActorName, Address  # noqa: E402
 
 REPLIES: MsgpackCodec[messages.Reply] = MsgpackCodec(messages.Reply)
 PATIENCE = 30.0
@@ -48,7 +46,7 @@ class Embedder:
     """One embedder process, and what was seen of it."""
 
     checkout: Path
-    name: ActorName
+    client: FrameClient
     pid: int = 0
     megabytes: dict[str, float] = field(default_factory=dict)
     taken: list[float] = field(default_factory=list)
@@ -85,72 +83,68 @@ def mixed(count: int) -> list[str]:
 
 
 @contextmanager
-def running(embedder: Embedder, address: Address) -> Iterator[None]:
-    """Run the embedder of its checkout at `address`."""
-    sources = os.pathsep.join(str(embedder.checkout / part) for part in ("daemon", "protos"))
+def running(checkout: Path) -> Iterator[Embedder]:
+    """Run the embedder of a checkout."""
+    ours, theirs = socket.socketpair()
+    sources = os.pathsep.join(str(checkout / part) for part in ("daemon", "protos"))
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "capd", "embedder", address, "600"],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-P", "-m", "capd", "embedder", "600"],
+        stdin=theirs.fileno(),
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": sources, "ORT_DISABLE_TELEMETRY": "1"},
+        env={**os.environ, "PYTHONPATH": sources, "ORT_DISABLE_TELEMETRY": "1", "CAPD_DEBUG": "1"},
     )
-    embedder.pid = process.pid
+    theirs.close()
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
     try:
-        yield
+        yield Embedder(checkout, FrameClient(stream), process.pid)
     finally:
         process.kill()
         process.wait()
 
 
-async def embed(bus: Bus, embedder: Embedder, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+async def ask(embedder: Embedder, request: messages.Request) -> messages.Reply:
+    """Return the reply to a request."""
+    with trio.fail_after(PATIENCE):
+        return REPLIES.decode(await embedder.client.ask(request, PATIENCE))
+
+
+async def embed(embedder: Embedder, texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """Have texts embedded."""
-    match await bus.ask(embedder.name, messages.EmbedTexts(list(texts)), REPLIES, PATIENCE):
+    match await ask(embedder, messages.EmbedTexts(list(texts))):
         case messages.TextsEmbedded(vectors, dimensions):
             return np.frombuffer(vectors, np.float32).reshape(-1, dimensions)
         case reply:
             raise SystemExit(f"{embedder.checkout}: {reply}")
 
 
-async def measure(bus: Bus, embedders: Sequence[Embedder], count: int) -> None:
+async def measure(embedders: Sequence[Embedder], count: int) -> None:
     """Send the same to every embedder, in turns."""
     for embedder in embedders:
-        while True:
-            # A mailbox that is not there yet refuses.
-            try:
-                await bus.ask(embedder.name, messages.WarmUp(), REPLIES, PATIENCE)
-                break
-            except CapdError:
-                await trio.sleep(0.1)
+        await ask(embedder, messages.WarmUp())
         embedder.weigh("loaded")
     for number, text in enumerate(mixed(count)):
         for embedder in embedders if number % 2 else reversed(embedders):
             started_at = time.perf_counter()
-            embedder.vectors.append(await embed(bus, embedder, [text]))
+            embedder.vectors.append(await embed(embedder, [text]))
             embedder.taken.append(time.perf_counter() - started_at)
     for embedder in embedders:
         embedder.weigh("messages")
         for first in range(0, 8 * BATCH, BATCH):
             texts = mixed(9 * BATCH)[first : first + BATCH]
-            embedder.vectors.append(await embed(bus, embedder, texts))
+            embedder.vectors.append(await embed(embedder, texts))
         embedder.weigh("batches")
 
 
 async def main(arguments: argparse.Namespace) -> None:
     """Measure, and print."""
     checkouts = [HERE, *([arguments.against.resolve()] if arguments.against else [])]
-    embedders = [
-        Embedder(checkout, ActorName(f"embedder{number}"))
-        for number, checkout in enumerate(checkouts)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        addresses = {
-            embedder.name: Address(f"ipc://{folder}/{embedder.name}.ipc") for embedder in embedders
-        }
-        with ExitStack() as processes:
+    with ExitStack() as processes:
+        embedders = [processes.enter_context(running(checkout)) for checkout in checkouts]
+        async with trio.open_nursery() as nursery:
             for embedder in embedders:
-                processes.enter_context(running(embedder, addresses[embedder.name]))
-            async with Bus(addresses, ActorName("bench")) as bus:
-                await measure(bus, embedders, arguments.messages)
+                nursery.start_soon(embedder.client.run)
+            await measure(embedders, arguments.messages)
+            nursery.cancel_scope.cancel()
     found = [embedder.figures() for embedder in embedders]
     for name in found[0]:
         print(f"{name:18}", *(f"{figures[name]!s:>20}" for figures in found), file=sys.stderr)

@@ -58,6 +58,8 @@ class Home:
         # A shim whose daemon was killed would start another, which nobody here ends.
         self.env["CAPD_NO_START"] = "1"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.python = sys.executable
+        """What the daemon runs on."""
         self._tap = folder / "tap"
 
     @property
@@ -91,7 +93,7 @@ class Home:
         """Start a daemon, `under` another program if need be, and return it when it serves."""
         with (self.folder / "daemon.log").open("ab") as log:
             process = subprocess.Popen(
-                [*under, sys.executable, "-P", "-m", "capd", "daemon", "run"],
+                [*under, self.python, "-P", "-m", "capd", "daemon", "run"],
                 env=self.env,
                 stderr=log,
                 cwd=self.folder,

@@ -17,6 +17,13 @@ def main() -> int:
         from capd_client import shim  # noqa: PLC0415 - without click, which costs 40 ms
 
         return shim.main(arguments[1:])
+    if arguments[:2] == ["daemon", "run"] and "--help" not in arguments:
+        # Nothing more is imported: see there.
+        from capd_client import daemon_process  # noqa: PLC0415
+
+        command = daemon_process.daemon_arguments(arguments[2:])
+        environment = daemon_process.daemon_environment(os.environ)
+        os.execve(sys.executable, command, environment)  # noqa: S606 - our own program, no shell
     if arguments[:1] == ["hook"]:
         if os.environ.get("CAPD_ACP"):
             # `capd acp` hands over what this agent is told.

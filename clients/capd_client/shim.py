@@ -716,7 +716,15 @@ class _Starter:
         )
 
     def _child_environment(self) -> "dict[bytes, bytes]":
-        env = {key: value for key, value in posix.environ.items() if key not in _NOT_FOR_THE_DAEMON}
+        # What PYTHON* says is for the Python of one project: a `secrets.py` on its PYTHONPATH would
+        # end the daemon of all. As in daemon_process.py, which the shim cannot import.
+        env = {
+            key: value
+            for key, value in posix.environ.items()
+            if key not in _NOT_FOR_THE_DAEMON
+            and (not key.startswith(b"PYTHON") or key == b"PYTHON_KEYRING_BACKEND")
+        }
+        env[b"PYTHONMALLOC"] = b"malloc"
         if self._is_named or self._env.get("CAPD_SOCKET"):
             env[b"CAPD_SOCKET"] = self._socket.encode("utf-8", "surrogateescape")
         if self._home:

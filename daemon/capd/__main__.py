@@ -1,16 +1,51 @@
 """`python -m capd daemon run`: the daemon in the foreground; `main` has the other commands."""
 
+import os
 import sys
 
 
 def _main(arguments: list[str]) -> int:
-    if len(arguments) == 3 and arguments[0] == "embedder":  # noqa: PLR2004 - address and seconds
+    if len(arguments) == 2 and arguments[0] == "embedder":  # noqa: PLR2004 - and seconds
         from capd import embedder_process  # noqa: PLC0415 - without the daemon, which costs 20 MB
 
         return embedder_process.main(arguments[1:])
+    if arguments[:2] == ["daemon", "run"]:
+        _leave_foreign_python()
+        _open_standard_streams()
     from capd.main import main  # noqa: PLC0415 - as above
 
     return main(arguments)
+
+
+def _leave_foreign_python() -> None:
+    """Start again without the `PYTHON*` variables of whoever has started this.
+
+    A module of a project on its PYTHONPATH would be imported in place of Python's own. Who starts
+    the daemon leaves them out already; this is for who types `python -m capd daemon run`.
+    PYTHONMALLOC has the C library keep memory, which gives more of it back.
+    """
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("PYTHON") or key == "PYTHON_KEYRING_BACKEND"
+    }
+    kept["PYTHONMALLOC"] = "malloc"
+    if kept != dict(os.environ):
+        command = [sys.executable, "-P", "-m", "capd", *sys.argv[1:]]
+        os.execve(sys.executable, command, kept)  # noqa: S606 - ourselves, no shell
+
+
+def _open_standard_streams() -> None:
+    """Open what is closed of the descriptors 0 to 2.
+
+    What is opened next would get their numbers, and the log would be written into a socket.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest that is free.
+            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

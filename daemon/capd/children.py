@@ -1,6 +1,5 @@
 """Every actor of a daemon with what it is made of: the only file that knows them all."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,8 +34,8 @@ from capd.actors.starts import Starts, SupervisorSettings
 from capd.actors.token_desk import TokenDesk
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.peers import Peers
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.configuration import Configuration
 from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.index_file import IndexFile
@@ -77,35 +76,27 @@ from capd_protos.socket import StopParams
 from capd_protos.tree_marks import VARIABLE
 from capd_protos.types import ActorName, Address, InstanceId
 
-LONGEST_IPC_BYTES = 100
-
 _EMBEDDER_ENVIRONMENT = (
     "HOME",
     "LANG",
     "LD_LIBRARY_PATH",
     "PATH",
-    "PYTHONPATH",
     "TMPDIR",
     "NO_COLOR",
     "CAPD_LOG",
+    "CAPD_DEBUG",
 )
 
 log = structlog.get_logger()
 
 
-def addresses(where: Places, configuration: Configuration) -> dict[ActorName, Address]:
+def addresses() -> dict[ActorName, Address]:
     """Return where each actor is reached."""
     names = (
         *(registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME),
-        *(settings_keeper.NAME, definitions.NAME, index_keeper.NAME),
+        *(settings_keeper.NAME, definitions.NAME, index_keeper.NAME, embedder.NAME),
     )
-    found = {name: Address(f"inproc://{name}") for name in names}
-    is_apart = configuration.embedder.placement == "process"
-    socket = Path(where.run, "embedder.ipc")
-    # A socket's path has a limit; where it is too long, the model lives in this process.
-    is_apart = is_apart and len(os.fsencode(socket)) <= LONGEST_IPC_BYTES
-    found[embedder.NAME] = Address(f"ipc://{socket}" if is_apart else "inproc://embedder")
-    return found
+    return {name: Address(f"inproc://{name}") for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +291,7 @@ class Children:
                     __version__,
                     stopping=shared.stopping,
                     may_connect=configuration.servers.may_connect,
+                    peers=Peers(is_marked=TREES.is_marked),
                 ).run(task_status=task_status),
             ),
             Child(
@@ -367,22 +359,22 @@ class Children:
                     connections,
                     settings,
                     may_connect=self._configuration.servers.may_connect,
+                    peers=Peers(is_marked=TREES.is_marked),
                 ).run(task_status=task_status),
             )
         ]
 
     def _embedder_child(self, bus: Bus) -> Child:
         settings = self._configuration.embedder
-        if addresses(self._where, self._configuration)[embedder.NAME].startswith("inproc:"):
+        if settings.placement != "process":
             return Child(
                 embedder.NAME,
                 lambda task_status: embedder.Embedder(
                     bus, load_model, idle=settings.idle, on_idle="unload"
                 ).run(task_status=task_status),
             )
-        address = addresses(self._where, self._configuration)[embedder.NAME]
-        # -P: the folder that the daemon was started in must not be searched for modules.
-        argv = [sys.executable, "-P", "-m", "capd", "embedder", address, str(settings.idle)]
+        # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
+        argv = [sys.executable, "-E", "-P", "-m", "capd", "embedder", str(settings.idle)]
         kept = {
             key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
         }

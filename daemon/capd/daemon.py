@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
 from capd.children import Children, Shared, addresses
 from capd.core.errors import CapdError
+from capd.core.machine_conditions import Machine, checked
 from capd.runtime.bus import Bus
 from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
@@ -74,8 +76,13 @@ FAILED = 1
 log = structlog.get_logger()
 
 
-async def run_daemon(environment: "os._Environ[str]") -> None:
-    """Serve until a signal, or a client, asks the daemon to stop."""
+async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = ()) -> None:
+    """Serve until a signal, or a client, asks the daemon to stop.
+
+    `problems` are for the status.
+    """
+    # It was for this process alone, not for what it starts.
+    environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
     # Before the first secret: other processes of this user could read it (80, A4).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
@@ -83,18 +90,20 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
     platform.become_subreaper()
     socket_path = Path(where.socket)
     is_service = "NOTIFY_SOCKET" in environment
+    _raise_descriptor_limit()
+    degraded = checked(_machine())
     notifier = Notifier(environment)
     for folder in (Path(where.state), Path(where.cache)):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        problems: list[str] = []
+        known = [*problems, *degraded]
         locks: list[PlaceLock] = []
         # The state first: who removes the folder of the socket takes its lock away as well, and
         # the same state under another socket is another daemon all the same.
         try:
             locks.append(stack.enter_context(sole_daemon(Path(where.state, STATE_LOCK))))
         except LockUnsupportedError as error:
-            problems.append(f"{error}: nothing keeps a second daemon from the same state")
+            known.append(f"{error}: nothing keeps a second daemon from the same state")
         private = list(dict.fromkeys([socket_path.parent, Path(where.run)]))
         for folder in private:
             make_private(folder)
@@ -107,7 +116,6 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
             # What only a start takes into account must not come from half a file.
             await trio.sleep(live.wait)
             live.load()
-        _raise_descriptor_limit()
         await trio.to_thread.run_sync(
             partial(TREES.begin, Path(where.state), is_service=is_service)
         )
@@ -115,7 +123,7 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
         place = ServedPlace(private, locks, server_listener)
-        daemon = Daemon(where, live, dict(environment), server_listener, place, problems=problems)
+        daemon = Daemon(where, live, dict(environment), server_listener, place, problems=known)
         await daemon.run(notifier)
 
 
@@ -154,7 +162,7 @@ class Daemon:
         """Start every actor in its order, serve, and stop them in reverse."""
         async with (
             Bus(
-                addresses(self._where, self._live.current),
+                addresses(),
                 ActorName("daemon"),
                 events=EVENTS,
                 bind_events=True,
@@ -314,6 +322,22 @@ def _rest_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_LOOKS, 10, 10)
+
+
+def _machine() -> Machine:
+    """Look at what this process may use."""
+
+    def limit(kind: int) -> int | None:
+        soft, _ = resource.getrlimit(kind)
+        return None if soft == resource.RLIM_INFINITY else soft
+
+    return Machine(
+        pid=os.getpid(),
+        proc_pid=platform.proc_pid(),
+        descriptors=limit(resource.RLIMIT_NOFILE),
+        address_bytes=limit(resource.RLIMIT_AS),
+        data_bytes=limit(resource.RLIMIT_DATA),
+    )
 
 
 def _raise_descriptor_limit() -> None:

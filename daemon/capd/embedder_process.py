@@ -1,9 +1,12 @@
 """The embedder's own process: the model, its mailbox, and nothing else of the daemon.
 
-It imports no more than it needs: with the daemon's own modules the process takes 20 MB more.
+It imports no more than it needs: with the daemon's own modules the process takes 20 MB more. Its
+standard input is one end of a socket pair, whose other end the daemon has: requests come in there,
+and answers go out.
 """
 
 import os
+import socket
 from collections.abc import Sequence
 
 import trio
@@ -12,15 +15,20 @@ from capd.actors import embedder
 from capd.adapters import platform
 from capd.adapters.log import configure_logs
 from capd.adapters.model.minilm import MiniLM
-from capd.runtime.bus import Bus
-from capd_protos.types import Address
+from capd.runtime.frame_channel import ChannelOverError, FramePostbox
+
+FAREWELL = 2.0
+"""Seconds for the last answers to go out."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the embedder at ADDRESS until idle for IDLE seconds; return the exit code."""
-    address, idle = arguments
+    """Be the embedder until idle for IDLE seconds; return the exit code."""
+    (idle,) = arguments
+    # It hears the user's words: no other process of this user may read its memory, or take its
+    # end of the socket pair.
+    platform.set_dumpable(os.environ.get("CAPD_DEBUG", "") not in {"", "0"})
     configure_logs(os.environ)
-    trio.run(_run, Address(address), float(idle))
+    trio.run(_run, float(idle))
     return 0
 
 
@@ -30,20 +38,16 @@ def load_model() -> MiniLM:
     return MiniLM(after_load=platform.trim_memory)
 
 
-async def _run(address: Address, idle: float) -> None:
-    """Be the embedder at `address` until idle, or until the daemon is gone."""
-    async with (
-        Bus({embedder.NAME: address}, embedder.NAME) as bus,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
-        await embedder.Embedder(bus, load_model, idle=idle, on_idle="end").run()
-        nursery.cancel_scope.cancel()
-
-
-async def _end_with_stdin(scope: trio.CancelScope) -> None:
-    """End when the daemon, which holds the other end of our standard input, is gone."""
-    stdin = trio.lowlevel.FdStream(os.dup(0))
-    while await stdin.receive_some(1024):
+async def _run(idle: float) -> None:
+    """Be the embedder until idle, or until the daemon is gone."""
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=os.dup(0))))
+    postbox = FramePostbox(embedder.NAME, stream)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(postbox.write)
+            await embedder.Embedder(postbox, load_model, idle=idle, on_idle="end").run()
+            postbox.finish()
+            nursery.cancel_scope.deadline = trio.current_time() + FAREWELL
+    except* ChannelOverError:
+        # The daemon is gone, or has no use for this process any more.
         pass
-    scope.cancel()

@@ -27,9 +27,13 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line names; return the exit code."""
     return_code = 0
+    found: list[str] = []
+    if sys.stderr is None:
+        # Python found it closed. What is told from here on goes somewhere all the same.
+        found = [_log_to_file()]
     match list(arguments):
         case ["daemon", "run"]:
-            run = partial(run_daemon, os.environ)
+            run = partial(run_daemon, os.environ, found)
         case ["eval", *rest]:
             # It brings numpy in, which no daemon needs before its first turn.
             from capd.evaluation import command  # noqa: PLC0415
@@ -63,3 +67,22 @@ def main(arguments: Sequence[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"capd: {problem}\n")
     return FAILED if problems else return_code
+
+
+def _log_to_file() -> str:
+    """Have standard error, which was closed, be the log file; say so."""
+    state = Path(places(os.environ, os.getuid()).state)
+    file = state / "capd.log"
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        text = f"standard error was closed, and {file} cannot be written ({error.strerror})"
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        text += ": nothing is logged. Start the daemon with an open standard error"
+    else:
+        text = f"standard error was closed when the daemon started: its log is in {file}"
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    return text

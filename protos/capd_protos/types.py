@@ -8,7 +8,7 @@ ActorName = NewType("ActorName", str)
 """An actor of the daemon: `registry`, `supervisor`, `curator`, `embedder`, `gateway`."""
 
 Address = NewType("Address", str)
-"""A ZeroMQ endpoint, `inproc://...` or `ipc://...`; placement is the address alone."""
+"""A ZeroMQ endpoint within the daemon, `inproc://...`."""
 
 MessageId = NewType("MessageId", int)
 """A request's number, unique among the requests of one sender."""

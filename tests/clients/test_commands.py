@@ -508,7 +508,7 @@ def test_version_tells_both_ends(start_daemon: Start, run: Run) -> None:
 
 def test_daemon_run_becomes_the_daemon(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     journal: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(os, "execv", lambda path, command: journal.append((path, command)))
+    monkeypatch.setattr(os, "execve", lambda path, command, _: journal.append((path, command)))
 
     run("daemon", "run", "--log-level", "debug")
 

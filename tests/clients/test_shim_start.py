@@ -17,8 +17,9 @@ import mcp_types
 import pytest
 
 from capd_client import shim
+from python_with import python_with
 
-from .conftest import FakeDaemon, Host
+from .conftest import SHIM, FakeDaemon, Host
 
 DAEMON = """
 import json, os, signal, socket, sys, threading
@@ -111,7 +112,12 @@ class Capd:
 
     @property
     def env(self) -> dict[str, str]:
-        return {"CAPD_NO_START": "", "PYTHONPATH": str(self.site)}
+        return {"CAPD_NO_START": ""}
+
+    @property
+    def shim(self) -> list[str]:
+        python = python_with(self.site, self.site.with_name("python"))
+        return [python, "-I", "-S", str(SHIM)]
 
     def spawned(self) -> list[int]:
         with contextlib.suppress(FileNotFoundError):
@@ -136,7 +142,7 @@ def capd(home: Path, tmp_path: Path) -> Iterator[Capd]:
 
 
 def test_without_a_daemon_one_is_started(capd: Capd, start_host: Start) -> None:
-    host = start_host(env=capd.env)
+    host = start_host(command=capd.shim, env=capd.env)
 
     host.write(INITIALIZE)
 
@@ -153,7 +159,7 @@ def test_the_daemon_is_nobodys_child_and_keeps_nothing_of_the_editor(
     for name in ("__init__", "__main__"):
         (tmp_path / "capd" / f"{name}.py").write_text("raise SystemExit('not me')")
     editor = {"CAPD_SESSION": "s", "CAPD_PARENT_SESSION": "p", "LISTEN_FDS": "1", "KEPT": "yes"}
-    host = start_host(env={**capd.env, **editor}, pass_fds=(writable,))
+    host = start_host(command=capd.shim, env={**capd.env, **editor}, pass_fds=(writable,))
     os.close(readable)
     os.close(writable)
 
@@ -176,12 +182,12 @@ def test_the_daemon_is_nobodys_child_and_keeps_nothing_of_the_editor(
 
 
 def test_the_daemon_outlives_the_editor(capd: Capd, start_host: Start) -> None:
-    first = start_host(env=capd.env)
+    first = start_host(command=capd.shim, env=capd.env)
     first.write(INITIALIZE)
     reply = first.read()
     first.hang_up()
 
-    second = start_host(env=capd.env)
+    second = start_host(command=capd.shim, env=capd.env)
     second.write(INITIALIZE)
 
     assert second.read() == reply
@@ -191,7 +197,7 @@ def test_the_daemon_outlives_the_editor(capd: Capd, start_host: Start) -> None:
 def test_a_socket_that_was_named_is_the_daemons_too(
     capd: Capd, start_host: Start, tmp_path: Path
 ) -> None:
-    host = start_host("named.sock", env={**capd.env})
+    host = start_host("named.sock", command=capd.shim, env={**capd.env})
 
     host.write(INITIALIZE)
     host.read()
@@ -200,7 +206,7 @@ def test_a_socket_that_was_named_is_the_daemons_too(
 
 
 def test_twenty_shims_at_once_start_one_daemon(capd: Capd, start_host: Start) -> None:
-    hosts = [start_host(env=capd.env) for _ in range(20)]
+    hosts = [start_host(command=capd.shim, env=capd.env) for _ in range(20)]
 
     for host in hosts:
         host.write(INITIALIZE)
@@ -211,7 +217,7 @@ def test_twenty_shims_at_once_start_one_daemon(capd: Capd, start_host: Start) ->
 
 
 def test_a_daemon_that_is_lost_is_started_again(capd: Capd, start_host: Start) -> None:
-    host = start_host(env={**capd.env, "CAPD_RESTART_GRACE": "0"})
+    host = start_host(command=capd.shim, env={**capd.env, "CAPD_RESTART_GRACE": "0"})
     host.write(INITIALIZE)
     host.read()
     host.write(INITIALIZED)
@@ -246,7 +252,7 @@ def test_a_daemon_that_was_stopped_is_not_started_again(
 ) -> None:
     # Without a pause the shim looks for the daemon each time it wakes up.
     timing = {"CAPD_RESTART_GRACE": "0", "CAPD_IDLE_RETRY": "0"}
-    host = start_host(env={**capd.env, **timing})
+    host = start_host(command=capd.shim, env={**capd.env, **timing})
     link = daemon.accept()
     link.welcome()
     daemon.stop_listening()
@@ -264,7 +270,7 @@ def test_a_daemon_that_was_stopped_is_not_started_again(
 
 def test_a_daemon_that_makes_way_for_another_is_no_failure(capd: Capd, start_host: Start) -> None:
     capd.become("make way")
-    host = start_host(env=capd.env)
+    host = start_host(command=capd.shim, env=capd.env)
 
     host.write(INITIALIZE)
 
@@ -289,7 +295,7 @@ def test_a_daemon_that_cannot_start_leaves_a_server_that_says_why(
     capd: Capd, start_host: Start
 ) -> None:
     capd.become("fail")
-    host = start_host(env=capd.env)
+    host = start_host(command=capd.shim, env=capd.env)
 
     host.write(INITIALIZE)
     welcome = host.read()["result"]
@@ -325,7 +331,7 @@ def test_a_daemon_that_cannot_start_leaves_a_server_that_says_why(
 
 def test_shims_that_waited_in_vain_do_not_all_try_the_same(capd: Capd, start_host: Start) -> None:
     capd.become("fail")
-    hosts = [start_host(env=capd.env) for _ in range(6)]
+    hosts = [start_host(command=capd.shim, env=capd.env) for _ in range(6)]
 
     for host in hosts:
         host.write(INITIALIZE)
@@ -339,7 +345,7 @@ def test_a_folder_that_cannot_be_made_is_told(
     capd: Capd, start_host: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    host = start_host(str(tmp_path / "file" / "capd.sock"), env=capd.env)
+    host = start_host(str(tmp_path / "file" / "capd.sock"), command=capd.shim, env=capd.env)
 
     host.write(INITIALIZE)
 
@@ -355,7 +361,7 @@ def test_a_folder_that_cannot_be_made_is_told(
 def test_a_folder_of_another_user_is_not_used(capd: Capd, start_host: Start) -> None:
     capd.socket.parent.mkdir()
     os.chown(capd.socket.parent, 65534, 65534)
-    host = start_host(env=capd.env)
+    host = start_host(command=capd.shim, env=capd.env)
 
     host.write(INITIALIZE)
 
@@ -368,7 +374,7 @@ def test_the_stand_in_gives_way_to_the_daemon(
     capd: Capd, start_host: Start, start_daemon: Callable[..., FakeDaemon]
 ) -> None:
     capd.become("fail")
-    host = start_host(env={**capd.env, "CAPD_IDLE_RETRY": "0.02"})
+    host = start_host(command=capd.shim, env={**capd.env, "CAPD_IDLE_RETRY": "0.02"})
     host.write(INITIALIZE)
     host.read()
     host.write(INITIALIZED)
@@ -403,7 +409,7 @@ def test_who_does_not_get_the_lock_waits_until_its_holder_is_gone(
     capd.socket.parent.mkdir(mode=0o700)
     with (capd.socket.parent / "start.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        host = start_host(env=capd.env)
+        host = start_host(command=capd.shim, env=capd.env)
         host.write(INITIALIZE)
         # It has the lock open: it has come to the question who starts the daemon.
         while not any("start.lock" in each for each in open_files(host.process.pid)):

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ from capd.runtime.bus import Bus
 from capd.runtime.mailbox import Mailbox
 from capd.runtime.peer import (
     AskFailedError,
-    AskLostError,
     AskTimeoutError,
     PeerUnreachableError,
 )
@@ -127,35 +125,6 @@ async def test_an_actor_that_binds_after_the_question_answers_it(context: Contex
     assert replies == [Said("early")]
 
 
-async def test_an_actor_that_binds_after_the_question_answers_it_over_ipc(tmp_path: Path) -> None:
-    replies: list[Said] = []
-    addresses = {ECHO: Address(f"ipc://{tmp_path}/echo")}
-    async with (
-        Bus(addresses, ActorName("asker")) as asker,
-        Bus(addresses, ActorName("other")) as other,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(ask_into, replies, asker, "early")
-        await wait_all_tasks_blocked()
-
-        async with other.mailbox(ECHO, REQUESTS) as mailbox:
-            letter = await anext(mailbox)
-            await letter.reply(Said(letter.request.text))
-            while not replies:
-                await trio.sleep(0.001)
-
-    assert replies == [Said("early")]
-
-
-async def test_a_question_that_nobody_took_is_told_from_one_that_nobody_answered(
-    tmp_path: Path,
-) -> None:
-    addresses = {ECHO: Address(f"ipc://{tmp_path}/echo")}
-    async with Bus(addresses, ActorName("asker")) as asker:
-        with pytest.raises(PeerUnreachableError, match="echo took nothing at ipc://"):
-            await asker.ask(ECHO, Say("x"), REPLIES, 0.05)
-
-
 async def test_a_question_that_finds_no_room_is_unreachable(
     context: Context, autojump_clock: MockClock
 ) -> None:
@@ -230,63 +199,3 @@ async def test_garbage_and_late_answers_harm_nobody(
         reply = await bus.ask(ECHO, Say("x"), REPLIES, 10)
 
     assert (reply, bus.counts) == (Said("good"), {"garbage_reply": 3, "late_reply": 1})
-
-
-@asynccontextmanager
-async def open_apart(tmp_path: Path) -> AsyncIterator[tuple[Bus, Callable[[], TrioSocket]]]:
-    """Yield a bus that asks over a Unix socket, and what opens the other end there."""
-    address = Address(f"ipc://{tmp_path}/echo")
-    there: Context = zmq.Context()
-    opened: list[TrioSocket] = []
-
-    def other_end() -> TrioSocket:
-        router = TrioSocket(there, zmq.SocketType.ROUTER)
-        opened.append(router)
-        router.bind(address)
-        return router
-
-    try:
-        async with Bus({ECHO: address}, ActorName("asker")) as bus:
-            yield bus, other_end
-    finally:
-        for router in opened:
-            router.close()
-        there.destroy(linger=0)
-
-
-async def test_what_was_asked_of_a_process_that_ended_is_lost_and_not_waited_for(
-    tmp_path: Path,
-) -> None:
-    async with open_apart(tmp_path) as (bus, other_end), trio.open_nursery() as nursery:
-        router = other_end()
-
-        async def end() -> None:
-            await router.recv()
-            router.close()
-
-        nursery.start_soon(end)
-
-        with pytest.raises(AskLostError, match="echo ended, or closed its connection"):
-            await bus.ask(ECHO, Say("first"), REPLIES, 600)
-
-
-async def test_a_successor_answers_what_it_is_asked(tmp_path: Path) -> None:
-    async with open_apart(tmp_path) as (bus, other_end), trio.open_nursery() as nursery:
-        first = other_end()
-
-        async def succeed() -> None:
-            await first.recv()
-            first.close()
-            second = other_end()
-            while True:
-                peer, head, _ = await second.recv()
-                await second.send([peer, head, REPLIES.encode(Said("successor"))])
-
-        nursery.start_soon(succeed)
-        with pytest.raises(AskLostError):
-            await bus.ask(ECHO, Say("lost"), REPLIES, 600)
-
-        said = await bus.ask(ECHO, Say("again"), REPLIES, 600)
-
-        nursery.cancel_scope.cancel()
-    assert said == Said("successor")

@@ -2,7 +2,6 @@
 
 import select
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import trio
@@ -371,50 +370,3 @@ async def test_closing_wakes_every_task_that_waits(open_socket: Open) -> None:
         nursery.cancel_scope.cancel()
 
     assert sorted(ended) == [0, 0, 1]
-
-
-async def test_a_message_over_the_limit_is_not_received_over_ipc(
-    open_socket: Open, tmp_path: Path
-) -> None:
-    address = Address(f"ipc://{tmp_path}/s")
-    router = open_socket(zmq.ROUTER, max_message_bytes=1000)
-    dealer = open_socket(zmq.DEALER)
-    router.bind(address)
-    dealer.connect(address)
-
-    # One connection keeps the order: a big message that passed would be the first.
-    await dealer.send([b"x" * 1001])
-    got = None
-    while got is None:
-        await dealer.send([b"x" * 1000])
-        with trio.move_on_after(0.1):
-            got = await router.recv()
-
-    assert got[1:] == [b"x" * 1000]
-
-
-async def test_a_dealer_has_no_room_over_ipc_until_somebody_listens(
-    open_socket: Open, tmp_path: Path
-) -> None:
-    address = Address(f"ipc://{tmp_path}/s")
-    dealer = open_socket(zmq.DEALER)
-    dealer.connect(address)
-
-    with pytest.raises(SocketFullError):
-        dealer.send_nowait([b"x"])
-
-
-async def test_a_send_over_ipc_waits_for_somebody_to_listen(
-    open_socket: Open, tmp_path: Path
-) -> None:
-    address = Address(f"ipc://{tmp_path}/s")
-    dealer, router = open_socket(zmq.DEALER), open_socket(zmq.ROUTER)
-    dealer.connect(address)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(dealer.send, [b"x"])
-        await wait_all_tasks_blocked()
-        router.bind(address)
-        got = await router.recv()
-
-    assert got[1:] == [b"x"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from capd.adapters.model import minilm
+from python_with import python_with
 from whole_daemon import Home, wait_for
 
 MESSAGE = "please run talk"
@@ -31,8 +32,7 @@ class Bench:
         (self.file.parent / "__init__.py").write_text(
             f"def model_path():\n    return {str(self.file)!r}\n"
         )
-        inherited = os.environ.get("PYTHONPATH", "")
-        home.env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(packages), inherited]))
+        home.python = python_with(packages, home.folder / "python")
         home.plain("talk")
         home.start()
         self.editor = home.shim("one")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from capd_client.control import Control, DaemonDownError
+from python_with import python_with
 from whole_daemon import PLAIN_SERVER, Home
 
 TESTS = Path(__file__).parents[1]
@@ -37,6 +38,7 @@ def with_keyring(home: Home) -> None:
         "CAPD_TEST_KEYRING": str(home.folder / "ring.json"),
         "PYTHONPATH": str(TESTS),
     }
+    home.python = python_with(TESTS, home.folder / "python")
 
 
 def in_file(home: Home, text: str, mode: int = 0o600) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from python_with import python_with
 from whole_daemon import Home, wait_for
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -129,8 +130,8 @@ def test_where_the_extra_is_missing_the_log_says_what_to_install_and_calls_work(
     (absent / "__init__.py").write_text("raise ImportError('not installed')\n")
     home.env |= {
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-        "PYTHONPATH": str(absent.parent),
     }
+    home.python = python_with(absent.parent, home.folder / "python")
     home.start()
     wait_for(lambda: '"event":"not_traced"' in home.log())
     editor = home.shim("one")

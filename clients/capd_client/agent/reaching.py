@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from capd_client.agent.errors import NoDaemonError, RefusedError
 from capd_client.control import peer_uid
+from capd_client.daemon_process import daemon_environment
 from capd_protos.places import socket_path
 
 FIRST_PAUSE = 0.02
@@ -49,7 +50,7 @@ class Address:
         try:
             done = subprocess.run(
                 command,
-                env=dict(self.env),
+                env=daemon_environment(self.env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@ from capd_client.commands.shared import (
     print_json,
     this_places,
 )
+from capd_client.daemon_process import daemon_arguments, daemon_environment
 from capd_client.service.manager import Manager, ServiceError, this_manager
 
 _T = TypeVar("_T")
@@ -48,9 +49,9 @@ def daemon() -> None:
 def daemon_run(*, arguments: tuple[str, ...]) -> None:
     """Run the daemon in the foreground."""
     sys.stdout.flush()
-    # -P: a folder `capd` in the working directory is not the daemon.
-    command = [sys.executable, "-P", "-m", "capd", "daemon", "run", *arguments]
-    os.execv(sys.executable, command)  # noqa: S606 - our own program, no shell
+    environment = daemon_environment(os.environ)
+    command = daemon_arguments(arguments)
+    os.execve(sys.executable, command, environment)  # noqa: S606 - our own program, no shell
 
 
 @daemon.command("install")

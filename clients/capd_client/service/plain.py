@@ -8,6 +8,7 @@ from pathlib import Path
 
 from capd_client.acp.ending import MARK
 from capd_client.control import Control, ControlError, DaemonDownError
+from capd_client.daemon_process import daemon_environment
 from capd_client.service.ending import PATIENCE, end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
@@ -55,7 +56,9 @@ class Plain:
         with self._log.open("ab") as log:
             process = self._started = subprocess.Popen(
                 daemon_command(),
-                env={key: value for key, value in self._env.items() if key not in _OTHERS},
+                env=daemon_environment(
+                    {key: value for key, value in self._env.items() if key not in _OTHERS}
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -1,6 +1,7 @@
 """The curator of one session: what its client asks, what its user says, where its calls go."""
 
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -36,6 +37,7 @@ from capd.adapters.clients.upstream import Upstream
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
+from capd.core.back_references import weakly
 from capd.core.protocol.eras import Members, is_stateless, joined, members_or_none, text_of
 from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
@@ -130,14 +132,16 @@ class Curator:
         self._state = SessionState(active, surface, view.policy)
         self._denials = Denials(bus, view)
         self.index = SessionIndex(index or IndexDesk(bus), place, self._state, view, self._denials)
+        # Its parts know their session weakly: it ends when nothing uses it, not with a collection.
+        peer = weakref.proxy(self)
         self.activation = Activation(
             place,
             self._state,
             bus=bus,
             instances=instances,
             environments=environments,
-            on_step=self._stepped,
-            peer=self,
+            on_step=weakly(self._stepped),
+            peer=peer,
             journal=journal,
             denials=self._denials,
         )
@@ -156,17 +160,17 @@ class Curator:
             self._memories = MemoryDesk(
                 memories, place, self._state, self._conversations, on_change
             )
-            surface.note = self._memories.note
+            surface.note = weakly(self._memories.note)
         notes = CallNotes(journal, place, active)
         self._relaying = Relaying(
-            self,
+            peer,
             self._state,
             self.activation,
             on_change,
             notes=notes,
             skills=self._skills,
             results=self._results,
-            checked=self._checked,
+            checked=weakly(self._checked),
             withheld=Withheld(bus, self._state),
             memories=self._memories,
             bootstrap=self._bootstrap,
@@ -182,7 +186,7 @@ class Curator:
             conversations=self._conversations,
             memories=self._memories,
             bootstrap=self._bootstrap,
-            on_change=self._tell_changed,
+            on_change=weakly(self._tell_changed),
         )
         self.beginning = Beginning(place, self._state, view, self.activation, environments)
         self._own_calls = OwnCalls(

@@ -17,6 +17,7 @@ import trio
 from capd.actors.curator import Curator
 from capd.actors.draining import Drain
 from capd.actors.followed_settings import FollowedSettings
+from capd.actors.giving_back import GivingBack
 from capd.actors.habit_keeper import HabitKeeper, HabitStore
 from capd.actors.hook_turns import hook_turn, keyed_turn
 from capd.actors.index_desk import IndexDesk
@@ -119,6 +120,7 @@ class CuratorHost:
         self._index.open_projects = self._memories.open_projects = self._sessions.projects
         self._keeper = SessionKeeper(store, self._record)
         self._drain = Drain()
+        self._giving_back = GivingBack(lambda: not self._sessions)
         self._openings = SessionOpenings(
             self._sessions,
             bus,
@@ -147,6 +149,7 @@ class CuratorHost:
                 self._openings.work_in(nursery)
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._keeper.run)
+                nursery.start_soon(self._giving_back.run)
                 await self._habit_keeper.load()
                 nursery.start_soon(self._habit_keeper.run)
                 await self._memories.load()
@@ -319,6 +322,7 @@ class CuratorHost:
         self._journal.note(note)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
+        self._giving_back.ended()
 
     def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)
@@ -342,25 +346,29 @@ class CuratorHost:
     async def _listen(self) -> None:
         async with self._bus.subscribe(HINTS, *TOPICS) as hints:
             async for hint in hints:
-                if isinstance(hint, supervisor.ServerToolsChanged):
-                    for session in list(self._sessions.values()):
-                        self._nursery.start_soon(self._follow_tools, session, hint.instance)
-                    continue
-                if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
-                    for session in list(self._sessions.values()):
-                        if hint.identity in session.curator.activation.holds.subscribed.servers:
-                            self._nursery.start_soon(self._renew, session)
-                    continue
-                if isinstance(hint, settings.SettingsChanged):
-                    self._follow_settings()
-                    continue
-                if hint.has_other_memories:
-                    self._memories.changed()
-                for session in list(self._sessions.values()):
-                    if hint.project:
-                        self._nursery.start_soon(self._follow_project, session, hint)
-                    else:
-                        _follow_catalog(session, hint)
+                # A method of its own: a name here would keep the last session after its end.
+                self._heard(hint)
+
+    def _heard(self, hint: Hint) -> None:
+        if isinstance(hint, supervisor.ServerToolsChanged):
+            for session in self._sessions.values():
+                self._nursery.start_soon(self._follow_tools, session, hint.instance)
+            return
+        if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
+            for session in self._sessions.values():
+                if hint.identity in session.curator.activation.holds.subscribed.servers:
+                    self._nursery.start_soon(self._renew, session)
+            return
+        if isinstance(hint, settings.SettingsChanged):
+            self._follow_settings()
+            return
+        if hint.has_other_memories:
+            self._memories.changed()
+        for session in list(self._sessions.values()):
+            if hint.project:
+                self._nursery.start_soon(self._follow_project, session, hint)
+            else:
+                _follow_catalog(session, hint)
 
     async def _follow_project(self, session: OpenSession, hint: registry.CatalogChanged) -> None:
         """Follow a catalog if it is of the session's project."""

@@ -3,7 +3,7 @@
     cold ──WarmUp, EmbedTexts──> loading ──> ready ──idle──> cold   (or the process ends)
                                     └──────> unusable               (until it is asked again)
 
-It is the same actor in the daemon's process and in its own; its address and `on_idle` differ.
+It is the same actor in the daemon's process and in its own; its mailbox and `on_idle` differ.
 While it loads, texts are refused, never queued: who routes does not wait for a model.
 """
 
@@ -16,7 +16,7 @@ import trio
 
 from capd.adapters import platform
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
-from capd.runtime.bus import Bus
+from capd.runtime.arrivals import Mailboxes
 from capd.runtime.mailbox import Letter
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
@@ -52,13 +52,13 @@ class Embedder:
 
     def __init__(
         self,
-        bus: Bus,
+        mailboxes: Mailboxes,
         load: Callable[[], Model],
         *,
         idle: float,
         on_idle: Literal["unload", "end"],
     ) -> None:
-        self._bus = bus
+        self._mailboxes = mailboxes
         self._load = load
         self._idle = idle
         self._on_idle = on_idle
@@ -76,7 +76,7 @@ class Embedder:
             self._nursery = nursery
             self._last_used_at = trio.current_time()
             nursery.start_soon(self._drop_when_idle)
-            async with self._bus.mailbox(NAME, REQUESTS) as mailbox:
+            async with self._mailboxes.mailbox(NAME, REQUESTS) as mailbox:
                 task_status.started()
                 async for letter in mailbox:
                     nursery.start_soon(self._answer, letter)

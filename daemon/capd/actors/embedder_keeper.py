@@ -3,9 +3,13 @@
     down ──EmbedderNeeded──> up ──exit 0 (idle)──> down
                              └───any other exit, or stuck and killed──> back-off ──> up
 
-The process ends by itself when its standard input closes, so a killed daemon leaves none.
+It has the embedder's mailbox, and passes each request on over a socket pair that the process has
+inherited. A request waits while the process is down, as long as its sender does; one whose process
+ends is lost, and its sender is told so. The process ends by itself when the other end closes, so a
+killed daemon leaves none.
 """
 
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,14 +19,25 @@ import structlog
 import trio
 
 from capd.core.servers.restarts import Backoff
+from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
+from capd.runtime.frame_channel import ChannelOverError, FrameClient, FrameTooLargeError
+from capd.runtime.mailbox import Letter
 from capd_protos import embedder as messages
-from capd_protos.codec import MsgpackCodec
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.envelope import Failure
+from capd_protos.types import ActorName
 
+NAME = ActorName("embedder")
 Hint = messages.EmbedderNeeded | messages.EmbedderStuck
 EVENTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+REPLIES: MsgpackCodec[messages.Reply | Failure] = MsgpackCodec(messages.Reply | Failure)
 STEADY = 60.0
 """Seconds of service after which earlier crashes are forgotten."""
+END_TIMEOUT = 5.0
+"""Seconds for a process to end that has closed its end."""
+CANNOT_START = 127
 
 log = structlog.get_logger(actor="embedder_keeper")
 
@@ -37,11 +52,14 @@ class EmbedderKeeper:
         self._backoff = Backoff()
         self._needed = trio.Event()
         self._process: trio.Process | None = None
+        self._client: FrameClient | None = None
+        self._is_up = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the process until cancelled, then end it."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen, task_status)
+            await nursery.start(self._listen)
+            nursery.start_soon(self._serve, task_status)
             while True:
                 await self._needed.wait()
                 await self._keep_up()
@@ -56,6 +74,33 @@ class EmbedderKeeper:
                 elif self._process is not None:
                     log.warning("embedder_stuck", pid=self._process.pid)
                     self._process.kill()
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        async with (
+            trio.open_nursery() as nursery,
+            self._bus.mailbox(NAME, REQUESTS) as mailbox,
+        ):
+            task_status.started()
+            async for letter in mailbox:
+                passed = partial(contained, "pass on", self._passed_on, letter, log=log)
+                nursery.start_soon(passed)
+
+    async def _passed_on(self, letter: Letter[messages.Request]) -> None:
+        async with letter:
+            with trio.move_on_after(letter.remaining):
+                while self._client is None:
+                    await self._is_up.wait()
+                try:
+                    body = await self._client.ask(letter.request, letter.remaining)
+                    reply = REPLIES.decode(body)
+                except ChannelOverError as error:
+                    letter.lose(str(error))
+                except MalformedError as error:
+                    letter.lose(f"what its process answered cannot be read ({error})")
+                except FrameTooLargeError as error:
+                    await letter.reply(messages.EmbedderRefused("too_many", str(error)))
+                else:
+                    await letter.reply(reply)
 
     async def _keep_up(self) -> None:
         failures = 0
@@ -73,22 +118,58 @@ class EmbedderKeeper:
             await trio.sleep(self._backoff.delay(failures, random()))  # noqa: S311 - jitter
 
     async def _run_once(self) -> int:
-        async with trio.open_nursery() as nursery:
-            process: trio.Process = await nursery.start(
-                partial(
-                    trio.run_process,
-                    list(self._argv),
-                    stdin=subprocess.PIPE,
-                    env=dict(self._environment),
-                    check=False,
-                    # A terminal's Ctrl-C is the daemon's to act on.
-                    start_new_session=True,
-                )
-            )
-            self._process = process
-            log.info("embedder_started", pid=process.pid)
-            returncode = await process.wait()
-            self._process = None
-            if process.stdin is not None:
-                await process.stdin.aclose()
+        try:
+            return await self._run_process()
+        except OSError as error:
+            # No descriptor, no memory or no process is left: as one that crashes.
+            log.error("embedder_not_started", reason=str(error))
+            return CANNOT_START
+
+    async def _run_process(self) -> int:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+            try:
+                async with trio.open_nursery() as nursery:
+                    process: trio.Process = await nursery.start(
+                        partial(
+                            trio.run_process,
+                            list(self._argv),
+                            stdin=theirs.fileno(),
+                            stdout=subprocess.DEVNULL,
+                            env=dict(self._environment),
+                            check=False,
+                            # A terminal's Ctrl-C is the daemon's to act on.
+                            start_new_session=True,
+                        )
+                    )
+                    # The process has one of its own: ours would keep the pair open after its end.
+                    theirs.close()
+                    log.info("embedder_started", pid=process.pid)
+                    returncode = await self._waited(process, FrameClient(stream))
+            finally:
+                await trio.aclose_forcefully(stream)
         return returncode
+
+    async def _waited(self, process: trio.Process, client: FrameClient) -> int:
+        """Pass requests on to a process until it ends; return how it ended."""
+        self._process = process
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._connect, client, process)
+                self._client = client
+                self._is_up.set()
+                returncode = await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._process = self._client = None
+            self._is_up = trio.Event()
+        return returncode
+
+    async def _connect(self, client: FrameClient, process: trio.Process) -> None:
+        await client.run()
+        # One that closes its end is ending; one that does not end then is of no use.
+        self._client = None
+        self._is_up = trio.Event()
+        await trio.sleep(END_TIMEOUT)
+        process.kill()

@@ -48,6 +48,7 @@ class MemoryDesk:
     """The memories of one session."""
 
     __slots__ = (
+        "__weakref__",
         "_awaited",
         "_conversations",
         "_due",

@@ -67,12 +67,6 @@ class OwnCalls:
         self._environments = environments
         self._skills = skills
         self._results = results
-        self._answering: dict[WireName, Callable[[Request, msgspec.Raw], Awaitable[Result]]] = {
-            own_tools.CAPABILITY: self._capability,
-            search_tools.TOOL_SEARCH: self._search,
-            search_tools.TOOL_CALL: self._call,
-            reading.RESULT_READ: self._read,
-        }
 
     async def called(self, own: OwnTool, request: Request, arguments: msgspec.Raw) -> Result:
         """Return the result of a call of an own tool; raises as `relayed`.
@@ -81,7 +75,7 @@ class OwnCalls:
         """
         given = arguments if len(arguments) else msgspec.Raw(b"{}")
         try:
-            return await self._answering[own.name](request, given)
+            return await self._answering(own.name)(request, given)
         except MalformedError as error:
             why = f"The arguments are wrong: {error}"
         except (own_tools.BadArgumentsError, search_tools.BadCallError) as error:
@@ -91,6 +85,15 @@ class OwnCalls:
         schema = schema_of(own).decode()
         name = next((name for name, each in self._view.own.items() if each is own), own.name)
         return text_result(f"{why}\nThe arguments of {name}: {schema}", is_error=True)
+
+    def _answering(self, name: WireName) -> Callable[[Request, msgspec.Raw], Awaitable[Result]]:
+        # Made for each call: an object that holds its own methods stays in memory after its end.
+        return {
+            own_tools.CAPABILITY: self._capability,
+            search_tools.TOOL_SEARCH: self._search,
+            search_tools.TOOL_CALL: self._call,
+            reading.RESULT_READ: self._read,
+        }[name]
 
     # tool_search, tool_call
 

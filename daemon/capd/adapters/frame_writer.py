@@ -320,4 +320,6 @@ class FrameWriter:
             if waiting.on_cut is not None:
                 waiting.on_cut()
         self._queue.clear()
+        # It knows this writer as well: together they would stay in memory.
+        self._on_backlog = None
         self._queued_bytes = 0

@@ -4,7 +4,7 @@ A path of a few characters can take hours (`$..*..*..*`, or a filter whose patte
 neither Python nor its regular expressions can be interrupted. So the library works where it can
 be ended, with bounds of the kernel's on its time and memory; nothing of it is in the daemon.
 
-    python -P -m capd.adapters.json_paths PATH LIMIT  <value  >{"count":…,"values":[…]}
+    python -E -P -X utf8 -m capd.adapters.json_paths PATH LIMIT  <value  >{"count":…,"values":[…]}
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import trio
 
+from capd.adapters.platform.limits import limit_to
 from capd.core.errors import CapdError
 from capd_protos.codec import JsonCodec, MalformedError
 
@@ -51,9 +52,9 @@ async def find(data: bytes, path: str, room: int) -> Values:
     """
     if len(path) > LONGEST_PATH:
         raise BadPathError(f"The JSON path is longer than {LONGEST_PATH:,} characters.")
-    # -P: the folder that the daemon was started in must not be searched for modules.
-    argv = [sys.executable, "-P", "-m", __name__, path, str(room)]
-    kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+    # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
+    argv = [sys.executable, "-E", "-P", "-X", "utf8", "-m", __name__, path, str(room)]
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     with trio.move_on_after(TIMEOUT):
         done = await trio.run_process(
             argv,
@@ -61,7 +62,7 @@ async def find(data: bytes, path: str, room: int) -> Values:
             capture_stdout=True,
             capture_stderr=True,
             check=False,
-            env={**kept, "PYTHONIOENCODING": "utf-8"},
+            env=kept,
             start_new_session=True,
         )
         if done.returncode == 0:
@@ -79,8 +80,8 @@ async def find(data: bytes, path: str, room: int) -> Values:
 
 def main(path: str, room: int) -> int:
     """Answer one path for the value on the standard input."""
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
+    limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
     # Imported here: the daemon has no use for it.
     import jsonpath  # noqa: PLC0415
 

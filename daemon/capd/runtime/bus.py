@@ -1,6 +1,6 @@
-"""How one process talks to the actors, its own and others', knowing them by name alone.
+"""How the daemon's actors talk to each other, knowing each other by name alone.
 
-An actor's placement is its address: `inproc://` in this process, `ipc://` in another. The
+Every address is `inproc://`: nothing outside of this process can send or listen. The
 bodies that an actor takes or gives are msgspec unions of tagged Structs, one codec each; no
 such union has a member tagged `failure`, which is how an answer that is none is recognised.
 """
@@ -110,7 +110,7 @@ class Bus:
 
         Raises:
             AskTimeoutError: sent, and not answered within `timeout` seconds.
-            AskLostError: sent, and whom it was sent to ended.
+            AskLostError: passed on to a process of its own, which ended.
             PeerUnreachableError: not sent within `timeout` seconds.
             AskFailedError: answered with a `Failure`, or with something unreadable.
         """

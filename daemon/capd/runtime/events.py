@@ -10,7 +10,7 @@ import msgspec
 import structlog
 import zmq
 
-from capd.runtime.postbox import BODIES
+from capd.runtime.arrivals import BODIES
 from capd.runtime.zmq_socket import CannotBindError, Context, TrioSocket
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import Address

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from capd.core.errors import CapdError
-from capd.runtime.postbox import BODIES, Arrival, Postbox
+from capd.runtime.arrivals import BODIES, LOST, Arrival, Arrivals
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.envelope import Ping, Pong
 from capd_protos.types import ActorName
@@ -60,6 +60,11 @@ class Letter(Generic[Q]):
         self._close()
         await self._mailbox.postbox.answer(self._arrival, body)
 
+    def lose(self, message: str) -> None:
+        """Answer that whom the request was passed on to has ended: the sender has lost it."""
+        self._close()
+        self._mailbox.postbox.fail(self._arrival, LOST, message)
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -93,7 +98,7 @@ class Mailbox(Generic[Q]):
     A body that is not a request of the actor is answered as `malformed` and not shown.
     """
 
-    def __init__(self, postbox: Postbox, request_codec: MsgpackCodec[Q]) -> None:
+    def __init__(self, postbox: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
         self.postbox = postbox
         self.unanswered: dict[Letter[Q], Arrival] = {}
         self._codec = request_codec

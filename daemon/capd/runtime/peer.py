@@ -10,8 +10,7 @@ import trio
 import zmq
 
 from capd.core.errors import CapdError
-from capd.runtime.connection_watch import ConnectionWatch
-from capd.runtime.postbox import BODIES, ENVELOPES
+from capd.runtime.arrivals import BODIES, ENVELOPES, LOST
 from capd.runtime.zmq_socket import Context, SocketFullError, TrioSocket
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.envelope import Envelope, Failure
@@ -29,7 +28,7 @@ class AskTimeoutError(CapdError):
 
 
 class AskLostError(AskTimeoutError):
-    """The request was sent, and its connection ended: no answer comes, and it may have acted."""
+    """The request was passed on to a process that ended: no answer comes, and it may have acted."""
 
 
 class PeerUnreachableError(CapdError):
@@ -50,10 +49,8 @@ class _Question:
     """One caller that waits."""
 
     answered: trio.Event = field(default_factory=trio.Event)
-    """Set as well where no answer comes any more."""
     body: bytes | None = None
     is_sent: bool = False
-    is_lost: bool = False
 
 
 class Peer:
@@ -77,26 +74,12 @@ class Peer:
         self._log = log.bind(peer=actor)
         self._questions: dict[MessageId, _Question] = {}
         self._socket = TrioSocket(context, zmq.SocketType.DEALER)
-        self._watch: ConnectionWatch | None = None
-        if address.startswith("ipc:"):
-            self._watch = ConnectionWatch(context, self._socket, self._connection_lost)
         self._socket.connect(address)
 
     async def listen(self) -> None:
         """Hand answers to those who asked, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            if self._watch is not None:
-                nursery.start_soon(self._watch.follow)
-            while True:
-                self._take(await self._socket.recv())
-
-    def _connection_lost(self) -> None:
-        """End the wait of those whose request went into the connection that there was."""
-        # An answer that came together with the end is lost with it: libzmq drops most of them.
-        for question in self._questions.values():
-            if question.is_sent and not question.answered.is_set():
-                question.is_lost = True
-                question.answered.set()
+        while True:
+            self._take(await self._socket.recv())
 
     def _take(self, frames: list[bytes]) -> None:
         try:
@@ -138,11 +121,6 @@ class Peer:
             del self._questions[message_id]
         if question.body is not None:
             return self._reply(question.body, reply_codec)
-        if question.is_lost:
-            raise AskLostError(
-                f"{self._actor} ended, or closed its connection, before it answered; "
-                "it may have acted all the same"
-            )
         if question.is_sent:
             raise AskTimeoutError(
                 f"{self._actor} did not answer in {timeout:g} s; it may have acted all the same"
@@ -154,17 +132,11 @@ class Peer:
     def close(self) -> None:
         """Close the socket; nobody asks any more."""
         self._socket.close()
-        if self._watch is not None:
-            self._watch.close()
 
     async def _send(
         self, message_id: MessageId, body: bytes, patience: trio.CancelScope, question: _Question
     ) -> None:
         while True:
-            if self._watch is not None:
-                # A connection that has ended may take it still, and nobody would answer.
-                self._watch.heed()
-                await self._watch.came_up()
             # Written at each attempt: the deadline counts from the sending.
             envelope = Envelope(
                 id=message_id,
@@ -190,4 +162,6 @@ class Peer:
             failure = _FAILURES.decode(body)
         except MalformedError:
             raise AskFailedError(self._actor, "unreadable_reply", reason) from None
+        if failure.code == LOST:
+            raise AskLostError(f"{self._actor}: {failure.message}; it may have acted all the same")
         raise AskFailedError(self._actor, failure.code, failure.message)

@@ -6,13 +6,12 @@ found again by those who were connected to it. A request that comes between two 
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import msgspec
 import structlog
 import trio
 import zmq
 
+from capd.runtime.arrivals import BODIES, ENVELOPES, Arrival
 from capd.runtime.zmq_socket import (
     CannotBindError,
     Context,
@@ -20,27 +19,13 @@ from capd.runtime.zmq_socket import (
     SocketFullError,
     TrioSocket,
 )
-from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.codec import MalformedError
 from capd_protos.envelope import Envelope, Failure
 from capd_protos.types import ActorName, Address
 
 log = structlog.get_logger()
 
-ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
-BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
-"""Encodes any message; what comes in is decoded by the codec of its reader."""
-
 _HELD_LIMIT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A request as it came in, its body unread."""
-
-    peer: bytes
-    envelope: Envelope
-    body: bytes
-    expires_at: float
 
 
 class Postbox:

@@ -82,19 +82,12 @@ class TrioSocket:
 
     def connect(self, address: Address) -> None:
         """Reach out to `address`, whether or not somebody listens there yet."""
-        if self._kind == zmq.DEALER and address.startswith("ipc:"):
-            # Queue for living peers alone: a request for a dead one would reach its successor.
-            self._socket.set(zmq.IMMEDIATE, 1)
         self._socket.connect(address)
         self.refresh()
 
     def subscribe(self, prefix: bytes) -> None:
         """Take the messages whose first frame starts with `prefix` (SUB only)."""
         self._socket.set(zmq.SUBSCRIBE, prefix)
-
-    def tell(self, events: int, address: Address) -> None:
-        """Have a PAIR socket at `address` told of `events`, which are libzmq's."""
-        self._socket.monitor(address, events)
 
     def close(self) -> None:
         """Drop what is unsent; tasks that wait get `trio.ClosedResourceError`."""

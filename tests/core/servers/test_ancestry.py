@@ -112,7 +112,8 @@ def read_at_once(pid: int, look: Callable[[int], Process | Missing], most: int =
         while True:
             asked = steps.send(look(asked))
     except StopIteration as done:
-        return done.value
+        chain: Chain = done.value
+        return chain
 
 
 @dataclass

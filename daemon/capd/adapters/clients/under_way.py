@@ -110,6 +110,8 @@ class UnderWay:
             end.cancel()
         if self._direct is not None:
             self._direct.cancel_all()
+            # Each knows the other: together they would stay in memory.
+            self._direct = None
 
     def _over(self, call: DirectCall) -> None:
         self._running -= 1

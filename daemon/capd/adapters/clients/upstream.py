@@ -55,6 +55,7 @@ from capd.adapters.stdio_frames import (
     Oversized,
     WriterFullError,
 )
+from capd.core.back_references import weakly
 from capd.core.protocol import eras
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, failed_result
@@ -97,7 +98,7 @@ class Upstream:
         self._suspended = SuspendedCalls()
         self.client = client
         self.log_level = ""
-        self._listening = Listening(self.notify)
+        self._listening = Listening(weakly(self.notify))
         self._subscriptions: set[str] = set()
         self._scope = trio.CancelScope()
 
@@ -115,7 +116,7 @@ class Upstream:
                         self._sink,
                         nursery,
                         conversation,
-                        self._answered,
+                        weakly(self._answered),
                         wants_dispatched=self.wants_dispatched,
                     )
                     try:

@@ -34,6 +34,14 @@ def rss_bytes(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def proc_pid() -> int | None:
+    """Return who /proc says that this process is; None where there is no /proc."""
+    try:
+        return int(Path("/proc/self/stat").read_bytes().split(b" ", 1)[0])
+    except (OSError, ValueError):
+        return None
+
+
 def parent_pid(pid: int) -> int | None:
     """Return the parent of a process, or None if it is gone."""
     fields = _stat_fields(pid)

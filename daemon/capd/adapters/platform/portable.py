@@ -30,6 +30,11 @@ def rss_bytes(pid: int) -> int | None:
     return None if kibibytes is None else int(kibibytes) * 1024
 
 
+def proc_pid() -> int | None:
+    """Return this process: nothing here needs /proc."""
+    return os.getpid()
+
+
 def parent_pid(pid: int) -> int | None:
     """Return the parent of a process, or None if it is gone."""
     parent = _ps(pid, "ppid")

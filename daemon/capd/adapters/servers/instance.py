@@ -11,6 +11,7 @@ from capd.adapters.servers.list_changes import ListChanges
 from capd.adapters.servers.listings import Listings
 from capd.adapters.servers.subscriptions import Subscriptions
 from capd.adapters.spool import ServerSpool
+from capd.core.back_references import weakly
 from capd_protos.types import ServerName, SessionKey
 
 
@@ -34,7 +35,7 @@ class Instance:
             name,
             stdin,
             stdout,
-            on_list_changed=self._list_changed,
+            on_list_changed=weakly(self._list_changed),
             log=log,
             project=project,
             redact=redact,
@@ -42,7 +43,7 @@ class Instance:
         )
         self.listings = Listings(self.lane, self._list_came_late)
         self.subscriptions = Subscriptions(self.lane)
-        self._list_changes = ListChanges(self._tell_of_change)
+        self._list_changes = ListChanges(weakly(self._tell_of_change))
 
     @property
     def is_alive(self) -> bool:

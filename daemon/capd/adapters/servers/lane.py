@@ -34,6 +34,7 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
     WriterStalledError,
 )
+from capd.core.back_references import weakly
 from capd.core.errors import CapdError
 from capd.core.protocol.eras import Members
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
@@ -119,7 +120,7 @@ class Lane:
             pending=self._pending,
             holders=self.holders,
             counts=self.counts,
-            post=self._post,
+            post=weakly(self._post),
             on_list_changed=on_list_changed,
         )
         self._junk_run_lines = 0

@@ -94,6 +94,11 @@ class Trees:
         """The hard limit that a guard gives its tree."""
         return self.mark.limit(self.own_limit)
 
+    def is_marked(self, pid: int) -> bool:
+        """Tell whether a process inherited a mark of this state folder's servers."""
+        value = platform.marking_value(pid).decode(errors="replace")
+        return any_life(self.mark.home).matches(platform.hard_limit(pid), value)
+
     def enter(self, guard: int) -> Tree:
         """Know a guard that was just started, before it is told what to run."""
         with self._lock:

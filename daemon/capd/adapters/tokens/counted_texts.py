@@ -82,9 +82,9 @@ def _batches(texts: list[bytes]) -> Iterator[list[bytes]]:
 
 
 async def _count(texts: list[bytes]) -> list[int]:
-    # -P: the folder that the daemon was started in must not be searched for modules.
-    argv = [sys.executable, "-P", "-m", counting_process.__name__]
-    kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+    # -E -P: neither PYTHONPATH nor the working directory is searched for modules.
+    argv = [sys.executable, "-E", "-P", "-m", counting_process.__name__]
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     with trio.move_on_after(TIMEOUT):
         try:
             done = await trio.run_process(

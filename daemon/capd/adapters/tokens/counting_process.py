@@ -1,6 +1,6 @@
 """Counts texts for the daemon and ends, so that the vocabulary's 60 MB go with it.
 
-    python -P -m capd.adapters.tokens.counting_process  <texts  >counts
+    python -E -P -m capd.adapters.tokens.counting_process  <texts  >counts
 
 A text is its length in bytes, four of them, and itself; a count is a line.
 """
@@ -11,6 +11,7 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 
+from capd.adapters.platform.limits import limit_to
 from capd.adapters.tokens.token_counts import VocabularyError, count
 
 FAILED = 1
@@ -41,8 +42,8 @@ def _texts(data: bytes) -> Iterator[bytes]:
 def main() -> int:
     """Count what is on the standard input."""
     os.nice(_NICENESS)
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    limit_to(resource.RLIMIT_CPU, _CPU_SECONDS)
+    limit_to(resource.RLIMIT_AS, _MEMORY_BYTES)
     try:
         for text in _texts(sys.stdin.buffer.read()):
             sys.stdout.write(f"{count(text)}\n")

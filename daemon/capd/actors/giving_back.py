@@ -1,0 +1,51 @@
+"""Gives the memory of ended sessions back to the system.
+
+A session's objects go when it ends, but the C library keeps what they lay in. It is asked to give
+that back once sessions have stopped to end for a moment, so that an editor that closes many of
+them causes one look at the heap and not one for each.
+"""
+
+import gc
+from collections.abc import Callable
+
+import trio
+
+from capd.adapters import platform
+
+QUIET = 2.0
+"""Seconds without another end before memory is given back."""
+LONGEST_WAIT = 30.0
+"""Seconds after which it is given back while sessions go on to end."""
+
+
+class GivingBack:
+    """Hears of ended sessions, and gives memory back after them."""
+
+    def __init__(
+        self, is_idle: Callable[[], bool], give_back: Callable[[], None] = platform.trim_memory
+    ) -> None:
+        """`is_idle` tells whether no session is open."""
+        self._is_idle = is_idle
+        self._give_back = give_back
+        self._ended = trio.Event()
+
+    def ended(self) -> None:
+        """Note that a session has ended."""
+        self._ended.set()
+
+    async def run(self) -> None:
+        """Give memory back after sessions have ended, until cancelled."""
+        while True:
+            await self._ended.wait()
+            with trio.move_on_after(LONGEST_WAIT):
+                while self._ended.is_set():
+                    self._ended = trio.Event()
+                    with trio.move_on_after(QUIET):
+                        await self._ended.wait()
+            self._ended = trio.Event()
+            if self._is_idle():
+                # Ended sessions leave no cycle behind. Should one slip in, it goes here, where a
+                # look at everything keeps nobody waiting.
+                gc.collect()
+            # In a thread, where it holds no lock of the interpreter's: it takes milliseconds.
+            await trio.to_thread.run_sync(self._give_back)

@@ -1,0 +1,90 @@
+"""What the daemon needs of its machine: less and it does not start, little and it says so.
+
+A daemon that starts and then fails at each session, call or search helps nobody, and hides why.
+"""
+
+from dataclasses import dataclass
+
+from capd.core.errors import CapdError
+
+LEAST_DESCRIPTORS = 128
+"""An idle daemon has 60, a start of a server takes 20 for a moment."""
+FEW_DESCRIPTORS = 1024
+LEAST_ADDRESS_BYTES = 1000 * 10**6
+LITTLE_ADDRESS_BYTES = 4000 * 10**6
+LEAST_DATA_BYTES = 400 * 10**6
+LITTLE_DATA_BYTES = 2000 * 10**6
+"""Measured: numpy's own threads reserve most of it, and the model takes 200 MB more."""
+_MIB = 1 << 20
+
+
+class MachineError(CapdError):
+    """The daemon cannot serve here; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was found; None is no limit."""
+
+    pid: int
+    proc_pid: int | None
+    """Who /proc says that this process is; None where it says nothing."""
+    descriptors: int | None
+    address_bytes: int | None
+    data_bytes: int | None
+
+
+def checked(machine: Machine) -> list[str]:
+    """Return what is degraded, each with what repairs it.
+
+    Raises:
+        MachineError: the daemon cannot serve here.
+    """
+    if machine.proc_pid != machine.pid:
+        what = "is not there" if machine.proc_pid is None else "is that of another process space"
+        raise MachineError(
+            f"/proc {what}, so capd cannot tell who connects to its socket, nor end what its "
+            "servers start. Mount it: mount -t proc proc /proc"
+        )
+    found = []
+    few = machine.descriptors
+    if few is not None and few < FEW_DESCRIPTORS:
+        if few < LEAST_DESCRIPTORS:
+            raise MachineError(
+                f"only {few} files may be open at once, and capd needs {LEAST_DESCRIPTORS}. "
+                "Allow more: ulimit -n 4096, or LimitNOFILE=4096 in the service"
+            )
+        found.append(
+            f"only {few} files may be open at once: about {max(1, (few - 80) // 5)} servers and "
+            "sessions. Allow more: ulimit -n 4096, or LimitNOFILE=4096 in the service"
+        )
+    found += _memory(
+        "address space",
+        "ulimit -v unlimited, or LimitAS=infinity",
+        machine.address_bytes,
+        LEAST_ADDRESS_BYTES,
+        LITTLE_ADDRESS_BYTES,
+    )
+    found += _memory(
+        "data",
+        "ulimit -d unlimited, or LimitDATA=infinity",
+        machine.data_bytes,
+        LEAST_DATA_BYTES,
+        LITTLE_DATA_BYTES,
+    )
+    return found
+
+
+def _memory(what: str, repair: str, limit: int | None, least: int, little: int) -> list[str]:
+    if limit is None or limit >= little:
+        return []
+    if limit < least:
+        raise MachineError(
+            f"this process may have {limit // _MIB} MiB of {what}, and capd needs "
+            f"{least // _MIB}. Allow more: {repair} in the service"
+        )
+    told = (
+        f"this process, its model and each server may have {limit // _MIB} MiB of {what} only, "
+        f"and may fail for want of it. Allow more: {repair} in the service"
+    )
+    return [told]

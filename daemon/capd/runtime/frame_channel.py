@@ -1,0 +1,262 @@
+"""Requests and replies between the daemon and a process of its own, over a socket pair.
+
+The process inherits its end. There is no name in the file system, so no other process can connect,
+or listen in place of either of them.
+
+A frame is four bytes of length, most significant first, and that many bytes of msgpack: the
+number of the request, the seconds that its sender still waits (0 in a reply), and the message
+itself. Every request gets one reply with its number: a message, or a `Failure`.
+
+    open ──end of file, garbage, a frame over the limit──> over (whoever waits has lost)
+"""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+import structlog
+import trio
+
+from capd.core.errors import CapdError
+from capd.runtime.arrivals import BODIES, Arrival
+from capd.runtime.mailbox import Mailbox
+from capd_protos.codec import MalformedError, MsgpackCodec
+from capd_protos.envelope import Envelope, Failure
+from capd_protos.types import ActorName, Address, MessageId
+
+Q = TypeVar("Q")
+
+MOST_FRAME_BYTES = 16 << 20
+"""A batch of 64 texts is 100 kB, and so are its vectors."""
+_LENGTH_BYTES = 4
+_QUEUED_FRAMES = 64
+_READ_BYTES = 256 << 10
+
+log = structlog.get_logger()
+
+
+class ChannelOverError(CapdError):
+    """The other process has ended, or what it writes is no frame."""
+
+
+class FrameTooLargeError(CapdError):
+    """A message over the limit; nothing of it was sent."""
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """One message on its way."""
+
+    id: MessageId
+    deadline: float
+    body: msgspec.Raw
+
+
+FRAMES: MsgpackCodec[Frame] = MsgpackCodec(Frame)
+
+
+class FrameChannel:
+    """Whole frames, each way, over one stream; `write` runs in a task of its own."""
+
+    def __init__(self, stream: trio.abc.Stream, most_bytes: int = MOST_FRAME_BYTES) -> None:
+        self._stream = stream
+        self._most_bytes = most_bytes
+        self._unread = bytearray()
+        self._put, self._queued = trio.open_memory_channel[bytes](_QUEUED_FRAMES)
+
+    async def send(self, frame: Frame) -> None:
+        """Queue a frame, waiting for room; a cancelled send has sent nothing.
+
+        Raises:
+            FrameTooLargeError, ChannelOverError: see there.
+        """
+        try:
+            await self._put.send(self._encoded(frame))
+        except trio.BrokenResourceError as error:
+            raise ChannelOverError("nothing is written any more") from error
+
+    def send_nowait(self, frame: Frame) -> None:
+        """Queue a frame where there is room; raise trio.WouldBlock, FrameTooLargeError."""
+        self._put.send_nowait(self._encoded(frame))
+
+    async def write(self) -> None:
+        """Write what is queued, in order, until cancelled or `finish`; the only task that writes.
+
+        Raises:
+            ChannelOverError: the other end is gone.
+        """
+        async for data in self._queued:
+            try:
+                await self._stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise ChannelOverError("the other end is gone") from error
+
+    async def receive(self) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            ChannelOverError: there is none any more.
+        """
+        size_bytes = int.from_bytes(await self._exactly(_LENGTH_BYTES), "big")
+        if size_bytes > self._most_bytes:
+            raise ChannelOverError(f"a frame of {size_bytes:,} bytes is announced")
+        try:
+            return FRAMES.decode(await self._exactly(size_bytes))
+        except MalformedError as error:
+            raise ChannelOverError(f"a frame cannot be read: {error}") from error
+
+    def finish(self) -> None:
+        """Let `write` end when everything that is queued is out."""
+        self._put.close()
+
+    async def aclose(self) -> None:
+        """Give the stream up; whoever waits for room learns of it."""
+        self._queued.close()
+        await trio.aclose_forcefully(self._stream)
+
+    def _encoded(self, frame: Frame) -> bytes:
+        data = FRAMES.encode(frame)
+        if len(data) > self._most_bytes:
+            raise FrameTooLargeError(f"a message of {len(data):,} bytes is over the limit")
+        return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+    async def _exactly(self, size_bytes: int) -> bytes:
+        while len(self._unread) < size_bytes:
+            try:
+                chunk = await self._stream.receive_some(_READ_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise ChannelOverError("the other end is gone") from error
+            if not chunk:
+                raise ChannelOverError("the other end has closed")
+            self._unread += chunk
+        data = bytes(self._unread[:size_bytes])
+        del self._unread[:size_bytes]
+        return data
+
+
+class _Question:
+    def __init__(self) -> None:
+        self.answered = trio.Event()
+        self.body: msgspec.Raw | None = None
+
+
+class FrameClient:
+    """The daemon's end: asks, and matches replies to the askers."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._channel = FrameChannel(stream)
+        self._ids = itertools.count(1)
+        self._questions: dict[MessageId, _Question] = {}
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Read and write until the other end is gone; whoever waits then has lost."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write, nursery.cancel_scope)
+                await self._read()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._is_over = True
+            for question in self._questions.values():
+                question.answered.set()
+            with trio.CancelScope(shield=True):
+                await self._channel.aclose()
+
+    async def ask(self, request: msgspec.Struct, deadline: float) -> msgspec.Raw:
+        """Return the body of the reply; `deadline` is how many seconds the asker waits.
+
+        Raises:
+            ChannelOverError: the other process ended; it may have acted all the same.
+            FrameTooLargeError: the request was not sent.
+        """
+        if self._is_over:
+            raise ChannelOverError("its process has ended")
+        id_ = MessageId(next(self._ids))
+        question = self._questions[id_] = _Question()
+        try:
+            await self._channel.send(Frame(id_, deadline, msgspec.Raw(BODIES.encode(request))))
+            await question.answered.wait()
+        finally:
+            del self._questions[id_]
+        if question.body is None:
+            raise ChannelOverError("its process ended before it answered")
+        return question.body
+
+    async def _write(self, scope: trio.CancelScope) -> None:
+        try:
+            await self._channel.write()
+        except ChannelOverError:
+            scope.cancel()
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                frame = await self._channel.receive()
+            except ChannelOverError as error:
+                log.info("channel_over", reason=str(error))
+                return
+            # A reply that comes late finds nobody.
+            question = self._questions.get(frame.id)
+            if question is not None:
+                question.body = frame.body
+                question.answered.set()
+
+
+class FramePostbox:
+    """The process's end: requests of the daemon come in, its one actor's answers go out."""
+
+    def __init__(self, actor: ActorName, stream: trio.abc.Stream) -> None:
+        self.actor = actor
+        self._channel = FrameChannel(stream)
+
+    @asynccontextmanager
+    async def mailbox(
+        self, actor: ActorName, request_codec: MsgpackCodec[Q]
+    ) -> AsyncIterator[Mailbox[Q]]:
+        """Listen as the actor for the length of a block."""
+        assert actor == self.actor, "a process of its own has one actor"
+        mailbox = Mailbox(self, request_codec)
+        try:
+            yield mailbox
+        finally:
+            mailbox.close()
+
+    async def write(self) -> None:
+        """Write answers until cancelled or `finish`, or the daemon is gone (ChannelOverError)."""
+        await self._channel.write()
+
+    def finish(self) -> None:
+        """Let `write` end when every answer is out."""
+        self._channel.finish()
+
+    async def take(self) -> Arrival:
+        """Return the next request; raise ChannelOverError when the daemon is gone."""
+        frame = await self._channel.receive()
+        envelope = Envelope(frame.id, ActorName("daemon"), frame.deadline, Address(""))
+        return Arrival(b"", envelope, bytes(frame.body), trio.current_time() + frame.deadline)
+
+    def drain(self) -> Iterator[Arrival]:
+        """Yield nothing: what was not taken is lost to the daemon when the channel is over."""
+        yield from ()
+
+    async def answer(self, arrival: Arrival, body: bytes) -> None:
+        """Queue an answer."""
+        await self._channel.send(Frame(arrival.envelope.id, 0.0, msgspec.Raw(body)))
+
+    def fail(self, arrival: Arrival, code: str, message: str) -> None:
+        """Answer for an actor that does not; a daemon that does not read hears nothing."""
+        body = msgspec.Raw(BODIES.encode(Failure(code=code, message=message)))
+        try:
+            self._channel.send_nowait(Frame(arrival.envelope.id, 0.0, body))
+        except trio.WouldBlock:
+            self.count("undeliverable_answer", arrival.envelope)
+
+    def stop(self, arrival: Arrival) -> None:
+        """Answer that the actor ended before it got to this request."""
+        self.fail(arrival, "stopping", f"{self.actor} is stopping; ask again in a moment")
+
+    def count(self, event: str, envelope: Envelope) -> None:
+        """Log what became of a request that got no good answer."""
+        log.info(event, actor=self.actor, id=envelope.id)

@@ -1,0 +1,167 @@
+"""An ended session leaves nothing in memory, also while nothing looks for cycles."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from capd.adapters.platform import rss_bytes
+from whole_daemon import wait_for
+
+from .world import MIB, Session, World
+
+pytestmark = pytest.mark.reliability
+
+COUNTING_DAEMON = Path(__file__).parent / "counting_daemon.py"
+OF_A_SESSION = (
+    "capd.actors.curator.Curator",
+    "capd.actors.activation.Activation",
+    "capd.actors.relaying.Relaying",
+    "capd.actors.turns.Turns",
+    "capd.actors.own_calls.OwnCalls",
+    "capd.actors.memory_desk.MemoryDesk",
+    "capd.core.sessions.session.SessionState",
+    "capd.core.sessions.surface.Surface",
+    "capd.adapters.clients.upstream.Upstream",
+    "capd.adapters.clients.under_way.UnderWay",
+    "capd.adapters.clients.direct_calls.DirectCalls",
+    "capd.adapters.clients.socket_sink.SocketSink",
+)
+OF_A_SERVER = (
+    "capd.adapters.servers.instance.Instance",
+    "capd.adapters.servers.lane.Lane",
+    "capd.adapters.servers.server_run.ServerRun",
+)
+ROUNDS = 4
+MANY = 300
+
+
+class Counted:
+    """A world whose daemon counts its objects."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._file = world.home.folder / "counts.json"
+        world.honest("first")
+        world.honest("second", "echo,slow")
+        world.home.python = sys.executable
+        under = [sys.executable, "-P", str(COUNTING_DAEMON), str(self._file)]
+        world.process = world.home.start(under=under)
+
+    def counts(self) -> dict[str, int]:
+        assert self.world.process is not None
+        self._file.unlink(missing_ok=True)
+        os.kill(self.world.process.pid, signal.SIGUSR2)
+        wait_for(self._file.exists)
+        found: dict[str, int] = json.loads(self._file.read_text())
+        return found
+
+    def left(self, kinds: tuple[str, ...]) -> dict[str, int]:
+        counted = self.counts()
+        return {kind: counted[kind] for kind in kinds if counted.get(kind)}
+
+    def check_nothing_is_left(self) -> None:
+        """Say that no object of a session or a server is left, a moment after the last end."""
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: not self.left(OF_A_SESSION + OF_A_SERVER), 10.0)
+        left = self.left(OF_A_SESSION + OF_A_SERVER)
+        # There is no session beside these: it would be counted as well.
+        self.world.process = None
+        assert left == {}
+
+    def wait_until_all_are_gone(self) -> None:
+        wait_for(lambda: not self.world.home.ask("sessions")["sessions"])
+        wait_for(lambda: not self.world.home.servers())
+
+
+def use(world: World, session: Session) -> None:
+    """Do what leaves something behind: calls of each way, a search, a turn, a failed call."""
+    for name in ("first", "second"):
+        assert world.enable(session.key, name)["ok"]
+    session.tools()
+    session.said("first__echo", "hello")
+    session.said("second__echo", "x" * 50_000)
+    session.call("tool_search", {"query": "echo"})
+    session.call("tool_call", {"name": "second__slow", "arguments": {"x": "y"}})
+    session.call("no_such_tool")
+    session.answer(session.ask("prompts/list", {}))
+    session.answer(session.ask("resources/list", {}))
+    world.home.ask("turn", session=session.key, text="please run first")
+    world.home.ask("disable", session=session.key, name="second")
+
+
+@pytest.mark.parametrize("is_stateless", [False, True], ids=["handshake", "stateless"])
+def test_ended_sessions_leave_no_object_with_the_collector_off(
+    world: World, is_stateless: bool
+) -> None:
+    counted = Counted(world)
+
+    for number in range(10):
+        session = Session(
+            world.home.socket, f"s{number}", world.home.folder, is_stateless=is_stateless
+        )
+        use(world, session)
+        session.leave()
+    counted.wait_until_all_are_gone()
+
+    counted.check_nothing_is_left()
+
+
+def test_a_client_that_is_killed_within_a_call_leaves_no_object(world: World) -> None:
+    counted = Counted(world)
+
+    for number in range(5):
+        editor = world.home.shim(f"s{number}")
+        world.enable(f"s{number}", "first")
+        editor._write(
+            {
+                "jsonrpc": "2.0",
+                "id": 99,
+                "method": "tools/call",
+                "params": {"name": "first__echo", "arguments": {"x": "y" * 10_000}},
+            }
+        )
+        editor.process.kill()
+        editor.leave()
+    counted.wait_until_all_are_gone()
+
+    counted.check_nothing_is_left()
+
+
+def test_a_server_that_is_killed_leaves_no_object(world: World) -> None:
+    counted = Counted(world)
+    session = world.session("one", "first")
+
+    for _ in range(5):
+        (running,) = wait_for(world.home.servers)
+        os.kill(running["pid"], signal.SIGKILL)
+        wait_for(lambda: not world.home.servers())
+        session.said("first__echo", "again")
+    session.leave()
+    counted.wait_until_all_are_gone()
+
+    counted.check_nothing_is_left()
+
+
+def test_many_sessions_leave_no_more_memory_each_time_and_give_most_of_it_back(
+    world: World,
+) -> None:
+    world.start()
+    assert world.process is not None
+    pid, left = world.process.pid, []
+    for number in range(ROUNDS):
+        sessions = [
+            Session(world.home.socket, f"r{number}-{each}", world.home.folder)
+            for each in range(MANY)
+        ]
+        for session in sessions:
+            session.leave()
+        wait_for(lambda: len(world.home.ask("sessions")["sessions"]) == 1)
+        left.append(rss_bytes(pid) or 0)
+
+    # Each round of them has 12 MB while it is open.
+    assert left[-1] - left[0] < 12 * MIB, left

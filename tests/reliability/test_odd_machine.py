@@ -1,0 +1,129 @@
+"""Machines that lack something: a clear error, or a clear line in the status, and no traceback."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from whole_daemon import Home
+
+from .world import World
+
+pytestmark = pytest.mark.reliability
+
+RUN = [sys.executable, "-P", "-m", "capd", "daemon", "run"]
+CLOSED = 'exec "$0" "$@" <&- >&- 2>&-'
+NO_PROC = 'mount -t tmpfs none /proc && exec "$0" "$@"'
+ENDED_IN = 60.0
+
+
+def limited(name: str, amount: int) -> list[str]:
+    """Return a command that runs another one under a limit."""
+    text = f"import os, resource, sys; resource.setrlimit(resource.{name}, ({amount}, {amount}))"
+    return [sys.executable, "-I", "-c", f"{text}; os.execv(sys.argv[1], sys.argv[1:])"]
+
+
+def without_proc() -> list[str]:
+    """Return a command that runs another one where nothing is in /proc, or skip."""
+    spaces = ["--mount"] if os.geteuid() == 0 else ["--mount", "--user", "--map-root-user"]
+    command = ["unshare", *spaces, "sh", "-c", NO_PROC]
+    tried = shutil.which("unshare") and subprocess.run(
+        [*command, "true"], capture_output=True, check=False
+    )
+    if not tried or tried.returncode:
+        pytest.skip("no mount namespace can be made here")
+    return command
+
+
+def refused(home: Home, under: Sequence[str]) -> str:
+    """Return what a daemon says that does not start."""
+    done = subprocess.run(
+        [*under, *RUN],
+        env=home.env,
+        cwd=home.folder,
+        capture_output=True,
+        text=True,
+        timeout=ENDED_IN,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    (line,) = [each for each in done.stderr.splitlines() if not each.startswith("{")]
+    return line
+
+
+def degraded(world: World, under: Sequence[str]) -> list[str]:
+    """Return what the status says of a daemon that starts, once a server has answered there."""
+    world.honest("neighbour")
+    world.process = world.home.start(under=under)
+    world.open_neighbour()
+    world.ask_neighbour()
+    found: list[str] = world.home.ask("status")["daemon"]["degraded"]
+    assert "Traceback" not in world.log()
+    return found
+
+
+def test_without_proc_it_does_not_start_and_says_what_to_mount(world: World) -> None:
+    line = refused(world.home, without_proc())
+
+    assert line == (
+        "capd: /proc is not there, so capd cannot tell who connects to its socket, nor end what "
+        "its servers start. Mount it: mount -t proc proc /proc"
+    )
+
+
+@pytest.mark.parametrize(
+    ("under", "said"),
+    [
+        (limited("RLIMIT_NOFILE", 64), "only 64 files may be open at once"),
+        (limited("RLIMIT_AS", 600_000_000), "may have 572 MiB of address space"),
+        (limited("RLIMIT_DATA", 200_000_000), "may have 190 MiB of data"),
+    ],
+    ids=["descriptors", "address-space", "data"],
+)
+def test_with_less_than_the_least_it_does_not_start_and_says_what_to_allow(
+    world: World, under: list[str], said: str
+) -> None:
+    line = refused(world.home, under)
+
+    assert said in line
+    assert "Allow more: ulimit -" in line
+
+
+@pytest.mark.parametrize(
+    ("under", "said"),
+    [
+        (limited("RLIMIT_NOFILE", 200), "only 200 files may be open at once"),
+        (limited("RLIMIT_AS", 1_500_000_000), "may have 1430 MiB of address space only"),
+        (limited("RLIMIT_DATA", 1_000_000_000), "may have 953 MiB of data only"),
+    ],
+    ids=["descriptors", "address-space", "data"],
+)
+def test_with_little_it_serves_and_the_status_says_so(
+    world: World, under: list[str], said: str
+) -> None:
+    (line,) = degraded(world, under)
+
+    assert said in line
+
+
+def test_with_closed_standard_streams_it_serves_and_its_log_is_in_the_file(world: World) -> None:
+    (line,) = degraded(world, ["sh", "-c", CLOSED])
+
+    file = world.home.folder / "state" / "capd.log"
+    assert line == f"standard error was closed when the daemon started: its log is in {file}"
+    assert "daemon_ready" in file.read_text()
+    assert world.home.log() == ""
+
+
+def test_what_the_daemon_opens_first_is_not_taken_for_a_standard_stream(world: World) -> None:
+    degraded(world, ["sh", "-c", CLOSED])
+    assert world.process is not None
+
+    links = [str(Path(f"/proc/{world.process.pid}/fd/{n}").readlink()) for n in range(3)]
+
+    assert links == ["/dev/null", "/dev/null", str(world.home.folder / "state" / "capd.log")]
