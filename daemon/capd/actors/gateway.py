@@ -8,7 +8,6 @@ connection and stays here. One connection's trouble is its own.
 import os
 import socket
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from itertools import count
 from typing import cast
 
@@ -20,6 +19,7 @@ from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
+from capd.core.globs import matches
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handover import Handover
@@ -143,7 +143,7 @@ class Gateway:
                 if entry.pid and chain & {entry.pid, platform.parent_pid(entry.pid)}
             ]
         # Whoever is nobody's is let in by `*` alone.
-        if any(fnmatchcase(name, each) for name in names or [""] for each in self._may_connect):
+        if any(matches(name, each) for name in names or [""] for each in self._may_connect):
             return None
         name = names[0] if names else "unknown"
         log.warning("descendant_refused", pid=peer_pid, server=name)

@@ -7,14 +7,17 @@ them matches is denied as well; each set of them narrows further.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
+from functools import lru_cache
 
+from capd.core.globs import Match, compiled, matches
 from capd.core.protocol.resource_uris import spellings
 from capd.core.tools.tool_search import Bar
 from capd_protos.types import ServerName
 
 DENIED = "denied"
+_MOST_VERDICTS = 8192
+"""Kept of one policy: a list of tools is looked through again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,29 @@ class Policy:
     """Every table that applies to one session."""
 
     tables: tuple[PolicyRules, ...] = ()
+    _verdicts: dict[tuple[str, str], Bar | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What `bar` said of a server and a name. Its tables never change, so it stays true."""
 
     def bar(self, server: ServerName | str, name: str) -> Bar | None:
         """Return why a tool or prompt is denied, None where it is permitted."""
+        if not self.tables:
+            return None
+        asked = (server, name)
+        if asked not in self._verdicts:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[asked] = self._bar(server, name)
+        return self._verdicts[asked]
+
+    def _bar(self, server: str, name: str) -> Bar | None:
+        folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
             for pattern in table.deny:
                 # A rule that forbids must not be passed by for a capital letter.
-                if _matches(pattern.casefold(), server.casefold(), name.casefold()):
+                of_server, of_name = _rule(pattern, is_folded=True)
+                if of_name(folded_name) and of_server(folded_server):
                     return _by_rule(pattern, table)
             if table.allow and not any(_matches(each, server, name) for each in table.allow):
                 return _by_no_rule(table)
@@ -76,7 +95,7 @@ def policy_for(
     tables += [
         rules
         for pattern, rules in clients
-        if any(fnmatchcase(name, pattern.casefold()) for name in known)
+        if any(matches(name, pattern.casefold()) for name in known)
     ]
     tables += [rules for folder, rules in projects if _is_within(project, folder)]
     return Policy(tuple(table for table in tables if table.allow or table.deny))
@@ -96,18 +115,25 @@ def _parts(pattern: str) -> tuple[str, str]:
     return (scope, rest) if colon else ("*", pattern)
 
 
+@lru_cache(maxsize=4096)
+def _rule(pattern: str, *, is_folded: bool = False) -> tuple[Match, Match]:
+    """Return what tells whether a rule is about a server, and about a name."""
+    scope, rest = _parts(pattern.casefold() if is_folded else pattern)
+    return compiled(scope), compiled(rest)
+
+
 def _matches(pattern: str, server: str, name: str) -> bool:
-    scope, rest = _parts(pattern)
-    return fnmatchcase(server, scope) and fnmatchcase(name, rest)
+    of_server, of_name = _rule(pattern)
+    return of_name(name) and of_server(server)
 
 
 def _matches_all(pattern: str, server: str) -> bool:
     scope, rest = _parts(pattern)
-    return fnmatchcase(server, scope) and bool(rest) and not rest.strip("*")
+    return matches(server, scope) and bool(rest) and not rest.strip("*")
 
 
 def _speaks_of(pattern: str, server: str) -> bool:
-    return fnmatchcase(server, _parts(pattern)[0])
+    return matches(server, _parts(pattern)[0])
 
 
 def _is_within(project: str, folder: str) -> bool:
