@@ -41,6 +41,8 @@ from capd.core.settings.project_keys import (
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
 
+_NO_PINS = "`surface.pins` has no effect: it chooses among your own pins, and you have none"
+
 RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
 """Tables of which a change counts from the next start on."""
 RESTART_KEYS = frozenset(
@@ -62,6 +64,8 @@ class Effective:
     """What the project's file says, where it says one."""
     rules: tuple[PolicyRules, ...] = ()
     """What the project's file forbids."""
+    kept_pins: tuple[str, ...] | None = None
+    """Which of the user's pins the project's file keeps; None for all."""
     notes: tuple[str, ...] = ()
     """What of the project's file does not count, and why."""
 
@@ -203,12 +207,12 @@ class LiveSettings:
         found = self.of(project)
         rules = session_rules(found.configuration, self.table)
         own = tuple((project, each) for each in found.rules)
-        return replace(rules, projects=(*rules.projects, *own))
+        projects = (*rules.projects, *own)
+        return replace(rules, projects=projects, kept_pins=found.kept_pins)
 
     def domain(self, client: str, project: str) -> str:
-        """Return a session's domain: the user's word on this project, its own, the client's."""
-        domains = self.current.domains()
-        return domains.of("", project) or self.of(project).domain or domains.of(client, "")
+        """Return a session's domain: the user's word on its project or client, or the project's."""
+        return self.current.domains().of(client, project) or self.of(project).domain
 
     # Reading
 
@@ -236,14 +240,25 @@ class LiveSettings:
         policy = own.pop("policy", {})
         place = f"[policy] of {file.file}"
         rules = PolicyRules(place, tuple(policy.get("allow", ())), tuple(policy.get("deny", ())))
-        limits = lowered(own, msgspec.to_builtins(self._user_configuration()))
+        users = self._user_configuration()
+        limits = lowered(own, msgspec.to_builtins(users))
+        kept_pins = limits.tables.get("surface", {}).pop("pins", None)
         found, _ = self._effective(replace(file.layer, tables=limits.tables))
         origins: dict[KeyPath, str] = {("domain",): str(file.file)} if domain else {}
         for key in policy:
             origins["policy", key] = str(file.file)
         whole = Merged(found.merged.tables, {**found.merged.origins, **origins})
-        notes = (*file.layer.notes, *limits.notes)
-        return replace(found, merged=whole, domain=domain, rules=(rules,), notes=notes)
+        notes = [*file.layer.notes, *limits.notes]
+        if kept_pins and not users.surface.pins:
+            notes.append(_NO_PINS)
+        return replace(
+            found,
+            merged=whole,
+            domain=domain,
+            rules=(rules,),
+            kept_pins=None if kept_pins is None else tuple(kept_pins),
+            notes=tuple(notes),
+        )
 
     def _user_configuration(self) -> Configuration:
         tables = self._file.layer.tables if self._file.layer is not None else {}
