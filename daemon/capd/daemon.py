@@ -24,6 +24,7 @@ from capd.actors import (
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import listening, make_private, sole_daemon
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
@@ -74,13 +75,15 @@ async def run_daemon(environment: "os._Environ[str]") -> None:
         if Path(where.run) != socket_path.parent:
             # The same state under another socket is another daemon all the same.
             stack.enter_context(sole_daemon(Path(where.run, "capd.sock.lock")))
-        live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
+        parser = Parser()
+        stack.callback(parser.close)
+        live = LiveSettings(Path(where.config), dict(environment), Path(where.state), reader=parser)
         live.load()
         _raise_descriptor_limit()
         server_listener = stack.enter_context(listening(socket_path, environment))
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
-        daemon = Daemon(where, live, dict(environment), server_listener)
+        daemon = Daemon(where, live, dict(environment), server_listener, parser)
         await daemon.run(notifier)
 
 
@@ -93,7 +96,9 @@ class Daemon:
         live: LiveSettings,
         environment: dict[str, str],
         server_listener: trio.SocketListener,
+        parser: Parser,
     ) -> None:
+        self._parser = parser
         self._where = where
         self._live = live
         self._problems: list[str] = []
@@ -150,7 +155,7 @@ class Daemon:
             self._scope.cancel()
 
     def _children(self, bus: Bus) -> list[Child]:
-        made = Children(self._where, self._live, self._environment, self._problems)
+        made = Children(self._where, self._live, self._environment, self._problems, self._parser)
         shared = Shared(
             bus, self._listener, self.described, self.stop, self._stop_asked, self._path_known
         )

@@ -40,9 +40,12 @@ def met(folder: Path, user: dict[str, Any], project: dict[str, Any] | str) -> Li
 
 
 def put(path: Path_, value: Any) -> dict[str, Any]:
-    for step in reversed(path):
-        value = {step: value}
-    return value
+    """Return a file that sets one key."""
+    *above, last = path
+    tables = {last: value}
+    for step in reversed(above):
+        tables = {step: tables}
+    return tables
 
 
 def values_of(key: KnownKey) -> list[Any]:

@@ -1,6 +1,7 @@
 """The globs of policies, filters and pins: the standard library's meaning, in bounded work."""
 
 import string
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 import pytest
@@ -34,7 +35,7 @@ def test_no_pattern_goes_back_over_a_text(pattern: str) -> None:
     class Counted(str):
         __slots__ = ()
 
-        def __iter__(self):
+        def __iter__(self) -> Iterator[str]:
             nonlocal steps
             for character in super().__iter__():
                 steps += 1

@@ -14,8 +14,9 @@ import trio
 
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.client_table import client_table
-from capd.adapters.configuration import Configuration, PlaceTable, effective
+from capd.adapters.configuration import Configuration, effective
 from capd.adapters.good_file import GoodFile
+from capd.adapters.parsing.jobs import DIRECT, Reader, ReadProjectSettings
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.session_settings import session_rules
 from capd.core.sessions.client_traits import ClientTraits
@@ -26,15 +27,12 @@ from capd.core.settings.known_keys import Path as KeyPath
 from capd.core.settings.layers import (
     Layer,
     Merged,
-    check,
     parsed,
-    tables_of,
     written,
 )
 from capd.core.settings.project_keys import (
     FILE_NAME,
     lowered,
-    permitted,
     value_at,
 )
 
@@ -79,11 +77,14 @@ class LiveSettings:
         environment: Mapping[str, str],
         state: Path | None,
         reads: PatientReads | None = None,
+        reader: Reader = DIRECT,
     ) -> None:
         """`state` is where last good states are kept, None to keep none.
 
         `reads` are of projects: on a network that hangs, their sessions begin without their files.
+        `reader` parses those files.
         """
+        self._reader = reader
         self.folder = config
         self._environment = environment
         kept = state / "good" / CONFIG_FILE if state is not None else None
@@ -228,7 +229,7 @@ class LiveSettings:
         file = Path(project, FILE_NAME)
 
         def read(text: str) -> Layer:
-            return _project_layer(text, str(file))
+            return self._reader.read(ReadProjectSettings(text)).layer(str(file))
 
         return GoodFile(file, read)
 
@@ -286,14 +287,6 @@ def is_for_restart(path: KeyPath) -> bool:
 def _up_to_names(path: KeyPath) -> KeyPath:
     """Return where a key is, or the table of names that it is in."""
     return path[: path.index(ANY)] if ANY in path else path
-
-
-def _project_layer(text: str, origin: str) -> Layer:
-    """Return a project's file as a layer, without what it may not set; raises as `parsed`."""
-    kept = permitted(tables_of(text), text)
-    check({"domain": kept.tables.get("domain", "")}, PlaceTable, text)
-    check({key: kept.tables[key] for key in kept.tables if key != "domain"}, Configuration, text)
-    return Layer(origin, kept.tables, kept.notes)
 
 
 def _value(configuration: Configuration, path: KeyPath) -> Any:

@@ -22,6 +22,8 @@ MEMORIES = ServerName(f"{FOLDER}/memories")
 TOLD = "memories"
 """Its transport: it starts nothing, and is told to models."""
 MOST_CAPABILITIES = 256
+MOST_SERVERS = 64
+"""All files that each of them names are looked at, again and again."""
 
 _NO_SCRIPTS = (
     "what it requires is left out: scripts of a project are never run; name what it needs in words"
