@@ -1,6 +1,5 @@
 """The globs of policies, filters and pins: the standard library's meaning, in bounded work."""
 
-import string
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from capd.core.globs import any_matches, compiled, matches
+from capd.core.globs import GlobSet, any_matches, compiled, matches
 
 LETTERS = st.text(alphabet="ab-]![*?\\^.é", max_size=14)
 
@@ -53,9 +52,19 @@ def test_one_of_several_is_enough() -> None:
     assert not any_matches("read_file", [])
 
 
-def test_no_alphabet_fills_the_memory() -> None:
-    match = compiled("?*[x]")
-    for code in range(0x4E00, 0x4E00 + 3000):
-        match(chr(code))
+@given(text=LETTERS, patterns=st.lists(LETTERS, max_size=5))
+def test_several_looked_for_together_are_found_as_each_alone(
+    text: str, patterns: list[str]
+) -> None:
+    alone = tuple(n for n, pattern in enumerate(patterns) if fnmatchcase(text, pattern))
 
-    assert len(match.__self__._masks) <= len(string.printable)  # type: ignore[attr-defined]
+    assert GlobSet(patterns).found(text) == alone
+
+
+def test_no_alphabet_fills_the_memory() -> None:
+    patterns = GlobSet(["?*[x]", "[!a]"])
+    before = len(patterns._masks)
+    for code in range(0x4E00, 0x4E00 + 3000):
+        patterns.found(chr(code))
+
+    assert len(patterns._masks) == before

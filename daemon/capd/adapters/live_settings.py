@@ -27,17 +27,21 @@ from capd.core.settings.known_keys import Path as KeyPath
 from capd.core.settings.layers import (
     Layer,
     Merged,
+    UnusableError,
     parsed,
     written,
 )
 from capd.core.settings.project_keys import (
     FILE_NAME,
+    LARGEST_BYTES,
     lowered,
     value_at,
 )
 
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
+LONGEST_READ = 4.0
+"""Seconds for a project's file, which may be the first that the parser process is started for."""
 
 _NO_PINS = "`surface.pins` has no effect: it chooses among your own pins, and you have none"
 
@@ -90,7 +94,7 @@ class LiveSettings:
         kept = state / "good" / CONFIG_FILE if state is not None else None
         self._file = GoodFile(config / CONFIG_FILE, self._user_layer, kept=kept)
         self._clients = config / CLIENTS_FILE
-        self.reads = reads or PatientReads()
+        self.reads = reads or PatientReads(LONGEST_READ)
         self._projects: dict[str, GoodFile] = {}
         self.silent: dict[str, str] = {}
         """Why projects that did not answer when they were read last did not."""
@@ -229,6 +233,8 @@ class LiveSettings:
         file = Path(project, FILE_NAME)
 
         def read(text: str) -> Layer:
+            if len(text) > LARGEST_BYTES:
+                raise UnusableError(f"it is larger than {LARGEST_BYTES >> 10} KiB")
             return self._reader.read(ReadProjectSettings(text)).layer(str(file))
 
         return GoodFile(file, read)

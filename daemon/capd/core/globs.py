@@ -3,17 +3,19 @@
 The same as `fnmatch.fnmatchcase`: `*`, `?`, `[seq]`, `[!seq]`. That compiles an expression for each
 pattern, half a millisecond and several kilobytes, and ten thousand patterns of a cloned project
 held the event loop for seconds. Here a pattern without `?` and `[` is a few searches of texts.
-Another one is a set of states, which are the bits of one number: each character of the text costs
-two operations on it, whatever the pattern is, and nothing ever goes back.
+Another one, and several together, are states, which are the bits of one number: each character of
+the text costs two operations on it, whatever the patterns are, and nothing ever goes back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 _MOST_KEPT = 4096
 """Compiled patterns; each is a few hundred bytes."""
 
 Match = Callable[[str], bool]
+Takes = Callable[[str], bool]
 
 
 def matches(text: str, pattern: str) -> bool:
@@ -30,7 +32,8 @@ def any_matches(text: str, patterns: Iterable[str]) -> bool:
 def compiled(pattern: str) -> Match:
     """Return what tells whether a text is what `pattern` means."""
     if "?" in pattern or "[" in pattern:
-        return _States(pattern).matches
+        found = GlobSet([pattern]).found
+        return lambda text: bool(found(text))
     if "*" not in pattern:
         return pattern.__eq__
     return _Parts(pattern).matches
@@ -64,66 +67,99 @@ class _Parts:
         return True
 
 
-class _States:
-    """Any pattern: bit `n` of a state stands for `n` of its elements being matched."""
+class GlobSet:
+    """Several patterns, looked for together: a text costs the same two operations a character.
 
-    __slots__ = ("_elements", "_end", "_masks", "_stays")
+    Bit `n` of a state stands for `n` elements being matched, of the patterns one after another.
+    """
 
-    def __init__(self, pattern: str) -> None:
-        self._elements: list[Match] = []
-        self._stays = 0
-        """The states in which a `*` takes in whatever comes."""
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._starts = self._stays = 0
+        self._ends: list[int] = []
+        takers: dict[str, list[int]] = {}
+        """The places of the elements that take each ASCII character."""
+        self._others: list[tuple[int, Takes]] = []
+        """What takes other ones."""
         at = 0
-        while at < len(pattern):
-            if pattern[at] == "*":
-                self._stays |= 1 << len(self._elements)
+        for pattern in patterns:
+            self._starts |= 1 << at
+            for element in _elements(pattern):
+                if element is None:
+                    self._stays |= 1 << at
+                    continue
+                if isinstance(element, str):
+                    takers.setdefault(element, []).append(at)
+                else:
+                    for character in element.ascii:
+                        takers.setdefault(character, []).append(at)
+                    self._others.append((at, element.takes))
                 at += 1
-                continue
-            element, at = _element(pattern, at)
-            self._elements.append(element)
-        self._end = 1 << len(self._elements)
-        self._masks: dict[str, int] = {}
+            self._ends.append(at)
+            at += 1
+        size = at // 8 + 1
+        self._masks = {character: _mask(places, size) for character, places in takers.items()}
+        self._size = size
+        self._end = _mask(self._ends, size)
 
-    def matches(self, text: str) -> bool:
-        states, stays, masks = 1, self._stays, self._masks
+    def found(self, text: str) -> tuple[int, ...]:
+        """Return the numbers of the patterns that mean `text`, in their order."""
+        states, stays, masks = self._starts, self._stays, self._masks
         for character in text:
             mask = masks.get(character)
             if mask is None:
-                mask = self._mask(character)
+                # Names are ASCII; whatever else there is costs its look each time, and no memory.
+                mask = 0 if character.isascii() else self._mask_of(character)
             states = ((states & mask) << 1) | (states & stays)
             if not states:
-                return False
-        return bool(states & self._end)
+                return ()
+        if not states & self._end:
+            return ()
+        return tuple(number for number, end in enumerate(self._ends) if states >> end & 1)
 
-    def _mask(self, character: str) -> int:
-        """Return the elements that take `character`."""
-        mask = sum(1 << n for n, takes in enumerate(self._elements) if takes(character))
-        # Names are ASCII; whatever else there is costs its look each time, and no memory.
-        if character.isascii():
-            self._masks[character] = mask
-        return mask
+    def _mask_of(self, character: str) -> int:
+        return _mask([at for at, takes in self._others if takes(character)], self._size)
 
 
-def _element(pattern: str, at: int) -> tuple[Match, int]:
-    """Return what takes one character, and where the next element begins."""
-    character = pattern[at]
-    if character == "?":
-        return _takes_any, at + 1
-    if character != "[":
-        return character.__eq__, at + 1
-    start = at + 1
-    # A `]` that stands first is one of the characters.
-    close = pattern.find("]", start + (2 if pattern[start : start + 1] == "!" else 1))
-    if close < 0:
-        return "[".__eq__, at + 1
-    return _set(pattern[start:close]), close + 1
+def _mask(places: Iterable[int], size: int) -> int:
+    """Return a number of `size` bytes with a bit at each of `places`."""
+    bits = bytearray(size)
+    for place in places:
+        bits[place >> 3] |= 1 << (place & 7)
+    return int.from_bytes(bits, "little")
 
 
-def _takes_any(_: str) -> bool:
-    return True
+class _Set(NamedTuple):
+    """What takes one of several characters."""
+
+    ascii: str
+    takes: Takes
 
 
-def _set(written: str) -> Match:
+def _elements(pattern: str) -> Iterator[str | _Set | None]:
+    """Yield what takes each character; None for `*`."""
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "*":
+            yield None
+        elif character == "?":
+            yield _ANY
+        elif character != "[":
+            yield _Set("", character.__eq__) if not character.isascii() else character
+        else:
+            start = at + 1
+            # A `]` that stands first is one of the characters.
+            first = start + (2 if pattern[start : start + 1] == "!" else 1)
+            close = pattern.find("]", first)
+            if close < 0:
+                yield character
+            else:
+                yield _set(pattern[start:close])
+                at = close
+        at += 1
+
+
+def _set(written: str) -> _Set:
     """Return what takes the characters of `[written]`."""
     is_other = written.startswith("!")
     singles: set[str] = set()
@@ -142,4 +178,12 @@ def _set(written: str) -> Match:
         is_in = character in singles or any(low <= character <= high for low, high in ranges)
         return is_in is not is_other
 
-    return takes
+    known = singles.union(
+        *(map(chr, range(ord(low), min(ord(high), 127) + 1)) for low, high in ranges)
+    )
+    in_ascii = _ASCII.difference(known) if is_other else _ASCII.intersection(known)
+    return _Set("".join(in_ascii), takes)
+
+
+_ASCII = frozenset(map(chr, range(128)))
+_ANY = _Set("".join(_ASCII), lambda _: True)

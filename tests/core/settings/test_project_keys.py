@@ -123,15 +123,15 @@ def test_what_is_on_may_be_switched_off_and_never_on() -> None:
     [
         (
             f"[policy]\ndeny = {['x'] * (MOST_RULES + 1)}\n",
-            "line 2, `policy.deny`: it has 129 entries, and 128 at most count",
+            "line 2, `policy.deny`: it has 65 entries, and 64 at most count",
         ),
         (
             f'[surface]\npins = ["{"x" * (LONGEST_TEXT + 1)}"]\n',
-            "line 2, `surface.pins`: a text in it has more than 200 characters",
+            "line 2, `surface.pins`: a text in it has more than 128 characters",
         ),
         (
             f'domain = "{"x" * (LONGEST_TEXT + 1)}"\n',
-            "line 1, `domain`: a text in it has more than 200 characters",
+            "line 1, `domain`: a text in it has more than 128 characters",
         ),
     ],
 )

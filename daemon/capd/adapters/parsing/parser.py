@@ -35,15 +35,15 @@ from capd.adapters.parsing.process import (
     TOO_LARGE,
 )
 
-LONGEST_JOB = 0.5
-"""CPU seconds for one text; an ordinary one takes a few milliseconds."""
+LONGEST_JOB = 0.25
+"""CPU seconds for one text; an ordinary one takes one or two milliseconds."""
 IDLE = 30.0
 LARGEST_JOB_BYTES = 2 << 20
 DEADLINE = 10.0
 """Seconds for an answer however little of the machine the process gets."""
-BUDGET = 2.0
+BUDGET = 1.0
 """CPU seconds for the files of one project or tap, and `BUDGET_PER_JOB` more for each."""
-BUDGET_PER_JOB = 0.002
+BUDGET_PER_JOB = 0.01
 _LONGEST_END = 2.0
 _MOST_REMEMBERED = 512
 _MODULES = ("capd", "capd_protos", "msgspec", "yaml")
@@ -135,9 +135,10 @@ class Parser:
                 return kept.answer(asked)
             self._process = None
             reason = kept.end()
-            # What ended meanwhile was only silent; what this job has ended is not tried again.
-            if kept.has_ended_by_job or reason != _SILENT:
-                raise _UnreadError(reason, is_final=kept.has_ended_by_job)
+            # It may have been silent for too long, or somebody has killed or stopped it: the job is
+            # tried once more, but for one that has ended it.
+            if kept.has_ended_by_job:
+                raise _UnreadError(reason)
         try:
             self._process = _Process(self._longest, self._idle)
             return self._process.answer(asked)

@@ -10,7 +10,7 @@ from pathlib import Path
 from capd.adapters.memory_files import MEMORIES
 from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap
-from capd.adapters.trust.startable_files import startable
+from capd.adapters.trust.startable_files import startables_of
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.taps.catalog import Tap
 from capd.core.trust.project_tap import (
@@ -70,7 +70,7 @@ def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> Pro
     if len(servers) > MOST_SERVERS:
         reason = f"{folder} defines {len(servers)} servers: {MOST_SERVERS} at most can be looked at"
         return ProjectRead(project, error=reason)
-    startables = [startable(server) for server in servers]
+    startables = startables_of(servers)
     told = memories_of(tap)
     if told is not None:
         startables.append(told)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from capd.core.globs import Match, compiled, matches
+from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
 from capd.core.tools.tool_search import Bar
 from capd_protos.types import ServerName
@@ -52,14 +52,13 @@ class Policy:
         return self._verdicts[asked]
 
     def _bar(self, server: str, name: str) -> Bar | None:
+        # A rule that forbids must not be passed by for a capital letter.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
-            for pattern in table.deny:
-                # A rule that forbids must not be passed by for a capital letter.
-                of_server, of_name = _rule(pattern, is_folded=True)
-                if of_name(folded_name) and of_server(folded_server):
-                    return _by_rule(pattern, table)
-            if table.allow and not any(_matches(each, server, name) for each in table.allow):
+            denied = _rules(table.deny, is_folded=True).first(folded_server, folded_name)
+            if denied is not None:
+                return _by_rule(denied, table)
+            if table.allow and _rules(table.allow).first(server, name) is None:
                 return _by_no_rule(table)
         return None
 
@@ -115,16 +114,31 @@ def _parts(pattern: str) -> tuple[str, str]:
     return (scope, rest) if colon else ("*", pattern)
 
 
-@lru_cache(maxsize=4096)
-def _rule(pattern: str, *, is_folded: bool = False) -> tuple[Match, Match]:
-    """Return what tells whether a rule is about a server, and about a name."""
-    scope, rest = _parts(pattern.casefold() if is_folded else pattern)
-    return compiled(scope), compiled(rest)
+class _Rules:
+    """Rules of one list, looked for together."""
+
+    def __init__(self, patterns: tuple[str, ...], *, is_folded: bool) -> None:
+        self._patterns = patterns
+        parts = [_parts(each.casefold() if is_folded else each) for each in patterns]
+        self._scopes = GlobSet([scope for scope, _ in parts])
+        self._names = GlobSet([name for _, name in parts])
+        self._by_server = lru_cache(maxsize=256)(self._of_server)
+
+    def first(self, server: str, name: str) -> str | None:
+        """Return the first rule that matches, as it was written."""
+        named = self._names.found(name)
+        if not named:
+            return None
+        scoped = self._by_server(server)
+        return next((self._patterns[n] for n in named if n in scoped), None)
+
+    def _of_server(self, server: str) -> frozenset[int]:
+        return frozenset(self._scopes.found(server))
 
 
-def _matches(pattern: str, server: str, name: str) -> bool:
-    of_server, of_name = _rule(pattern)
-    return of_name(name) and of_server(server)
+@lru_cache(maxsize=512)
+def _rules(patterns: tuple[str, ...], *, is_folded: bool = False) -> _Rules:
+    return _Rules(patterns, is_folded=is_folded)
 
 
 def _matches_all(pattern: str, server: str) -> bool:

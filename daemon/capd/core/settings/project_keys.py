@@ -16,9 +16,10 @@ from capd.core.settings.toml_lines import KeyLines
 
 FILE_NAME = ".capd.toml"
 
-MOST_RULES = 128
+MOST_RULES = 64
 """Of each list of rules or pins: each costs a match for every tool."""
-LONGEST_TEXT = 200
+LARGEST_BYTES = 64 << 10
+LONGEST_TEXT = 128
 """Characters of a rule, of a pin or of the domain."""
 
 How = Literal["adds", "falls back", "keeps", "lowers", "tunes"]
