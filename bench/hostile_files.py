@@ -105,16 +105,22 @@ ATTACKS: dict[str, Attack] = {
         "[policy]\ndeny = [" + ",".join(f'"x{n}*[ab]?"' for n in range(80_000)) + "]\n"
     ),
     "memory: 3 KB of spaces": memories(MEMORY + 'content = """x\n' + " " * 3000 + '"""\n'),
-    # More of the kind.
+    # More of the kind, some within the bound on a file's size.
+    "settings: 60 KB of dots": settings("a" + ".a" * 30_000 + " = 1\n"),
+    "settings: 60 KB of dots, a thousand times": settings(f"{'a.' * 29}b = 1\n" * 1000),
+    "settings: 5,000 rules": settings(
+        "[policy]\ndeny = [" + ",".join(f'"x{n}*[ab]?"' for n in range(4000)) + "]\n"
+    ),
+    "settings: 7,000 unknown keys": settings("".join(f"k{n} = 1\n" for n in range(6500))),
+    "settings: 60,000 brackets": settings("a = " + "[" * 60_000),
+    "settings: tables in tables": settings("a = " + "{b=" * 300 + "1" + "}" * 300 + "\n"),
     "settings: 50,000 unknown keys": settings("".join(f"k{n} = 1\n" for n in range(50_000))),
     "settings: 100,000 brackets": settings("a = " + "[" * 100_000),
     "settings: 30,000 tables": settings("".join(f"[a.b{n}]\n" for n in range(30_000))),
     "settings: a key of a megabyte": settings('"' + "k" * 1_000_000 + '" = 1\n'),
     "settings: a number of 100,000 digits": settings("a = " + "9" * 100_000 + "\n"),
     "settings: dearest rules that count": settings(
-        "[policy]\ndeny = ["
-        + ",".join(f'"*{"[!a]*?" * 30}{n}*:*{"[b-z]" * 3}*"'[:190] + '"' for n in range(120))
-        + "]\n"
+        "[policy]\ndeny = [" + ",".join(f'"*:*{"[!a]*?*" * 14}{n}*"' for n in range(64)) + "]\n"
     ),
     "memory: a thousand, each slow": memories(MEMORY + "x" + ".y" * 20_000 + " = %N\n", 1000),
     "memory: a thousand of 60 KB": memories(

@@ -185,17 +185,18 @@ def test_a_parser_that_dies_is_replaced(world: World, harm: Callable[[World, Pat
     world.start()
     project = world.home.folder / "app"
     project.mkdir()
-    (project / SETTINGS).write_text('[policy]\ndeny = ["neighbour:*"]\n')
+    (project / SETTINGS).write_text("[sessions]\ntools = 7\n")
     assert world.process is not None
     wait_for(lambda: children(world.process.pid) if world.process else [])
 
     harm(world, project)
 
-    session = world.session("s", folder=project)
+    world.session("s", folder=project)
 
     def is_followed() -> bool:
         world.home.ask("reload")
-        return not world.enable("s", "neighbour")["ok"]
+        values = world.home.ask("config", project=str(project))["values"]
+        return bool([each["value"] for each in values if each["key"] == "sessions.tools"] == [7])
 
     wait_for(is_followed, PATIENCE)
     world.ask_neighbour()

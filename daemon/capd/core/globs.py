@@ -77,7 +77,11 @@ class GlobSet:
         self._starts = self._stays = 0
         self._ends: list[int] = []
         takers: dict[str, list[int]] = {}
-        """The places of the elements that take each ASCII character."""
+        """The places of the elements that take a few ASCII characters, by each of those."""
+        refusers: dict[str, list[int]] = {}
+        """The same of those that take all but a few."""
+        most: list[int] = []
+        """The places of those."""
         self._others: list[tuple[int, Takes]] = []
         """What takes other ones."""
         at = 0
@@ -90,14 +94,22 @@ class GlobSet:
                 if isinstance(element, str):
                     takers.setdefault(element, []).append(at)
                 else:
-                    for character in element.ascii:
-                        takers.setdefault(character, []).append(at)
+                    for character in element.named:
+                        by = refusers if element.is_other else takers
+                        by.setdefault(character, []).append(at)
+                    if element.is_other:
+                        most.append(at)
                     self._others.append((at, element.takes))
                 at += 1
             self._ends.append(at)
             at += 1
         size = at // 8 + 1
-        self._masks = {character: _mask(places, size) for character, places in takers.items()}
+        self._most = _mask(most, size)
+        self._masks = {
+            each: (self._most & ~_mask(refusers.get(each, ()), size))
+            | _mask(takers.get(each, ()), size)
+            for each in takers.keys() | refusers.keys()
+        }
         self._size = size
         self._end = _mask(self._ends, size)
 
@@ -108,7 +120,7 @@ class GlobSet:
             mask = masks.get(character)
             if mask is None:
                 # Names are ASCII; whatever else there is costs its look each time, and no memory.
-                mask = 0 if character.isascii() else self._mask_of(character)
+                mask = self._most if character.isascii() else self._mask_of(character)
             states = ((states & mask) << 1) | (states & stays)
             if not states:
                 return ()
@@ -131,8 +143,10 @@ def _mask(places: Iterable[int], size: int) -> int:
 class _Set(NamedTuple):
     """What takes one of several characters."""
 
-    ascii: str
+    named: Iterable[str]
+    """Those of ASCII, or, with `is_other`, those that are not taken."""
     takes: Takes
+    is_other: bool = False
 
 
 def _elements(pattern: str) -> Iterator[str | _Set | None]:
@@ -181,9 +195,7 @@ def _set(written: str) -> _Set:
     known = singles.union(
         *(map(chr, range(ord(low), min(ord(high), 127) + 1)) for low, high in ranges)
     )
-    in_ascii = _ASCII.difference(known) if is_other else _ASCII.intersection(known)
-    return _Set("".join(in_ascii), takes)
+    return _Set(filter(str.isascii, known), takes, is_other)
 
 
-_ASCII = frozenset(map(chr, range(128)))
-_ANY = _Set("".join(_ASCII), lambda _: True)
+_ANY = _Set((), lambda _: True, is_other=True)
