@@ -104,7 +104,7 @@ ATTACKS: dict[str, Attack] = {
     "settings: 80,000 rules": settings(
         "[policy]\ndeny = [" + ",".join(f'"x{n}*[ab]?"' for n in range(80_000)) + "]\n"
     ),
-    "memory: 3 KB of spaces": memories(MEMORY + 'content = """x\n' + " " * 3000 + '"""\n'),
+    "memory: 3 KB of spaces": memories(MEMORY + 'content = """x\n' + " " * 3000 + '"""\nzz = 1\n'),
     # More of the kind, some within the bound on a file's size.
     "settings: 60 KB of dots": settings("a" + ".a" * 30_000 + " = 1\n"),
     "settings: 60 KB of dots, a thousand times": settings(f"{'a.' * 29}b = 1\n" * 1000),
