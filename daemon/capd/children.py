@@ -47,6 +47,7 @@ from capd.adapters.live_settings import LiveSettings
 from capd.adapters.log import NET
 from capd.adapters.memory_files import MEMORIES
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
@@ -122,8 +123,13 @@ class Children:
         live: LiveSettings,
         environment: dict[str, str],
         problems: list[str],
+        parser: Parser,
     ) -> None:
-        """`environment` is what servers get on from; `problems` takes what is wrong on the way."""
+        """`environment` is what servers get on from; `problems` takes what is wrong on the way.
+
+        `parser` reads what strangers wrote.
+        """
+        self._parser = parser
         self._where = where
         self._live = live
         self._configuration = live.current
@@ -153,6 +159,7 @@ class Children:
         settings = SupervisorSettings(
             linger=configuration.servers.linger,
             trust=trust,
+            parser=self._parser,
             linger_now=lambda: self._live.current.servers.linger,
             longest_call=configuration.servers.longest_call,
             shared_cwd=shared_cwd,
@@ -215,6 +222,7 @@ class Children:
                     trust=trust,
                     journal=journal,
                     memories=Path(where.data, MEMORIES),
+                    parser=self._parser,
                 ).run(task_status=task_status),
             ),
             Child(

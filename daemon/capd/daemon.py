@@ -34,6 +34,7 @@ from capd.adapters.clients.unix_listener import (
     sole_daemon,
 )
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.login_path import is_from_shell, login_path, merged
 from capd.adapters.servers.trees import TREES
 from capd.adapters.systemd import Notifier
@@ -110,7 +111,9 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
         of_socket = socket_path.with_name(socket_path.name + ".lock")
         of_run = Path(where.run, "capd.sock.lock")
         locks += [stack.enter_context(sole_daemon(each)) for each in {of_socket, of_run}]
-        live = LiveSettings(Path(where.config), dict(environment), Path(where.state))
+        parser = Parser()
+        stack.callback(parser.close)
+        live = LiveSettings(Path(where.config), dict(environment), Path(where.state), reader=parser)
         live.load()
         if live.wait:
             # What only a start takes into account must not come from half a file.
@@ -123,7 +126,9 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
         # Nothing of the daemon depends on where it was started, and no folder is kept busy.
         os.chdir("/")
         place = ServedPlace(private, locks, server_listener)
-        daemon = Daemon(where, live, dict(environment), server_listener, place, problems=known)
+        daemon = Daemon(
+            where, live, dict(environment), server_listener, place, problems=known, parser=parser
+        )
         await daemon.run(notifier)
 
 
@@ -139,8 +144,10 @@ class Daemon:
         place: ServedPlace,
         *,
         problems: list[str],
+        parser: Parser,
     ) -> None:
         """`problems` are what is wrong from the start; `place` is kept while it serves."""
+        self._parser = parser
         self._where = where
         self._live = live
         self._problems = problems
@@ -207,7 +214,7 @@ class Daemon:
             self._scope.cancel()
 
     def _children(self, bus: Bus) -> list[Child]:
-        made = Children(self._where, self._live, self._environment, self._problems)
+        made = Children(self._where, self._live, self._environment, self._problems, self._parser)
         shared = Shared(
             bus, self._listener, self.described, self.stop, self._stop_asked, self._path_known
         )

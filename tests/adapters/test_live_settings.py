@@ -53,15 +53,15 @@ def write(folder: Path, text: str) -> None:
 async def test_a_nearer_layer_sets_its_keys_and_resets_no_other(
     tmp_path: Path, project: Path
 ) -> None:
-    write(tmp_path, '[servers]\nlinger = 5\n[surface]\nmode = "stable"\npins = ["git:*"]\n')
-    (project / ".capd.toml").write_text('[surface]\nmode = "dynamic"\n[sessions]\ntools = 3\n')
+    write(tmp_path, '[servers]\nlinger = 5\n[surface]\nmode = "dynamic"\npins = ["git:*"]\n')
+    (project / ".capd.toml").write_text('[surface]\nmode = "stable"\n[sessions]\ntools = 3\n')
     live = settings(tmp_path, CAPD_TOOLS="2")
 
     await live.meet(str(project))
 
     effective = live.of(str(project))
     assert effective.configuration == Configuration(
-        ServersTable(5.0), SessionsTable(tools=2), surface=SurfaceTable("dynamic", ("git:*",))
+        ServersTable(5.0), SessionsTable(tools=2), surface=SurfaceTable("stable", ("git:*",))
     )
     assert effective.merged.origins == {
         ("servers", "linger"): f"{tmp_path}/config/config.toml",
@@ -70,7 +70,7 @@ async def test_a_nearer_layer_sets_its_keys_and_resets_no_other(
         ("sessions", "tools"): "CAPD_TOOLS",
     }
     assert live.current == Configuration(
-        ServersTable(5.0), SessionsTable(tools=2), surface=SurfaceTable("stable", ("git:*",))
+        ServersTable(5.0), SessionsTable(tools=2), surface=SurfaceTable("dynamic", ("git:*",))
     )
 
 
@@ -193,7 +193,8 @@ async def test_the_users_word_on_a_project_goes_before_the_projects_own(
     await live.meet(str(other))
 
     assert live.domain("zed", str(project)) == "users"
-    assert live.domain("zed", str(other)) == "own"
+    assert live.domain("zed", str(other)) == "client"
+    assert live.domain("emacs", str(other)) == "own"
     assert live.domain("zed", "/elsewhere") == "client"
 
 

@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_a_finding_and_waits_for_nobody(tmp_path: Path) -
         "skills/folder/SKILL.md": "left out: Is a directory",
         "skills/huge/SKILL.md": "left out: it is larger than 256 KiB",
         "skills/loop/SKILL.md": "left out: Too many levels of symbolic links",
-        "skills/pipe/SKILL.md": "left out: it is not a regular file",
+        "skills/pipe/SKILL.md": "left out: it is not a file",
         "skills/\ufffd/SKILL.md": "left out: no UTF-8 path",
     }
     assert binary.startswith("left out: ")

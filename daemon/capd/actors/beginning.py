@@ -56,6 +56,9 @@ class Beginning:
             self._log.warning("pins_refused", cap=view.traits.tool_limit, refused=refused)
             view.refused_pins = len(refused)
         for hit in pinned[:room]:
+            # Looked at last, so that a project brings none in that had no room.
+            if not view.keeps_pin(hit.server, hit.name, hit.wire_name):
+                continue
             tool = single(hit)
             held = Held(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
             self._state.pin(held, [tool.definition.name])

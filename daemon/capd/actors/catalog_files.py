@@ -16,8 +16,10 @@ import trio
 
 from capd.adapters.memory_files import read_memories
 from capd.adapters.overlay_files import read_overlays
+from capd.adapters.parsing.jobs import DIRECT, Reader
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.skill_files import skill_body
-from capd.adapters.tap_files import TapUnreadableError, read_tap, tap_places
+from capd.adapters.tap_files import TapUnreadableError, is_own, read_tap, tap_places
 from capd.adapters.watched_files import Folders, Watch, WatchError, watched_folders
 from capd.core.memories.memory_format import OWN
 from capd.core.taps.catalog import Catalog, Tap
@@ -38,11 +40,13 @@ class CatalogFiles:
         tap_list: Path,
         on_change: Callable[[Catalog], None],
         memories: Path | None = None,
+        parser: Parser | None = None,
     ) -> None:
         """`on_change` is called with the catalog after each load that changes it.
 
-        `memories` is the user's own folder of them.
+        `memories` is the user's own folder of them. `parser` reads what others may have written.
         """
+        self._parser = parser
         self.tap_list = tap_list
         self._memories = memories
         self.catalog = Catalog()
@@ -58,7 +62,7 @@ class CatalogFiles:
             taps = await self._taps()
             if taps is None:
                 return False
-            overlays = await trio.to_thread.run_sync(read_overlays, self.tap_list)
+            overlays = await trio.to_thread.run_sync(read_overlays, self.tap_list, self._reader())
             said_more = overlaid(taps, overlays)
             for finding in said_more.findings:
                 log.warning("overlay_finding", path=finding.path, reason=finding.reason)
@@ -80,7 +84,10 @@ class CatalogFiles:
 
     async def text_of(self, skill: SkillSpec) -> str | None:
         """Return the text of a skill at this moment, None where it has none any more."""
-        return await trio.to_thread.run_sync(skill_body, Path(skill.file))
+        return await trio.to_thread.run_sync(skill_body, Path(skill.file), self._reader())
+
+    def _reader(self) -> Reader:
+        return self._parser.reading() if self._parser is not None else DIRECT
 
     async def _own_memories(self) -> list[Tap]:
         """Return the user's own memories, which count behind no tap's, as a tap of memories."""
@@ -135,7 +142,8 @@ class CatalogFiles:
         taps: list[Tap] = []
         for place in places:
             try:
-                taps.append(await trio.to_thread.run_sync(read_tap, place))
+                reader = DIRECT if is_own(place, self.tap_list) else self._reader()
+                taps.append(await trio.to_thread.run_sync(read_tap, place, reader))
             except TapUnreadableError as error:
                 log.error("tap_unreadable", tap=place.name, reason=str(error))
                 last = old.get(place.name) or Tap(place.name, str(place.path), "", (), {})

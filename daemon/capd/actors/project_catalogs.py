@@ -18,6 +18,8 @@ import trio
 
 from capd.actors.catalog_files import TRY_AGAIN
 from capd.actors.catalog_vectors import CatalogVectors
+from capd.adapters.parsing.jobs import DIRECT
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.trust.project_taps import ProjectRead, read_project, watched_folders
 from capd.adapters.trust.startable_files import real_path
@@ -57,13 +59,17 @@ class ProjectCatalogs:
         vectors: Callable[[str], CatalogVectors],
         on_change: Callable[[str, Catalog], None],
         reads: PatientReads | None = None,
+        *,
+        parser: Parser | None = None,
     ) -> None:
         """`vectors` makes those of one more catalog, by a name for files.
 
         `on_change` is called with a project, and what its sessions have from here on.
+        `parser` reads what projects say.
         """
         self._paths = reads or PatientReads(LONGEST_WAIT)
         self._files = reads or PatientReads(LONGEST_READ)
+        self._parser = parser
         self._silent: set[str] = set()
         """Which did not answer when all were read last."""
         self.trust = trust
@@ -193,9 +199,9 @@ class ProjectCatalogs:
             self._settle(project, known.read, is_other=True)
 
     async def _read(self, project: str) -> None:
-        self._take(
-            project, await self._files.of(project, partial(read_project, project, self.trust))
-        )
+        reader = self._parser.reading() if self._parser is not None else DIRECT
+        read = partial(read_project, project, self.trust, reader)
+        self._take(project, await self._files.of(project, read))
 
     def _take(self, project: str, read: ProjectRead) -> None:
         known = self._known.get(project)

@@ -21,6 +21,7 @@ from capd.actors.catalog_vectors import CatalogVectors, NotReadyError
 from capd.actors.project_catalogs import ProjectCatalogs
 from capd.actors.trust_desk import TrustDesk
 from capd.adapters.ledger.journal import Journal
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
@@ -68,14 +69,15 @@ class Registry:
         trust: TrustFile | None = None,
         journal: Journal | None = None,
         memories: Path | None = None,
+        parser: Parser | None = None,
     ) -> None:
         """`switched_on` names the priors that may count at this moment, of those with a weight.
 
         `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
-        user's own folder of them.
+        user's own folder of them. `parser` reads the files of taps and projects.
         """
         self._bus = bus
-        self._files = CatalogFiles(tap_list, self._loaded, memories)
+        self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
         self._memories: tuple[MemorySpec, ...] = ()
         self._is_watching = is_watching
         self._journal = Journal() if journal is None else journal
@@ -91,6 +93,7 @@ class Registry:
                 bus, cache_file.with_name(f"vectors.{name}.bin"), self._profile, self._vectors
             ),
             self._project_changed,
+            parser=parser,
         )
         self._desk = TrustDesk(self._projects)
         self._use = priors.Use()

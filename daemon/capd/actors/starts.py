@@ -13,6 +13,8 @@ from pathlib import Path
 
 import trio
 
+from capd.adapters.parsing.jobs import DIRECT
+from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.child_environment import child_environment
 from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins
@@ -64,6 +66,8 @@ class SupervisorSettings:
     """Set when the PATH is as long as it gets: the login shell has been asked for its own."""
     trust: TrustFile | None = None
     """What was agreed to of projects' files; without it none of theirs is started."""
+    parser: Parser | None = None
+    """Reads projects' files."""
     linger_now: Callable[[], float] | None = None
     """The linger at this moment, where it can change."""
     eras: EraFile | None = None
@@ -110,9 +114,14 @@ class Starts:
         """
         if not server.project:
             return
+        await trio.to_thread.run_sync(self._vouch, server)
+
+    def _vouch(self, server: ServerSpec) -> None:
         if self._settings.trust is None:
             raise UntrustedError(f"{server.name} of the project {server.project} is not trusted")
-        await trio.to_thread.run_sync(refuse_untrusted, server, self._settings.trust)
+        parser = self._settings.parser
+        reader = parser.reading() if parser is not None else DIRECT
+        refuse_untrusted(server, self._settings.trust, reader)
 
     def opened(
         self, server: ServerSpec, values: Mapping[str, str], project: str
@@ -176,7 +185,7 @@ class Starts:
         environment = self.environment(filled.env)
         vouch = None
         if server.project and self._settings.trust is not None:
-            vouch = partial(refuse_untrusted, server, self._settings.trust)
+            vouch = partial(self._vouch, server)
         launching = self._launching(server, cwd, "" if is_nowhere else project)
         argv = (filled.command, *filled.args)
         return ProcessSpec(argv, environment, cwd, box, vouch, launching)

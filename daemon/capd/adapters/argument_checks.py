@@ -14,6 +14,7 @@ import trio
 
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.tools.argument_errors import Fault, is_certain, told
+from capd.core.tools.schema_cost import SchemaCost
 
 MOST_KEPT = 2000
 MOST_BYTES = 64 * 1024
@@ -38,7 +39,7 @@ class ArgumentChecks:
     def __init__(self) -> None:
         self._library: Any = None
         self._is_wanted = trio.Event()
-        self._compiled: dict[bytes, tuple[_Validator, Any] | None] = {}
+        self._compiled: dict[bytes, tuple[_Validator, Any, SchemaCost] | None] = {}
 
     def expect(self) -> None:
         """Be told that there is something to call: the library is loaded meanwhile."""
@@ -66,7 +67,9 @@ class ArgumentChecks:
             given = msgspec.json.decode(arguments or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
-        validator, schema = compiled
+        validator, schema, cost = compiled
+        if not cost.is_bounded(given):
+            return
         try:
             if validator.is_valid(given):
                 return
@@ -81,10 +84,13 @@ class ArgumentChecks:
         if faults:
             raise NotSentError(told(name, faults, msgspec.json.encode(schema).decode()))
 
-    def _compile(self, definition: bytes) -> tuple[_Validator, Any] | None:
+    def _compile(self, definition: bytes) -> tuple[_Validator, Any, SchemaCost] | None:
         library = self._library = self._library or importlib.import_module(_LIBRARY)
         try:
             schema = msgspec.json.decode(definition, type=_Definition).inputSchema
+            cost = SchemaCost(schema)
+            if not cost.is_compiled:
+                return None
             validator = library.validator_for(
                 schema,
                 validate_formats=False,
@@ -93,7 +99,7 @@ class ArgumentChecks:
             )
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        return validator, schema
+        return validator, schema, cost
 
 
 def _fault(error: Any, schema: Any) -> Fault:

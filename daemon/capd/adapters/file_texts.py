@@ -6,10 +6,11 @@ from typing import Annotated
 
 import msgspec
 
+from capd.adapters.regular_files import opened_regular
+from capd.core.taps.toml_folder import LARGEST_BYTES as LARGEST_FILE_BYTES
+
 PathText = Annotated[str, msgspec.Meta(min_length=1, pattern="^[^\x00]+$")]
 """A path as a person writes it; with a null byte, every call of the system's is a ValueError."""
-
-_LARGEST_FILE_BYTES = 1 << 20
 
 
 def expanded(path: str) -> Path:
@@ -26,10 +27,14 @@ def file_name(path: Path) -> str:
 
 
 def file_text(file: Path) -> str:
-    """Return a file's text; a link reads as the name of the sibling that it points to."""
+    """Return a file's text; a link reads as the name of the sibling that it points to.
+
+    Of a file that is too large there is one byte more than `LARGEST_FILE_BYTES`.
+    """
     if file.is_symlink():
         return file_name(Path(file.readlink().name))
-    with file.open("rb") as opened:
-        data = opened.read(_LARGEST_FILE_BYTES)
+    # What was a file a moment ago may be a link or a pipe by now.
+    with opened_regular(file, os.O_NOFOLLOW) as (descriptor, _):
+        data = os.read(descriptor, LARGEST_FILE_BYTES + 1)
     # What is not UTF-8 fails in the parser, with a line number.
     return data.decode("utf-8", "replace")

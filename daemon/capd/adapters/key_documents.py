@@ -16,10 +16,16 @@ import msgspec
 
 from capd.adapters.configuration import VARIABLES, Configuration
 from capd.adapters.live_settings import is_for_restart
-from capd.core.settings.known_keys import ANY, KnownKey, Path, known_keys
-from capd.core.settings.project_keys import ADDS, LOWERS, PROJECT_KEYS, PROJECT_TABLES
+from capd.core.settings.known_keys import KnownKey, Path, known_keys
+from capd.core.settings.project_keys import PROJECT_KEYS, How
 
-_PROJECT_WORDS = {ADDS: "adds", LOWERS: "downwards"}
+_PROJECT_WORDS: Mapping[How, str] = {
+    "adds": "adds",
+    "falls back": "where you set none",
+    "keeps": "chooses among yours",
+    "lowers": "downwards",
+    "tunes": "yes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,5 @@ def _default_text(value: Any) -> str:
 
 
 def _project_text(key: KnownKey) -> str:
-    if key.path[0] in PROJECT_TABLES and ANY not in key.path:
-        return "yes"
-    how = PROJECT_KEYS.get(key.path, "")
-    return _PROJECT_WORDS.get(how, "yes") if how else ""
+    how = PROJECT_KEYS.get(key.path)
+    return _PROJECT_WORDS[how] if how is not None else ""

@@ -15,8 +15,9 @@ import trio
 
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.client_table import client_table
-from capd.adapters.configuration import Configuration, PlaceTable, effective
+from capd.adapters.configuration import Configuration, effective
 from capd.adapters.good_file import GoodFile, age_of
+from capd.adapters.parsing.jobs import DIRECT, Reader, ReadProjectSettings
 from capd.adapters.patient_reads import NoAnswerError, PatientReads
 from capd.adapters.session_settings import session_rules
 from capd.core.sessions.client_traits import ClientTraits
@@ -27,20 +28,23 @@ from capd.core.settings.known_keys import Path as KeyPath
 from capd.core.settings.layers import (
     Layer,
     Merged,
-    check,
+    UnusableError,
     parsed,
-    tables_of,
     written,
 )
 from capd.core.settings.project_keys import (
     FILE_NAME,
+    LARGEST_BYTES,
     lowered,
-    permitted,
     value_at,
 )
 
 CONFIG_FILE = "config.toml"
 MOST_PROJECTS = 256
+LONGEST_READ = 4.0
+"""Seconds for a project's file, which may be the first that the parser process is started for."""
+
+_NO_PINS = "`surface.pins` has no effect: it chooses among your own pins, and you have none"
 
 RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
 """Tables of which a change counts from the next start on."""
@@ -63,6 +67,8 @@ class Effective:
     """What the project's file says, where it says one."""
     rules: tuple[PolicyRules, ...] = ()
     """What the project's file forbids."""
+    kept_pins: tuple[str, ...] | None = None
+    """Which of the user's pins the project's file keeps; None for all."""
     notes: tuple[str, ...] = ()
     """What of the project's file does not count, and why."""
 
@@ -76,6 +82,7 @@ class LiveSettings:
         environment: Mapping[str, str],
         state: Path | None,
         reads: PatientReads | None = None,
+        reader: Reader = DIRECT,
         *,
         clock: Callable[[], float] = time.monotonic,
         age: Callable[[Path], float] = age_of,
@@ -84,8 +91,10 @@ class LiveSettings:
 
         `reads` are of projects: on a network that hangs, their sessions begin without their files.
         `clock` and `age` say when a file that may be half written has stood still.
+        `reader` parses those files.
         """
         self._clock, self._age = clock, age
+        self._reader = reader
         self.folder = config
         self._environment = environment
         kept = state / "good" / CONFIG_FILE if state is not None else None
@@ -93,7 +102,7 @@ class LiveSettings:
             config / CONFIG_FILE, self._user_layer, kept=kept, clock=clock, age=age
         )
         self._clients = config / CLIENTS_FILE
-        self.reads = reads or PatientReads()
+        self.reads = reads or PatientReads(LONGEST_READ)
         self._projects: dict[str, GoodFile] = {}
         self.silent: dict[str, str] = {}
         """Why projects that did not answer when they were read last did not."""
@@ -217,12 +226,12 @@ class LiveSettings:
         found = self.of(project)
         rules = session_rules(found.configuration, self.table)
         own = tuple((project, each) for each in found.rules)
-        return replace(rules, projects=(*rules.projects, *own))
+        projects = (*rules.projects, *own)
+        return replace(rules, projects=projects, kept_pins=found.kept_pins)
 
     def domain(self, client: str, project: str) -> str:
-        """Return a session's domain: the user's word on this project, its own, the client's."""
-        domains = self.current.domains()
-        return domains.of("", project) or self.of(project).domain or domains.of(client, "")
+        """Return a session's domain: the user's word on its project or client, or the project's."""
+        return self.current.domains().of(client, project) or self.of(project).domain
 
     # Reading
 
@@ -238,7 +247,9 @@ class LiveSettings:
         file = Path(project, FILE_NAME)
 
         def read(text: str) -> Layer:
-            return _project_layer(text, str(file))
+            if len(text) > LARGEST_BYTES:
+                raise UnusableError(f"it is larger than {LARGEST_BYTES >> 10} KiB")
+            return self._reader.read(ReadProjectSettings(text)).layer(str(file))
 
         return GoodFile(file, read, clock=self._clock, age=self._age)
 
@@ -250,14 +261,25 @@ class LiveSettings:
         policy = own.pop("policy", {})
         place = f"[policy] of {file.file}"
         rules = PolicyRules(place, tuple(policy.get("allow", ())), tuple(policy.get("deny", ())))
-        limits = lowered(own, msgspec.to_builtins(self._user_configuration()))
+        users = self._user_configuration()
+        limits = lowered(own, msgspec.to_builtins(users))
+        kept_pins = limits.tables.get("surface", {}).pop("pins", None)
         found, _ = self._effective(replace(file.layer, tables=limits.tables))
         origins: dict[KeyPath, str] = {("domain",): str(file.file)} if domain else {}
         for key in policy:
             origins["policy", key] = str(file.file)
         whole = Merged(found.merged.tables, {**found.merged.origins, **origins})
-        notes = (*file.layer.notes, *limits.notes)
-        return replace(found, merged=whole, domain=domain, rules=(rules,), notes=notes)
+        notes = [*file.layer.notes, *limits.notes]
+        if kept_pins and not users.surface.pins:
+            notes.append(_NO_PINS)
+        return replace(
+            found,
+            merged=whole,
+            domain=domain,
+            rules=(rules,),
+            kept_pins=None if kept_pins is None else tuple(kept_pins),
+            notes=tuple(notes),
+        )
 
     def _user_configuration(self) -> Configuration:
         tables = self._file.layer.tables if self._file.layer is not None else {}
@@ -285,14 +307,6 @@ def is_for_restart(path: KeyPath) -> bool:
 def _up_to_names(path: KeyPath) -> KeyPath:
     """Return where a key is, or the table of names that it is in."""
     return path[: path.index(ANY)] if ANY in path else path
-
-
-def _project_layer(text: str, origin: str) -> Layer:
-    """Return a project's file as a layer, without what it may not set; raises as `parsed`."""
-    kept = permitted(tables_of(text), text)
-    check({"domain": kept.tables.get("domain", "")}, PlaceTable, text)
-    check({key: kept.tables[key] for key in kept.tables if key != "domain"}, Configuration, text)
-    return Layer(origin, kept.tables, kept.notes)
 
 
 def _value(configuration: Configuration, path: KeyPath) -> Any:

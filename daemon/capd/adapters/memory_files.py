@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 from capd.adapters.file_texts import file_name
-from capd.adapters.regular_files import opened_regular
+from capd.adapters.parsing.jobs import DIRECT, Reader, ReadMemory
+from capd.adapters.regular_files import opened_inside, opened_regular
 from capd.core.memories.memory_format import (
     LARGEST_BYTES,
     SUFFIXES,
     MemoryFile,
     MemoryRead,
-    read_memory,
 )
 from capd_protos.types import Finding, TapName
 
@@ -23,10 +23,17 @@ MEMORIES = "memories"
 MOST_MEMORIES = 1000
 """Of one folder; each costs a parse at every load."""
 MOST_ENTRIES = 10_000
+MOST_BYTES = 2 << 20
+"""Of one folder: they are in memory for as long as a session may be told of them."""
 
 
-def read_memories(tap: TapName, folder: Path) -> tuple[tuple[MemoryRead, ...], tuple[Finding, ...]]:
-    """Return the memories in `folder` by file, and what is wrong with the folder."""
+def read_memories(
+    tap: TapName, folder: Path, reader: Reader = DIRECT, *, root: Path | None = None
+) -> tuple[tuple[MemoryRead, ...], tuple[Finding, ...]]:
+    """Return the memories in `folder` by file, and what is wrong with the folder.
+
+    No link is followed out of `root`: what a memory says is told to models. None follows them all.
+    """
     findings: list[Finding] = []
     try:
         with os.scandir(folder) as entries:
@@ -39,26 +46,48 @@ def read_memories(tap: TapName, folder: Path) -> tuple[tuple[MemoryRead, ...], t
     if len(wanted) > MOST_MEMORIES:
         reason = f"more than {MOST_MEMORIES} memories: those from {wanted[MOST_MEMORIES]!r} on "
         findings.append(Finding(MEMORIES, 0, f"{reason}are left out"))
-    return tuple(_once_each(_reads(tap, folder, wanted[:MOST_MEMORIES]))), tuple(findings)
+    reads = _reads(tap, folder, wanted[:MOST_MEMORIES], reader, root)
+    found = tuple(_once_each(reads))
+    return found, tuple(findings)
 
 
 def _is_memory(name: str) -> bool:
     return name.endswith(SUFFIXES) and not name.startswith(".") and name.lower() != "readme.md"
 
 
-def _reads(tap: TapName, folder: Path, names: list[str]) -> Iterator[MemoryRead]:
+def _reads(
+    tap: TapName, folder: Path, names: list[str], reader: Reader, root: Path | None
+) -> Iterator[MemoryRead]:
+    left_bytes = MOST_BYTES
     for name in names:
         shown = f"{MEMORIES}/{file_name(Path(name))}"
         try:
-            with opened_regular(folder / name) as (descriptor, _):
-                content = os.read(descriptor, LARGEST_BYTES + 1)
+            content = _content(folder / name, root)
         except FileNotFoundError:
             continue
         except OSError as error:
             finding = Finding(shown, 0, f"left out: {error.strerror or error}")
             yield MemoryRead(shown, None, (finding,))
             continue
-        yield read_memory(tap, MemoryFile(shown, file_name(folder / name), content))
+        left_bytes -= len(content)
+        reason = ""
+        if left_bytes < 0:
+            reason = f"the memories up to here have more than {MOST_BYTES >> 20} MiB"
+        elif reader.is_spent:
+            reason = "what is before takes too long to read"
+        if reason:
+            finding = Finding(shown, 0, f"it and all after it are left out: {reason}")
+            yield MemoryRead(shown, None, (finding,))
+            return
+        yield reader.read(ReadMemory(tap, MemoryFile(shown, file_name(folder / name), content)))
+
+
+def _content(file: Path, root: Path | None) -> bytes:
+    if root is None:
+        with opened_regular(file) as (descriptor, _):
+            return os.read(descriptor, LARGEST_BYTES + 1)
+    with opened_inside(root, file) as descriptor:
+        return os.read(descriptor, LARGEST_BYTES + 1)
 
 
 def _once_each(reads: Iterator[MemoryRead]) -> Iterator[MemoryRead]:

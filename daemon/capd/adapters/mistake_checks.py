@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from capd.core.tools.schema_cost import SchemaCost
 from capd_protos.types import MemorySpec
 
 LARGEST_BYTES = 1 << 20
@@ -66,8 +67,11 @@ class MistakeChecks:
 def _compiled(schema: bytes) -> _Validator | None:
     library: Any = importlib.import_module(_LIBRARY)
     try:
+        decoded = msgspec.json.decode(schema)
+        if not SchemaCost(decoded).is_compiled:
+            return None
         validator: _Validator = library.validator_for(
-            msgspec.json.decode(schema),
+            decoded,
             validate_formats=False,
             offline=True,
             pattern_options=library.RegexOptions(),

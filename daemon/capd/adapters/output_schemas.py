@@ -13,6 +13,7 @@ import msgspec
 
 from capd.core.results.json_cut import Path
 from capd.core.results.schema_fit import Objections
+from capd.core.tools.schema_cost import SchemaCost
 from capd_protos.codec import JsonCodec, MalformedError
 
 _MOST_ERRORS = 500
@@ -42,6 +43,9 @@ def _checked_by(schema: dict[str, Any]) -> Objections:
     # Imported here: it takes 27 ms, and most sessions never see a result that long.
     import jsonschema_rs  # noqa: PLC0415
 
+    cost = SchemaCost(schema)
+    if not cost.is_compiled:
+        return lambda _: [()]
     try:
         validator = jsonschema_rs.validator_for(
             schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()
@@ -52,6 +56,8 @@ def _checked_by(schema: dict[str, Any]) -> Objections:
 
     def objections(data: bytes) -> Sequence[Path]:
         value = msgspec.json.decode(data)
+        if not cost.is_bounded(value):
+            return [()]
         found: list[Path] = []
         for error in validator.iter_errors(value):
             found.append(tuple(error.instance_path))

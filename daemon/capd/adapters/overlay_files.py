@@ -5,14 +5,19 @@ ones follow. What cannot be read is a finding: an overlay is never a reason to b
 """
 
 import tomllib
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 import capd
 from capd.adapters.file_texts import PathText, expanded, file_name, file_text
-from capd.core.taps.overlays import OVERLAY_FILE, Overlay, read_overlay
+from capd.adapters.parsing.jobs import DIRECT, Reader, ReadOverlay
+from capd.core.taps.overlays import OVERLAY_FILE, Overlay
 from capd_protos.types import Finding
+
+MOST_FILES = 2000
+"""Capabilities of one overlay."""
 
 
 class _OverlayEntry(msgspec.Struct):
@@ -31,13 +36,15 @@ def shipped_overlays() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "taps/overlays"
 
 
-def read_overlays(list_file: Path) -> list[Overlay]:
-    """Return all overlays, in the order in which their descriptions count."""
+def read_overlays(list_file: Path, reader: Reader = DIRECT) -> list[Overlay]:
+    """Return all overlays, in the order in which their descriptions count.
+
+    `reader` parses the user's, which may be anybody's clones; those that come with capd are ours.
+    """
     listed, wrong = _listed(list_file)
-    folders = _own_folders(list_file, listed)
+    overlays = [read_overlay_folder(each, reader) for each in _own_folders(list_file, listed)]
     if listed.shipped_overlays:
-        folders += _folders_in(shipped_overlays())
-    overlays = [read_overlay_folder(folder) for folder in folders]
+        overlays += [read_overlay_folder(folder) for folder in _folders_in(shipped_overlays())]
     if wrong:
         overlays.insert(0, _unusable(str(list_file), f"its overlays are not used: {wrong}"))
     return overlays
@@ -73,17 +80,18 @@ def _folders_in(root: Path) -> list[Path]:
         return []
 
 
-def read_overlay_folder(folder: Path) -> Overlay:
+def read_overlay_folder(folder: Path, reader: Reader = DIRECT) -> Overlay:
     """Return the overlay in `folder`, or one that only says why there is none."""
     texts: dict[str, str] = {}
     try:
-        for file in [folder / OVERLAY_FILE, *sorted((folder / "capabilities").glob("*.toml"))]:
+        named = islice((folder / "capabilities").glob("*.toml"), MOST_FILES)
+        for file in [folder / OVERLAY_FILE, *sorted(named)]:
             # Neither a folder nor a pipe, which would be waited for without end.
             if file.is_file():
                 texts[file_name(file.relative_to(folder))] = file_text(file)
     except OSError as error:
         return _unusable(str(folder), str(error))
-    return read_overlay(file_name(folder), texts)
+    return reader.read(ReadOverlay(file_name(folder), texts))
 
 
 def _unusable(path: str, reason: str) -> Overlay:

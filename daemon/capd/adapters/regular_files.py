@@ -27,6 +27,30 @@ def opened_regular(path: Path | str, flags: int = 0) -> Iterator[tuple[int, os.s
         os.close(descriptor)
 
 
+@contextmanager
+def opened_inside(root: Path, path: Path, whose: str = "its folder") -> Iterator[int]:
+    """Open a file that lies below the folder `root`, whatever links lead to it.
+
+    `whose` is what a person calls the folder.
+
+    Raises:
+        OSError: there is none, it cannot be opened, is something else, or a link leads out.
+    """
+    real_root, real = os.path.realpath(root), os.path.realpath(path)
+    if not _is_below(real, real_root):
+        raise OSError(errno.EPERM, f"it is outside of {whose}")
+    with opened_regular(real, os.O_NOFOLLOW) as (descriptor, _):
+        # A folder above it may have been replaced between the look and the opening.
+        link = Path(f"/proc/self/fd/{descriptor}")
+        if link.is_symlink() and not _is_below(os.fspath(link.readlink()), real_root):
+            raise OSError(errno.EPERM, f"it is outside of {whose}")
+        yield descriptor
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
 def read_up_to(descriptor: int, most_bytes: int) -> bytes:
     """Return a file's bytes, `most_bytes` at most.
 

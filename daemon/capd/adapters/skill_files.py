@@ -5,13 +5,14 @@ without SKILL.md is no skill, and says nothing.
 """
 
 import os
-import stat
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 from capd.adapters.file_texts import file_name
-from capd.core.taps.skills import LARGEST_BYTES, SkillFile, SkillRead, body, once_each, read_skill
+from capd.adapters.parsing.jobs import DIRECT, Reader, ReadSkill, ReadSkillText
+from capd.adapters.regular_files import opened_inside
+from capd.core.taps.skills import LARGEST_BYTES, SkillFile, SkillRead, once_each
 from capd_protos.types import Finding, TapName
 
 SKILLS = "skills"
@@ -22,8 +23,13 @@ MOST_ENTRIES = 10_000
 """Of the folder `skills`, whatever they are."""
 
 
-def read_skills(tap: TapName, root: Path) -> tuple[tuple[SkillRead, ...], tuple[Finding, ...]]:
-    """Return the skills of the tap at `root`, and what is wrong with their folder."""
+def read_skills(
+    tap: TapName, root: Path, reader: Reader = DIRECT
+) -> tuple[tuple[SkillRead, ...], tuple[Finding, ...]]:
+    """Return the skills of the tap at `root`, and what is wrong with their folder.
+
+    No link is followed out of `root`: a skill's text is handed to a model.
+    """
     findings: list[Finding] = []
     try:
         with os.scandir(root / SKILLS) as entries:
@@ -35,30 +41,36 @@ def read_skills(tap: TapName, root: Path) -> tuple[tuple[SkillRead, ...], tuple[
     if len(names) > MOST_ENTRIES:
         reason = f"more than {MOST_ENTRIES} entries: some are not looked at"
         findings.append(Finding(SKILLS, 0, reason))
-    found = list(islice(_files(tap, root, names), MOST_SKILLS + 1))
+    found = list(islice(_files(tap, root, names, reader), MOST_SKILLS + 1))
     if len(found) > MOST_SKILLS:
         reason = f"more than {MOST_SKILLS} skills: those from {found[-1].folder!r} on are left out"
         findings.append(Finding(SKILLS, 0, reason))
+    if reader.is_spent:
+        findings.append(Finding(SKILLS, 0, "some are left out: they take too long to read"))
     return once_each(found[:MOST_SKILLS]), tuple(findings)
 
 
-def skill_body(file: Path) -> str | None:
+def skill_body(file: Path, reader: Reader = DIRECT) -> str | None:
     """Return the text of a skill as it is at this moment; None where it cannot be read."""
     try:
-        return body(_content(file))
+        # Of `<tap>/skills/<name>/SKILL.md`.
+        content = _content(file.parents[2], file)
     except OSError:
         return None
+    return reader.read(ReadSkillText(content)).text
 
 
-def _files(tap: TapName, root: Path, names: list[str]) -> Iterator[SkillRead]:
+def _files(tap: TapName, root: Path, names: list[str], reader: Reader) -> Iterator[SkillRead]:
     for name in names:
+        if reader.is_spent:
+            return
         file = root / SKILLS / name / SKILL_FILE
         folder = file_name(Path(name))
         path = f"{SKILLS}/{folder}/{SKILL_FILE}"
         try:
             # What cannot be sent cannot be read when it is used.
             str(file).encode()
-            content = _content(file)
+            content = _content(root, file)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except UnicodeEncodeError:
@@ -68,13 +80,9 @@ def _files(tap: TapName, root: Path, names: list[str]) -> Iterator[SkillRead]:
             finding = Finding(path, 0, f"left out: {error.strerror or error}")
             yield SkillRead(folder, path, None, (finding,))
             continue
-        yield read_skill(tap, SkillFile(folder, path, str(file), content))
+        yield reader.read(ReadSkill(tap, SkillFile(folder, path, str(file), content)))
 
 
-def _content(file: Path) -> bytes:
-    # Non-blocking: opening a pipe must not wait for a writer.
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is not a regular file")
-        return opened.read(LARGEST_BYTES + 1)
+def _content(root: Path, file: Path) -> bytes:
+    with opened_inside(root, file, "the tap") as descriptor:
+        return os.read(descriptor, LARGEST_BYTES + 1)

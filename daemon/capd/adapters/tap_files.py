@@ -5,9 +5,11 @@ the network (10-catalog).
 """
 
 import hashlib
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -15,13 +17,18 @@ import msgspec
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
 from capd.adapters.memory_files import MEMORIES, read_memories
+from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader
 from capd.adapters.skill_files import SKILLS, read_skills
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
-from capd.core.taps.tap_format import CapabilityFiles, read_capability
-from capd_protos.types import CapabilityName, TapName
+from capd.core.taps.tap_format import CapabilityFiles
+from capd_protos.types import CapabilityName, Finding, TapName
 
 STARTER = TapName("starter")
+OWN_FOLDER = "own"
+"""Beside the list of taps: what `capd add` writes."""
+MOST_FILES = 64
+"""Providers of one capability."""
 
 
 _BROKEN = 'taps = [name = "'
@@ -41,6 +48,13 @@ class TapPlace:
     path: Path
     providers: Mapping[CapabilityName, str] = field(default_factory=dict)
     """Which provider a capability has in place of its default."""
+    within: Path | None = None
+    """The folder that none of its files may lie outside of, where it is another one than `path`."""
+
+    @property
+    def root(self) -> Path:
+        """The folder that none of its skills and memories may lie outside of."""
+        return self.within or self.path
 
 
 class _TapEntry(msgspec.Struct):
@@ -92,8 +106,13 @@ def tap_places(list_file: Path) -> list[TapPlace]:
     return [replace(place, providers=_chosen(listed.providers, place.name)) for place in places]
 
 
-def read_tap(place: TapPlace) -> Tap:
-    """Return the tap at `place`.
+def is_own(place: TapPlace, list_file: Path) -> bool:
+    """Tell whether nobody but the user and capd wrote a tap."""
+    return place.name == STARTER or place.path == list_file.parent / OWN_FOLDER
+
+
+def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
+    """Return the tap at `place`; `reader` parses its files.
 
     Raises:
         TapUnreadableError: there is no folder of capabilities, of skills or of memories, or
@@ -101,24 +120,29 @@ def read_tap(place: TapPlace) -> Tap:
     """
     digest = hashlib.sha256()
     reads = []
+    spent: list[Finding] = []
     folder = _identity(place.path)
     try:
         for files in capability_files(place):
+            if reader.is_spent:
+                spent.append(_out_of_time(files.path))
+                break
             for file, text in files.texts.items():
                 digest.update(f"{files.name}/{file}\0{text}\0".encode())
             provider = place.providers.get(files.name, "")
-            reads.append(read_capability(place.name, files, provider))
+            job = ReadCapability(place.name, files.name, files.path, files.texts, provider)
+            reads.append(reader.read(job))
     except OSError as error:
         raise TapUnreadableError(f"tap {place.name}: {error}") from None
     known = {read.name for read in reads}
     for name, provider in place.providers.items():
         if name not in known:
-            files = CapabilityFiles(name, f"capabilities/{name}", {})
-            reads.append(read_capability(place.name, files, provider))
-    skill_reads, findings = read_skills(place.name, place.path)
+            missing = ReadCapability(place.name, name, f"capabilities/{name}", {}, provider)
+            reads.append(missing.done())
+    skill_reads, findings = read_skills(place.name, place.path, reader)
     for skill in skill_reads:
         digest.update(f"{skill.path}\0{skill.revision}\0".encode())
-    memory_reads, more = read_memories(place.name, place.path / MEMORIES)
+    memory_reads, more = read_memories(place.name, place.path / MEMORIES, reader, root=place.root)
     for memory in memory_reads:
         digest.update(f"{memory.path}\0{memory.revision}\0".encode())
     # A tap that goes away half-way looks like one whose capabilities were deleted.
@@ -132,7 +156,7 @@ def read_tap(place: TapPlace) -> Tap:
         reads=tuple(reads),
         scripts=_scripts(place.path / "deps"),
         skill_reads=skill_reads,
-        tap_findings=(*findings, *more),
+        tap_findings=(*spent, *findings, *more),
         memory_reads=memory_reads,
     )
 
@@ -145,9 +169,20 @@ def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
     """
     folders = _entries(place.path / "capabilities")
     for folder in sorted(folder for folder in folders if folder.is_dir()):
+        if place.within is not None and not _is_within(folder, place.within):
+            continue
         capability = file_name(Path(folder.name))
         texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
         yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
+
+
+def _out_of_time(path: str) -> Finding:
+    reason = "it and all after it are left out: what is before takes too long to read"
+    return Finding(path, 0, reason)
+
+
+def _is_within(folder: Path, root: Path) -> bool:
+    return Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root))
 
 
 def _identity(root: Path) -> tuple[int, int] | None:
@@ -179,7 +214,8 @@ def _chosen(providers: Mapping[str, str], tap: TapName) -> dict[CapabilityName, 
 
 def _provider_files(folder: Path) -> list[Path]:
     # Neither a folder nor a pipe, which would be waited for without end.
-    return sorted(f for f in folder.glob("*.toml") if f.is_symlink() or f.is_file())
+    found = (f for f in folder.glob("*.toml") if f.is_symlink() or f.is_file())
+    return sorted(islice(found, MOST_FILES))
 
 
 def _scripts(root: Path) -> dict[str, str]:

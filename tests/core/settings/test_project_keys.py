@@ -4,7 +4,16 @@ import tomllib
 
 import pytest
 
-from capd.core.settings.project_keys import PROJECT_KEYS, Permitted, lowered, permitted
+from capd.core.settings.layers import UnusableError
+from capd.core.settings.project_keys import (
+    LONGEST_TEXT,
+    MOST_RULES,
+    PROJECT_KEYS,
+    Permitted,
+    check_bounds,
+    lowered,
+    permitted,
+)
 
 
 def test_what_narrows_or_tunes_the_projects_own_sessions_counts() -> None:
@@ -76,4 +85,67 @@ def test_limits_go_downwards_alone() -> None:
 def test_no_key_of_a_project_starts_a_command_or_opens_anything() -> None:
     tables = {path[0] for path in PROJECT_KEYS}
 
-    assert tables == {"domain", "surface", "routing", "sessions", "policy"}
+    assert tables == {"domain", "surface", "routing", "sessions", "policy", "curation"}
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed"),
+    [
+        ("stable", {"stable"}),
+        ("auto", {"stable", "auto"}),
+        ("dynamic", {"stable", "auto", "dynamic"}),
+        ("pass-through", {"stable", "auto", "dynamic", "pass-through"}),
+    ],
+)
+def test_a_mode_lists_no_more_than_the_users(user: str, allowed: set[str]) -> None:
+    modes = ("stable", "auto", "dynamic", "pass-through")
+
+    kept = {m for m in modes if lowered(surface(m), surface(user)).tables == surface(m)}
+
+    assert kept == allowed
+
+
+def surface(mode: str) -> dict[str, dict[str, str]]:
+    return {"surface": {"mode": mode}}
+
+
+def test_what_is_on_may_be_switched_off_and_never_on() -> None:
+    on, off = {"routing": {"files": True}}, {"routing": {"files": False}}
+
+    assert lowered(off, on) == Permitted(off, ())
+    assert lowered(on, off) == Permitted(
+        {"routing": {}}, ("`routing.files` = true is left out: yours is false, and lower",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (
+            f"[policy]\ndeny = {['x'] * (MOST_RULES + 1)}\n",
+            "line 2, `policy.deny`: it has 65 entries, and 64 at most count",
+        ),
+        (
+            f'[surface]\npins = ["{"x" * (LONGEST_TEXT + 1)}"]\n',
+            "line 2, `surface.pins`: a text in it has more than 128 characters",
+        ),
+        (
+            f'domain = "{"x" * (LONGEST_TEXT + 1)}"\n',
+            "line 1, `domain`: a text in it has more than 128 characters",
+        ),
+    ],
+)
+def test_a_file_with_too_much_is_not_used(text: str, wrong: str) -> None:
+    with pytest.raises(UnusableError) as raised:
+        check_bounds(tomllib.loads(text), text)
+
+    assert str(raised.value) == wrong
+
+
+def test_ten_thousand_keys_that_nobody_reads_give_a_few_lines() -> None:
+    text = "".join(f"key{n} = 1\n" for n in range(10_000))
+
+    notes = permitted(tomllib.loads(text), text).notes
+
+    assert len(notes) == 21
+    assert notes[-1] == "more of its keys are left out for the like reasons"

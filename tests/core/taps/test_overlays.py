@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capd.core.taps.catalog import Tap
-from capd.core.taps.overlays import MOST_TRIGGERS, Overlay, Words, folded, overlaid, read_overlay
+from capd.core.taps.overlays import Overlay, Words, folded, overlaid, read_overlay
 from capd.core.taps.tap_format import CapabilityRead
+from capd.core.taps.toml_folder import MOST_TRIGGERS
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,

@@ -8,13 +8,15 @@ from itertools import islice
 from pathlib import Path
 
 from capd.adapters.memory_files import MEMORIES
+from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.tap_files import TapPlace, TapUnreadableError, read_tap
-from capd.adapters.trust.startable_files import startable
+from capd.adapters.trust.startable_files import startables_of
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.taps.catalog import Tap
 from capd.core.trust.project_tap import (
     FOLDER,
     MOST_CAPABILITIES,
+    MOST_SERVERS,
     bound,
     memories_of,
     servers_of,
@@ -47,20 +49,28 @@ class ProjectRead:
         return trusted_part(self.tap, trusted)
 
 
-def read_project(project: str, trust: TrustFile) -> ProjectRead:
-    """Return what a project, by its real path, defines; nothing of it is started or fetched."""
+def read_project(project: str, trust: TrustFile, reader: Reader = DIRECT) -> ProjectRead:
+    """Return what a project, by its real path, defines; nothing of it is started or fetched.
+
+    `reader` parses its files.
+    """
     folder = Path(project, FOLDER)
     try:
         if not any((folder / part).is_dir() for part in _PARTS):
             return ProjectRead(project)
         if (folder / "capabilities").is_dir():
             _check_size(folder / "capabilities")
-        tap = bound(read_tap(TapPlace(tap_name(project), folder)), project)
+        place = TapPlace(tap_name(project), folder, within=Path(project))
+        tap = bound(read_tap(place, reader), project)
     except TapUnreadableError as error:
         return ProjectRead(project, error=str(error))
     except OSError as error:
         return ProjectRead(project, error=f"{folder}: {error.strerror}")
-    startables = [startable(server) for server in servers_of(tap)]
+    servers = servers_of(tap)
+    if len(servers) > MOST_SERVERS:
+        reason = f"{folder} defines {len(servers)} servers: {MOST_SERVERS} at most can be looked at"
+        return ProjectRead(project, error=reason)
+    startables = startables_of(servers)
     told = memories_of(tap)
     if told is not None:
         startables.append(told)

@@ -8,6 +8,7 @@ a second time when the server has answered its handshake.
 import errno
 import hashlib
 import os
+from collections.abc import Iterable
 
 from capd.adapters.regular_files import opened_regular
 from capd.core.trust.named_files import MOST_NAMES, named_files
@@ -15,6 +16,8 @@ from capd.core.trust.startable import Startable
 from capd_protos.types import ServerSpec
 
 LARGEST_BYTES = 64 << 20
+MOST_OF_A_PROJECT = 20_000
+"""Paths that its servers may name together; one of them may name `MOST_NAMES`."""
 _CHUNK_BYTES = 1 << 20
 _NO_FILE = frozenset(
     {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.ENXIO}
@@ -24,6 +27,20 @@ _NO_FILE = frozenset(
 def real_path(project: str) -> str:
     """Return the one path of a project, whatever links lead to it."""
     return os.path.realpath(project) if project else ""
+
+
+def startables_of(servers: Iterable[ServerSpec]) -> list[Startable]:
+    """Return the servers of one project; of those that together name too many files some not."""
+    found: list[Startable] = []
+    left = MOST_OF_A_PROJECT
+    for server in servers:
+        left -= len(named_files(server, server.project)) if left > 0 else 0
+        if left > 0:
+            found.append(startable(server))
+        else:
+            reason = "the project's definitions name too many files to look at them all"
+            found.append(Startable(server, server.project, {}, reason))
+    return found
 
 
 def startable(server: ServerSpec) -> Startable:

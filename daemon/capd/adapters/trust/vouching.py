@@ -5,6 +5,7 @@ the project's files as it is about to be started, and it and the files that it n
 was agreed to.
 """
 
+from capd.adapters.parsing.jobs import DIRECT, Reader
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.startable_files import startable
 from capd.adapters.trust.trust_file import TrustFile
@@ -17,8 +18,11 @@ class UntrustedError(CapdError):
     """A server of a project may not be started; the text says why, and what to do."""
 
 
-def refuse_untrusted(server: ServerSpec, trust: TrustFile) -> None:
-    """Raise `UntrustedError` unless exactly this `server` is defined, and agreed to."""
+def refuse_untrusted(server: ServerSpec, trust: TrustFile, reader: Reader = DIRECT) -> None:
+    """Raise `UntrustedError` unless exactly this `server` is defined, and agreed to.
+
+    `reader` parses the project's files.
+    """
     trusted = trust.read()
     agreed = trusted.of(server.project)
     found = startable(server)
@@ -31,7 +35,7 @@ def refuse_untrusted(server: ServerSpec, trust: TrustFile) -> None:
             f"has changed since it was trusted ({changes})" if state == CHANGED else "is untrusted"
         )
         raise UntrustedError(_refusal(server, why))
-    defined = read_project(server.project, trust).startables
+    defined = read_project(server.project, trust, reader).startables
     if all(each.server != server for each in defined):
         raise UntrustedError(_refusal(server, "is not what the project's files define by now"))
 

@@ -5,8 +5,8 @@ spelled there; one that nothing has is kept, for its capability may come, and re
 """
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
+from capd.core.globs import matches
 from capd_protos.naming import NameBook, Named, advice
 from capd_protos.types import CapabilityId, ServerName
 
@@ -41,7 +41,7 @@ class Subjects:
         if capability and (said := _missing("capability", capability, self._book(capability))):
             return said
         server, colon, _ = tool.partition(":")
-        if not colon or any(fnmatchcase(each, server) for each in self._servers):
+        if not colon or any(matches(each, server) for each in self._servers):
             return ""
         return _missing("server", server, self._server_names)
 

@@ -9,8 +9,8 @@ nothing, whatever the priors say.
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 
+from capd.core.globs import matches
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 PRIORS = ("files", "session", "project")
@@ -52,7 +52,7 @@ def spoken_for(
     return frozenset(
         each.id
         for each in capabilities
-        if any(fnmatchcase(name, pattern) for pattern in each.files for name in listing)
+        if any(matches(name, pattern) for pattern in each.files for name in listing)
     )
 
 

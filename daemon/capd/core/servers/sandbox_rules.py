@@ -6,9 +6,9 @@ last one. What a project's files define is confined from the start.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import get_args
 
+from capd.core.globs import matches
 from capd.core.servers.sandbox import Level, MaskName, Wish
 
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -45,7 +45,7 @@ class SandboxRules:
         asked, asks_network = declared_level(declared)
         usual = self.project if is_project else self.level
         level = LEVELS[max(LEVELS.index(usual), LEVELS.index(asked or usual))]
-        matching = (rule for glob, rule in self.servers.items() if fnmatchcase(name, glob))
+        matching = (rule for glob, rule in self.servers.items() if matches(name, glob))
         rule = next(matching, SandboxRule())
         return Wish(
             rule.level or level,

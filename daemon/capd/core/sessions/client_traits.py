@@ -6,9 +6,9 @@ is taken for one that lists again, until it was seen not to.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
+from capd.core.globs import matches
 from capd.core.tools.names import LIMIT
 
 Relists = Literal["before_turn", "mid_turn", "lag", "never"]
@@ -82,7 +82,7 @@ def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[
 
 
 def _is_named(folded: str, pattern: str) -> bool:
-    return folded == pattern.casefold() or fnmatchcase(folded, pattern.casefold())
+    return folded == pattern.casefold() or matches(folded, pattern.casefold())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,17 @@ them matches is denied as well; each set of them narrows further.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
+from functools import lru_cache
 
+from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
 from capd.core.tools.tool_search import Bar
 from capd_protos.types import ServerName
 
 DENIED = "denied"
+_MOST_VERDICTS = 8192
+"""Kept of one policy: a list of tools is looked through again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,30 @@ class Policy:
     """Every table that applies to one session."""
 
     tables: tuple[PolicyRules, ...] = ()
+    _verdicts: dict[tuple[str, str], Bar | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What `bar` said of a server and a name. Its tables never change, so it stays true."""
 
     def bar(self, server: ServerName | str, name: str) -> Bar | None:
         """Return why a tool or prompt is denied, None where it is permitted."""
+        if not self.tables:
+            return None
+        asked = (server, name)
+        if asked not in self._verdicts:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[asked] = self._bar(server, name)
+        return self._verdicts[asked]
+
+    def _bar(self, server: str, name: str) -> Bar | None:
+        # A rule that forbids must not be passed by for a capital letter.
+        folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
-            for pattern in table.deny:
-                # A rule that forbids must not be passed by for a capital letter.
-                if _matches(pattern.casefold(), server.casefold(), name.casefold()):
-                    return _by_rule(pattern, table)
-            if table.allow and not any(_matches(each, server, name) for each in table.allow):
+            denied = _rules(table.deny, is_folded=True).first(folded_server, folded_name)
+            if denied is not None:
+                return _by_rule(denied, table)
+            if table.allow and _rules(table.allow).first(server, name) is None:
                 return _by_no_rule(table)
         return None
 
@@ -76,7 +94,7 @@ def policy_for(
     tables += [
         rules
         for pattern, rules in clients
-        if any(fnmatchcase(name, pattern.casefold()) for name in known)
+        if any(matches(name, pattern.casefold()) for name in known)
     ]
     tables += [rules for folder, rules in projects if _is_within(project, folder)]
     return Policy(tuple(table for table in tables if table.allow or table.deny))
@@ -96,18 +114,40 @@ def _parts(pattern: str) -> tuple[str, str]:
     return (scope, rest) if colon else ("*", pattern)
 
 
-def _matches(pattern: str, server: str, name: str) -> bool:
-    scope, rest = _parts(pattern)
-    return fnmatchcase(server, scope) and fnmatchcase(name, rest)
+class _Rules:
+    """Rules of one list, looked for together."""
+
+    def __init__(self, patterns: tuple[str, ...], *, is_folded: bool) -> None:
+        self._patterns = patterns
+        parts = [_parts(each.casefold() if is_folded else each) for each in patterns]
+        self._scopes = GlobSet([scope for scope, _ in parts])
+        self._names = GlobSet([name for _, name in parts])
+        self._by_server = lru_cache(maxsize=256)(self._of_server)
+
+    def first(self, server: str, name: str) -> str | None:
+        """Return the first rule that matches, as it was written."""
+        named = self._names.found(name)
+        if not named:
+            return None
+        scoped = self._by_server(server)
+        return next((self._patterns[n] for n in named if n in scoped), None)
+
+    def _of_server(self, server: str) -> frozenset[int]:
+        return frozenset(self._scopes.found(server))
+
+
+@lru_cache(maxsize=512)
+def _rules(patterns: tuple[str, ...], *, is_folded: bool = False) -> _Rules:
+    return _Rules(patterns, is_folded=is_folded)
 
 
 def _matches_all(pattern: str, server: str) -> bool:
     scope, rest = _parts(pattern)
-    return fnmatchcase(server, scope) and bool(rest) and not rest.strip("*")
+    return matches(server, scope) and bool(rest) and not rest.strip("*")
 
 
 def _speaks_of(pattern: str, server: str) -> bool:
-    return fnmatchcase(server, _parts(pattern)[0])
+    return matches(server, _parts(pattern)[0])
 
 
 def _is_within(project: str, folder: str) -> bool:

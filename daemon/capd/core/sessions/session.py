@@ -10,8 +10,8 @@ stays on the list until the next one, and is granted again by its next call.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
+from capd.core.globs import matches
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import Activation, ActiveSet, Change, Grant
 from capd.core.sessions.policy import Policy
@@ -393,7 +393,7 @@ class SessionState:
             Grant(server.identity, tool.name)
             for pattern in patterns
             for tool in server.tools
-            if fnmatchcase(tool.name, pattern) and self.policy.bar(name, tool.name) is None
+            if matches(tool.name, pattern) and self.policy.bar(name, tool.name) is None
         ]
 
     def _permits(self, grant: Grant) -> bool:

@@ -20,6 +20,8 @@ class SessionRules:
     tool_cap: int = DEFAULT_TOOL_CAP
     mode: str = "auto"
     pins: tuple[str, ...] = ()
+    kept_pins: tuple[str, ...] | None = None
+    """Which of the pinned tools a project keeps on its list; None keeps them all."""
     share: float = 0.1
     """Of a client's context, for what pass-through mode may list."""
     checks_arguments: bool = True

@@ -6,8 +6,8 @@ first list nothing of it changes, so that the same state is always listed with t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
+from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
@@ -197,6 +197,13 @@ class SessionView:
             is_named(pattern, server, tool, wire_name) for pattern in self.rules.pins
         )
 
+    def keeps_pin(self, server: str, tool: str, wire_name: str) -> bool:
+        """Tell whether the project leaves a tool on the list that the user has pinned."""
+        kept = self.rules.kept_pins
+        if kept is None or self.wants_all or self.rules.curation.passes_all:
+            return True
+        return any(is_named(pattern, server, tool, wire_name) for pattern in kept)
+
     @property
     def checks_arguments(self) -> bool:
         """Whether calls are looked at before they are sent; a plain aggregator would not."""
@@ -204,7 +211,7 @@ class SessionView:
 
     def is_unchecked(self, server: str) -> bool:
         """Tell whether calls of a server are passed on whatever their arguments are."""
-        return any(fnmatchcase(server, pattern) for pattern in self.rules.unchecked)
+        return any(matches(server, pattern) for pattern in self.rules.unchecked)
 
     @property
     def wants_all(self) -> bool:

@@ -8,17 +8,23 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from capd.core.settings.known_keys import Path, unknown_keys
-from capd.core.settings.toml_lines import line_of, line_of_error
+from capd.core.settings.toml_lines import KeyLines, line_of, line_of_error
 
 Tables = Mapping[str, Any]
 
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\.\.\.|\d+)\]")
+
+
+MOST_NOTES = 20
+"""Of one file: whoever wrote more keys that nobody knows is told of the first ones."""
+_LONGEST_KEY = 100
 
 
 class UnusableError(Exception):
@@ -48,13 +54,18 @@ class Merged:
 def merged(layers: Sequence[Layer]) -> Merged:
     """Merge layers, the nearest last."""
     result = Merged()
+    origins = result.origins
     for layer in layers:
         _merge(result.tables, layer.tables)
+        tables = {path[:n] for path in origins for n in range(1, len(path))}
         for path in _leaves(layer.tables):
             # A value where a farther layer has a table, or the other way round, replaces it.
-            for other in [each for each in result.origins if _is_of(each, path)]:
-                del result.origins[other]
-            result.origins[path] = layer.origin
+            for n in range(1, len(path)):
+                origins.pop(path[:n], None)
+            if path in tables:
+                for other in [each for each in origins if each[: len(path)] == path]:
+                    del origins[other]
+            origins[path] = layer.origin
     return result
 
 
@@ -66,8 +77,17 @@ def parsed(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
     """
     tables = tables_of(text)
     check(tables, model, text)
-    notes = tuple(_unknown(text, path, near) for path, near in unknown_keys(tables, model))
-    return Layer(origin, tables, notes)
+    unknown = list(islice(unknown_keys(tables, model), MOST_NOTES + 1))
+    lines = KeyLines(text) if unknown else None
+    notes = [_unknown(lines, path, near) for path, near in unknown if lines is not None]
+    return Layer(origin, tables, tuple(notes_of(notes)))
+
+
+def notes_of(notes: Sequence[str]) -> list[str]:
+    """Return the first `MOST_NOTES` of `notes`, and that there are more where there are."""
+    if len(notes) <= MOST_NOTES:
+        return list(notes)
+    return [*notes[:MOST_NOTES], "more of its keys are left out for the like reasons"]
 
 
 def tables_of(text: str) -> dict[str, Any]:
@@ -123,6 +143,12 @@ def written(path: Sequence[str]) -> str:
     return ".".join(part if plain.fullmatch(part) else f'"{part}"' for part in path)
 
 
+def told(path: Sequence[str]) -> str:
+    """Return a key for a message: one of a stranger's may be a megabyte long."""
+    key = written(path)
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
+
+
 def _merge(into: dict[str, Any], tables: Tables) -> None:
     for key, value in tables.items():
         if isinstance(value, Mapping):
@@ -140,11 +166,6 @@ def _leaves(tables: Tables, above: Path = ()) -> Iterator[Path]:
             yield from _leaves(value, (*above, key))
         else:
             yield (*above, key)
-
-
-def _is_of(one: Path, other: Path) -> bool:
-    length = min(len(one), len(other))
-    return one[:length] == other[:length]
 
 
 def _said_of(error: msgspec.ValidationError, text: str) -> str:
@@ -168,7 +189,7 @@ def _line_of_last(text: str, key: Sequence[str]) -> int:
     return next((n for n, line in lines if name is not None and name.match(line)), 0)
 
 
-def _unknown(text: str, path: Path, near: str) -> str:
-    line = line_of(text, path)
+def _unknown(lines: KeyLines, path: Path, near: str) -> str:
+    line = lines.line_of(path)
     hint = f"; did you mean `{near}`?" if near else ""
-    return f"line {line}: unknown key `{written(path)}` is read over{hint}"
+    return f"line {line}: unknown key `{told(path)}` is read over{hint}"

@@ -2,37 +2,61 @@
 
 A project's files come with a clone, from anybody. Whatever starts a command, widens what may be
 used, opens a way in or speaks of other sessions is left out, with the reason; the rest of the file
-counts.
+counts. How each key narrows stands in `PROJECT_KEYS`: no value of any of them lists, permits or
+starts what would not be there without the file.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from capd.core.settings.known_keys import Path
-from capd.core.settings.layers import Tables, written
-from capd.core.settings.toml_lines import line_of
+from capd.core.settings.layers import Tables, UnusableError, notes_of, told, written
+from capd.core.settings.toml_lines import KeyLines
 
 FILE_NAME = ".capd.toml"
 
+MOST_RULES = 64
+"""Of each list of rules or pins: each costs a match for every tool."""
+LARGEST_BYTES = 64 << 10
+LONGEST_TEXT = 128
+"""Characters of a rule, of a pin or of the domain."""
+
+How = Literal["adds", "falls back", "keeps", "lowers", "tunes"]
+"""What the file may do with a key.
+
+    adds        another table of rules beside the user's: each set of rules narrows further
+    falls back  counts where nothing of the user's says anything of it
+    keeps       chooses among the user's values
+    lowers      counts where it is no higher than the user's value, in the key's order
+    tunes       decides between what is permitted in any case
+"""
+
 DOMAIN = ("domain",)
-REPLACES, LOWERS, ADDS = "replaces", "lowers", "adds"
-PROJECT_KEYS: Mapping[Path, str] = {
-    DOMAIN: REPLACES,
-    ("surface", "mode"): REPLACES,
-    ("surface", "pins"): REPLACES,
-    ("surface", "pass_through"): REPLACES,
-    ("routing", "files"): REPLACES,
-    ("routing", "session"): REPLACES,
-    ("routing", "project"): REPLACES,
-    ("sessions", "capabilities"): LOWERS,
-    ("sessions", "tools"): LOWERS,
-    ("policy", "allow"): ADDS,
-    ("policy", "deny"): ADDS,
+PINS = ("surface", "pins")
+PROJECT_KEYS: Mapping[Path, How] = {
+    DOMAIN: "falls back",
+    ("surface", "mode"): "lowers",
+    PINS: "keeps",
+    ("surface", "pass_through"): "lowers",
+    ("routing", "files"): "lowers",
+    ("routing", "session"): "lowers",
+    ("routing", "project"): "lowers",
+    ("sessions", "capabilities"): "lowers",
+    ("sessions", "tools"): "lowers",
+    ("policy", "allow"): "adds",
+    ("policy", "deny"): "adds",
+    ("curation", "kind"): "lowers",
+    ("curation", "k"): "lowers",
+    ("curation", "new_per_turn"): "lowers",
+    ("curation", "scorer"): "tunes",
 }
-PROJECT_TABLES = frozenset({"curation"})
-"""Tables of which a project may set every key."""
+_ORDERS: Mapping[Path, tuple[str, ...]] = {
+    # `auto` takes one of the two beside it.
+    ("surface", "mode"): ("stable", "auto", "dynamic", "pass-through"),
+    ("curation", "kind"): ("top-k", "off"),
+}
+"""The values of keys that are words, each lists no more than the next one."""
 
 _STARTS = "it starts commands: put servers into .capd/capabilities, and have them trusted"
 _OWN_FILE = "only your own config.toml may set it"
@@ -77,29 +101,59 @@ def permitted(tables: Tables, text: str) -> Permitted:
     """Return what a project's file may set; `text` is where `tables` were read from."""
     kept: dict[str, Any] = {}
     notes: list[str] = []
+    lines = KeyLines(text)
     for path, value in _settings(tables):
-        if path in PROJECT_KEYS or path[0] in PROJECT_TABLES:
+        if path in PROJECT_KEYS:
             inner = kept
             for part in path[:-1]:
                 inner = inner.setdefault(part, {})
             inner[path[-1]] = value
             continue
         reason = _REASONS.get(path[0], "it is none that a project's file may set")
-        where = line_of(text, path)
-        notes.append(f"line {where}: `{written(path)}` is left out: {reason}")
-    return Permitted(kept, tuple(notes))
+        where = lines.line_of(path)
+        notes.append(f"line {where}: `{told(path)}` is left out: {reason}")
+    return Permitted(kept, tuple(notes_of(notes)))
+
+
+def check_bounds(tables: Tables, text: str) -> None:
+    """Raise `UnusableError` where a file, whose values are right, has too many or too long ones.
+
+    Rules are not cut off: what is left of a policy may permit more than its author meant.
+    """
+    for path in PROJECT_KEYS:
+        value = value_at(tables, path)
+        texts = value if isinstance(value, list | tuple) else [value]
+        wrong = ""
+        if len(texts) > MOST_RULES:
+            wrong = f"it has {len(texts)} entries, and {MOST_RULES} at most count"
+        elif any(isinstance(each, str) and len(each) > LONGEST_TEXT for each in texts):
+            wrong = f"a text in it has more than {LONGEST_TEXT} characters"
+        if wrong:
+            raise UnusableError(f"line {KeyLines(text).line_of(path)}, `{written(path)}`: {wrong}")
 
 
 def lowered(project: Tables, effective: Tables) -> Permitted:
-    """Return a project's tables with no limit above the user's, which are in `effective`."""
+    """Return a project's tables with no value above the user's, which are in `effective`."""
     kept: dict[str, Any] = {key: _copied(value) for key, value in project.items()}
     notes: list[str] = []
     for path, how in PROJECT_KEYS.items():
         wanted, most = value_at(project, path), value_at(effective, path)
-        if how == LOWERS and wanted is not None and wanted > (math.inf if most is None else most):
+        if how != "lowers" or wanted is None or most is None:
+            continue
+        order = _ORDERS.get(path)
+        less = "lower"
+        if order is not None:
+            wanted, most, less = order.index(wanted), order.index(most), "lists less"
+        # As it stands a number that is none is above everything.
+        if not wanted <= most:
+            value, yours = (_said(value_at(each, path)) for each in (project, effective))
             del kept[path[0]][path[1]]
-            notes.append(f"`{written(path)}` = {wanted} is left out: yours is {most}, and lower")
+            notes.append(f"`{written(path)}` = {value} is left out: yours is {yours}, and {less}")
     return Permitted(kept, tuple(notes))
+
+
+def _said(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def value_at(tables: Tables, path: Path) -> Any:
@@ -115,7 +169,7 @@ def _settings(tables: Tables, above: Path = ()) -> Iterator[tuple[Path, Any]]:
     known = {path[0] for path in PROJECT_KEYS}
     for key, value in tables.items():
         path = (*above, key)
-        is_opened = not above and (key in known or key in PROJECT_TABLES)
+        is_opened = not above and key in known
         if isinstance(value, Mapping) and is_opened and value:
             yield from _settings(value, path)
         else:

@@ -1,30 +1,53 @@
 """Where a key stands in a TOML text, so that a person is sent to the line.
 
 The standard library's parser gives no positions. A text that it has read is read once more here,
-line by line: headers of tables and beginnings of keys, each parsed by itself. What only looks
-like a key within a text of several lines can lead to a wrong line, and to nothing worse.
+line by line: headers of tables and beginnings of keys. What only looks like a key within a text of
+several lines can lead to a wrong line, and to nothing worse. The work grows with the text's length
+alone, whatever it holds: no expression here can match one text in two ways.
 """
 
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-_HEADER = re.compile(r"\s*(\[\[?[^\[\]]*\]\]?)\s*(?:#.*)?")
-_KEY = re.compile(r"\s*((?:[A-Za-z0-9_.\s-]|\"[^\"]*\"|'[^']*')+?)\s*=")
+LONGEST_LINE = 1000
+"""Characters: a key beyond them is not looked for."""
+_MOST_STEPS = 16
+"""Of a key: none of capd's lies deeper."""
+
+_WORD = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
+_PATH = rf"{_WORD}(?:[ \t]*\.[ \t]*{_WORD})*"
+_HEADER = re.compile(rf"[ \t]*\[\[?[ \t]*({_PATH})[ \t]*\]\]?[ \t]*(?:#.*)?")
+_KEY = re.compile(rf"[ \t]*({_PATH})[ \t]*=")
+_STEP = re.compile(_WORD)
 _AT_LINE = re.compile(r"at line (\d+)")
+
+Steps = tuple[str, ...]
+
+
+class KeyLines:
+    """The lines of one text's keys and tables."""
+
+    def __init__(self, text: str) -> None:
+        self._first: dict[Steps, int] = {}
+        """The first line on which each key is set, or each table begins."""
+        self._last: dict[Steps, int] = {}
+        """The last line of each."""
+        for number, found in _keys(text):
+            self._first.setdefault(found, number)
+            self._last[found] = number
+
+    def line_of(self, path: Sequence[str]) -> int:
+        """Return the line, from 1, where the key at `path` is set; else its table's, else 0."""
+        wanted = tuple(path)
+        if wanted in self._first:
+            return self._first[wanted]
+        return max((self._last.get(wanted[:n], 0) for n in range(len(wanted) + 1)), default=0)
 
 
 def line_of(text: str, path: Sequence[str]) -> int:
     """Return the line, from 1, where the key at `path` is set; else its table's, else 0."""
-    wanted = tuple(path)
-    table_line = 0
-    for number, found in _keys(text):
-        if found == wanted:
-            return number
-        if wanted[: len(found)] == found:
-            table_line = number
-    return table_line
+    return KeyLines(text).line_of(path)
 
 
 def line_of_error(error: Exception) -> int:
@@ -33,29 +56,31 @@ def line_of_error(error: Exception) -> int:
     return int(at[1]) if at else 0
 
 
-def _keys(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), 1):
+def _keys(text: str) -> Iterator[tuple[int, Steps]]:
+    table: Steps = ()
+    for number, whole in enumerate(text.splitlines(), 1):
+        line = whole[:LONGEST_LINE]
         header = _HEADER.fullmatch(line)
         if header is not None:
-            table = _path(header[1])
+            table = _steps(header[1])
             yield number, table
             continue
         key = _KEY.match(line)
         if key is not None:
-            yield number, (*table, *_path(f"{key[1]} = 0"))
+            yield number, (*table, *_steps(key[1]))
 
 
-def _path(line: str) -> tuple[str, ...]:
+def _steps(path: str) -> Steps:
     """Return the keys that a header, or the left side of a setting, leads through."""
+    return tuple(_plain(step) for step in _STEP.findall(path)[:_MOST_STEPS])
+
+
+def _plain(step: str) -> str:
+    if step.startswith("'"):
+        return step[1:-1]
+    if not step.startswith('"') or "\\" not in step:
+        return step.strip('"')
     try:
-        inner: Any = tomllib.loads(line)
-    except (ValueError, RecursionError):
-        return ()
-    found: list[str] = []
-    while isinstance(inner, dict) and inner:
-        key, inner = next(iter(inner.items()))
-        found.append(key)
-        if isinstance(inner, list) and inner:
-            inner = inner[0]
-    return tuple(found)
+        return str(tomllib.loads(f"x = {step}")["x"])
+    except ValueError:
+        return step

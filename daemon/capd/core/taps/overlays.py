@@ -18,8 +18,6 @@ from capd.core.taps.toml_folder import TomlFolder
 from capd_protos.types import CapabilityName, CapabilitySpec, Finding, TapName
 
 OVERLAY_FILE = "overlay.toml"
-MOST_TRIGGERS = 100
-"""Phrases of one capability in one overlay; each costs an embedding, and a product a message."""
 
 _OVERLAY_KEYS = frozenset({"tap", "least_in_common"})
 _WORDS_KEYS = frozenset({"triggers", "description", "parts", "files"})
@@ -140,9 +138,6 @@ def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
         return None
     _report_foreign(body, _WORDS_KEYS, file, folder)
     triggers = folder.phrases(body, file)
-    if len(triggers) > MOST_TRIGGERS:
-        reason = f"{len(triggers)} triggers: those after the first {MOST_TRIGGERS} are left out"
-        folder.add(file, reason, near="triggers")
     description = body.get("description", "")
     if not isinstance(description, str):
         folder.add(file, "`description` is not text", near="description")
@@ -155,7 +150,7 @@ def _words(name: CapabilityName, file: str, folder: TomlFolder) -> Words | None:
     if not triggers and not description.strip() and not files:
         folder.add(file, "neither `triggers` nor `description` nor `files`")
         return None
-    return Words(name, triggers[:MOST_TRIGGERS], description.strip(), frozenset(parts), files)
+    return Words(name, triggers, description.strip(), frozenset(parts), files)
 
 
 def _report_foreign(

@@ -31,6 +31,10 @@ from capd_protos.types import (
 
 NO_CONFIG = "no config.toml"
 FEWEST_TRIGGERS = 3
+MOST_SERVERS = 32
+"""Of one capability."""
+_LONGEST_TITLE = 200
+_LONGEST_DESCRIPTION = 2000
 
 _CONFIG_KEYS = frozenset({"triggers", "domains", "files"})
 _PROVIDER_KEYS = {
@@ -47,7 +51,7 @@ _SCRIPT_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BLOCK = re.compile(r"\s*\[\[\s*mcp\s*\.\s*servers\s*\]\]")
 _POINTER = re.compile(r"[A-Za-z0-9._-]+\.toml")
-_HEADER = re.compile(r"^#\s*(Title|Description):\s*(.+?)\s*$", re.MULTILINE)
+_HEADER = re.compile(r"^#[ \t]*(Title|Description):(.*)$", re.MULTILINE)
 
 
 class _OAuthBlock(msgspec.Struct):
@@ -134,12 +138,12 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
             folder.add(file, f"`{path}` is no table, and is passed over", near=key)
         _report_unknown(_table(body, path), known, file, f"{path}: " if path else "", folder)
     servers = _servers(tap, body, file, folder)
-    headers = dict(_HEADER.findall(files.texts[file]))
+    headers = {key: said.strip() for key, said in _HEADER.findall(files.texts[file])}
     capability = CapabilitySpec(
         id=CapabilityId(tap, files.name),
         provider=file.removesuffix(".toml"),
-        title=headers.get("Title", ""),
-        description=headers.get("Description", ""),
+        title=headers.get("Title", "")[:_LONGEST_TITLE],
+        description=headers.get("Description", "")[:_LONGEST_DESCRIPTION],
         triggers=triggers,
         domains=domains,
         files=folder.strings(config.get("files", []), "config.toml", "files"),
@@ -191,6 +195,10 @@ def _servers(
     if not isinstance(blocks, list):
         folder.add(file, "`mcp.servers` is not a list of tables", near="servers")
         blocks = []
+    if len(blocks) > MOST_SERVERS:
+        reason = f"{len(blocks)} servers: those after the first {MOST_SERVERS} are left out"
+        folder.add(file, reason, near="servers")
+        blocks = blocks[:MOST_SERVERS]
     found: dict[str, ServerSpec] = {}
     for at, block in enumerate(blocks):
         server = _server(tap, block, file, folder, at)

@@ -7,9 +7,21 @@ its line where that can be told, and the reason (10-catalog).
 import re
 import tomllib
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from capd_protos.types import Finding
+
+LARGEST_BYTES = 128 << 10
+"""Of one file; ordinary ones have two kilobytes."""
+MOST_FINDINGS = 20
+"""Of one folder: whoever has more to repair sees the others after that."""
+MOST_TRIGGERS = 100
+"""Of one file; each costs an embedding, and a product for every message."""
+MOST_TEXTS = 256
+"""Of any other list; what it holds is matched again and again."""
+_LONGEST_PHRASE = 500
+_LONGEST_REASON = 400
 
 _AT_LINE = re.compile(r"at line (\d+)")
 
@@ -27,11 +39,20 @@ class TomlFolder:
         self, file: str, reason: str, *, near: str = "", severity: str = "error", line: int = 0
     ) -> None:
         """Report `reason` at the first line of `file` that holds `near`, else at `line`."""
+        if len(self.findings) > MOST_FINDINGS:
+            return
+        if len(self.findings) == MOST_FINDINGS:
+            reason, near, line, severity = "more is wrong here than is told", "", 0, "warning"
         line = _line_of(self.texts.get(file, ""), near) if near else line
+        if len(reason) > _LONGEST_REASON:
+            reason = f"{reason[:_LONGEST_REASON]}…"
         self.findings.append(Finding(f"{self.path}/{file}", line, reason, severity))
 
     def parsed(self, file: str) -> dict[str, Any] | None:
         """Return the tables of `file`, or None with a finding."""
+        if len(self.texts[file].encode()) > LARGEST_BYTES:
+            self.add(file, f"{file}: it is larger than {LARGEST_BYTES >> 10} KiB")
+            return None
         try:
             return tomllib.loads(self.texts[file])
         # tomllib lets out more than its own error: a plain ValueError for an integer of 5000
@@ -42,7 +63,7 @@ class TomlFolder:
             line = int(at[1]) if at else 0
             if "at end of document" in what:
                 line = max(1, len(self.texts[file].splitlines()))
-            self.findings.append(Finding(f"{self.path}/{file}", line, f"{file}: {what}"))
+            self.add(file, f"{file}: {what}", line=line)
             return None
 
     def phrases(self, body: Mapping[str, Any], file: str) -> tuple[str, ...]:
@@ -53,12 +74,18 @@ class TomlFolder:
             return ()
         kept: dict[str, None] = {}
         for entry in raw:
-            if isinstance(entry, str) and entry.strip():
-                kept.setdefault(entry.strip())
-            else:
+            if not isinstance(entry, str) or not entry.strip():
                 reason = f"trigger {entry!r} is blank or not text: left out"
                 self.add(file, reason, near=f"{entry!r}".replace("'", '"'))
-        return tuple(kept)
+            elif len(entry) > _LONGEST_PHRASE:
+                reason = f"a trigger has more than {_LONGEST_PHRASE} characters: left out"
+                self.add(file, reason, near=entry[:_LONGEST_PHRASE])
+            else:
+                kept.setdefault(entry.strip())
+        if len(kept) > MOST_TRIGGERS:
+            reason = f"{len(kept)} triggers: those after the first {MOST_TRIGGERS} are left out"
+            self.add(file, reason, near="triggers")
+        return tuple(islice(kept, MOST_TRIGGERS))
 
     def strings(self, value: Any, file: str, key: str) -> tuple[str, ...]:
         """Return the texts of a list, without what is not text."""
@@ -67,7 +94,13 @@ class TomlFolder:
             return ()
         if not all(isinstance(entry, str) for entry in value):
             self.add(file, f"`{key}` holds what is not text: that is left out", near=key)
-        return tuple(entry for entry in value if isinstance(entry, str))
+        kept = [entry for entry in value if isinstance(entry, str)]
+        if len(kept) > MOST_TEXTS:
+            reason = (
+                f"`{key}` has {len(kept)} texts: those after the first {MOST_TEXTS} are left out"
+            )
+            self.add(file, reason, near=key)
+        return tuple(kept[:MOST_TEXTS])
 
 
 def _line_of(text: str, needle: str) -> int:

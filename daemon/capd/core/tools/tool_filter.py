@@ -6,8 +6,8 @@ says nothing of this server keeps none: it fails closed.
 """
 
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 
+from capd.core.globs import matches
 from capd_protos.types import ServerName, ToolName
 
 
@@ -33,7 +33,7 @@ def kept_tools(
     return [
         tool
         for tool in tools
-        if all(globs is None or any(fnmatchcase(tool, glob) for glob in globs) for globs in applied)
+        if all(globs is None or any(matches(tool, glob) for glob in globs) for globs in applied)
     ]
 
 
@@ -42,5 +42,5 @@ def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
     scope, colon, rest = pattern.partition(":")
     if not colon:
         # A wire name has underscores where its server and tool have dashes.
-        return fnmatchcase(wire_name, pattern) or fnmatchcase(f"{server}__{tool}", pattern)
-    return fnmatchcase(server, scope) and fnmatchcase(tool, rest)
+        return matches(wire_name, pattern) or matches(f"{server}__{tool}", pattern)
+    return matches(server, scope) and matches(tool, rest)

@@ -26,6 +26,8 @@ LAUNCHERS = ServerName(f"{FOLDER}/launchers")
 READ_BY_LAUNCHERS = "launchers"
 """Its transport: it starts nothing itself."""
 MOST_CAPABILITIES = 256
+MOST_SERVERS = 64
+"""All files that each of them names are looked at, again and again."""
 
 _NO_SCRIPTS = (
     "what it requires is left out: scripts of a project are never run; name what it needs in words"

@@ -1,0 +1,1 @@
+"""Texts that strangers wrote, read in a process of their own: see `parser`."""

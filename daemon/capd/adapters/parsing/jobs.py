@@ -1,0 +1,202 @@
+"""What is read of files that strangers wrote. Each job is plain data, and so is what it comes to.
+
+A job is done by the parser process (`parser`), or by this one where the text is the user's own.
+The result is the same: `done` is pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from capd.adapters.configuration import Configuration, PlaceTable
+from capd.core.memories.memory_format import MemoryFile, MemoryRead, read_memory
+from capd.core.settings.layers import Layer, UnusableError, check, tables_of
+from capd.core.settings.project_keys import check_bounds, permitted
+from capd.core.taps.overlays import Overlay, read_overlay
+from capd.core.taps.skills import SkillFile, SkillRead, body, read_skill
+from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead, read_capability
+from capd_protos.types import CapabilityName, Finding, TapName
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Job(Protocol[T_co]):
+    """One text, or the texts of one folder, to be read."""
+
+    def done(self) -> T_co:
+        """Read it."""
+        ...
+
+    def unread(self, reason: str) -> T_co:
+        """Return what it comes to where it cannot be read, with one finding."""
+        ...
+
+
+class Reader(Protocol):
+    """Whoever does jobs."""
+
+    def read(self, job: Job[T]) -> T:
+        """Return what a job comes to; what cannot be read says why."""
+        ...
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the files so far took all the time that there was for them."""
+        ...
+
+
+class Direct:
+    """Does jobs here: for texts of the user's own, and for commands, which only stop themselves."""
+
+    is_spent = False
+
+    def read(self, job: Job[T]) -> T:
+        """Do a job."""
+        return job.done()
+
+
+DIRECT = Direct()
+
+
+class SettingsRead(msgspec.Struct, frozen=True):
+    """What a project's file of settings came to."""
+
+    tables: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+    error: str = ""
+    """Why nothing of it can be used."""
+
+    def layer(self, origin: str) -> Layer:
+        """Return it as a layer.
+
+        Raises:
+            UnusableError: nothing of it can be used.
+        """
+        if self.error:
+            raise UnusableError(self.error)
+        return Layer(origin, self.tables, self.notes)
+
+
+class SkillText(msgspec.Struct, frozen=True):
+    """The text of a skill without its head; None where it is no skill."""
+
+    text: str | None
+
+
+class ReadProjectSettings(msgspec.Struct, frozen=True, tag="settings"):
+    """`.capd.toml`, without what a project may not set."""
+
+    text: str
+
+    def done(self) -> SettingsRead:
+        """Read it."""
+        text = self.text
+        try:
+            kept = permitted(tables_of(text), text)
+            domain = kept.tables.get("domain", "")
+            check({"domain": domain}, PlaceTable, text)
+            rest = {key: table for key, table in kept.tables.items() if key != "domain"}
+            check(rest, Configuration, text)
+            check_bounds(kept.tables, text)
+        except UnusableError as error:
+            return SettingsRead(error=str(error))
+        return SettingsRead(kept.tables, kept.notes)
+
+    def unread(self, reason: str) -> SettingsRead:
+        """Return that nothing of it can be used."""
+        return SettingsRead(error=reason)
+
+
+class ReadCapability(msgspec.Struct, frozen=True, tag="capability"):
+    """A capability's folder."""
+
+    tap: TapName
+    name: CapabilityName
+    path: str
+    texts: Mapping[str, str]
+    provider: str = ""
+
+    def done(self) -> CapabilityRead:
+        """Read it."""
+        files = CapabilityFiles(self.name, self.path, self.texts)
+        return read_capability(self.tap, files, self.provider)
+
+    def unread(self, reason: str) -> CapabilityRead:
+        """Return that there is none."""
+        finding = Finding(self.path, 0, f"left out: {reason}")
+        return CapabilityRead(self.name, None, reason, (finding,), bool(self.provider))
+
+
+class ReadSkill(msgspec.Struct, frozen=True, tag="skill"):
+    """A SKILL.md."""
+
+    tap: TapName
+    file: SkillFile
+
+    def done(self) -> SkillRead:
+        """Read it."""
+        return read_skill(self.tap, self.file)
+
+    def unread(self, reason: str) -> SkillRead:
+        """Return that there is none."""
+        finding = Finding(self.file.path, 0, f"left out: {reason}")
+        return SkillRead(self.file.folder, self.file.path, None, (finding,))
+
+
+class ReadSkillText(msgspec.Struct, frozen=True, tag="skill_text"):
+    """A SKILL.md that is used."""
+
+    content: bytes
+
+    def done(self) -> SkillText:
+        """Read it."""
+        return SkillText(body(self.content))
+
+    def unread(self, reason: str) -> SkillText:  # noqa: ARG002 - who asks is told that it is none
+        """Return that there is none."""
+        return SkillText(None)
+
+
+class ReadMemory(msgspec.Struct, frozen=True, tag="memory"):
+    """A file of `memories`."""
+
+    tap: TapName
+    file: MemoryFile
+
+    def done(self) -> MemoryRead:
+        """Read it."""
+        return read_memory(self.tap, self.file)
+
+    def unread(self, reason: str) -> MemoryRead:
+        """Return that there is none."""
+        finding = Finding(self.file.path, 0, f"left out: {reason}")
+        return MemoryRead(self.file.path, None, (finding,))
+
+
+class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
+    """An overlay's folder."""
+
+    path: str
+    texts: Mapping[str, str]
+
+    def done(self) -> Overlay:
+        """Read it."""
+        return read_overlay(self.path, self.texts)
+
+    def unread(self, reason: str) -> Overlay:
+        """Return one that says nothing."""
+        return Overlay(self.path, None, 0, (), (Finding(self.path, 0, reason),))
+
+
+AnyJob = ReadProjectSettings | ReadCapability | ReadSkill | ReadSkillText | ReadMemory | ReadOverlay
+RESULTS: Mapping[type, type] = {
+    ReadProjectSettings: SettingsRead,
+    ReadCapability: CapabilityRead,
+    ReadSkill: SkillRead,
+    ReadSkillText: SkillText,
+    ReadMemory: MemoryRead,
+    ReadOverlay: Overlay,
+}
+"""What each job comes to."""

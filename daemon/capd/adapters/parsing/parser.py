@@ -1,0 +1,281 @@
+"""Keeps the parser process, and asks it: nothing that a stranger wrote is parsed in the daemon.
+
+    none ──a job──> idle ──a job──> busy ──answered──> idle ──silent for a while──> none
+                                      └──over a bound, or dead──> none, and the job is unread
+
+A parser of Python's takes seconds for a few kilobytes that are made for it, and gigabytes for a few
+more; it cannot be interrupted, and holds up every thread. So it works where it can be killed. The
+process is started when the first such text is met, never for the user's own, and ends by itself
+when the daemon is gone: its end of the socket closes. A text that it could not read is
+remembered, so that no reload tries it again.
+
+The calls block. They are made from threads, as the reading of the files is.
+"""
+
+import contextlib
+import importlib.util
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from capd.adapters.parsing.jobs import RESULTS, Job
+from capd.adapters.parsing.process import (
+    DONE,
+    JOB_HEAD,
+    LARGEST_RESULT_BYTES,
+    RESULT_HEAD,
+    TOO_LARGE,
+)
+
+LONGEST_JOB = 0.25
+"""CPU seconds for one text; an ordinary one takes one or two milliseconds."""
+IDLE = 30.0
+LARGEST_JOB_BYTES = 2 << 20
+DEADLINE = 10.0
+"""Seconds for an answer however little of the machine the process gets."""
+BUDGET = 1.0
+"""CPU seconds for the files of one project or tap, and `BUDGET_PER_JOB` more for each."""
+BUDGET_PER_JOB = 0.01
+_LONGEST_END = 2.0
+_MOST_REMEMBERED = 512
+_MODULES = ("capd", "capd_protos", "msgspec", "yaml")
+_MAIN = (
+    "import sys; sys.path += sys.argv[4:]; "
+    "from capd.adapters.parsing.process import start; start(sys.argv[1:4])"
+)
+
+_TOO_LONG = f"it takes more than {LONGEST_JOB:g} s to read"
+_TOO_MUCH = "it takes too much memory to read"
+_TOO_LARGE = f"it is larger than {LARGEST_JOB_BYTES >> 20} MiB"
+
+T = TypeVar("T")
+
+
+class _UnreadError(Exception):
+    """A job came to nothing; `is_final` where it would again."""
+
+    def __init__(self, reason: str, *, is_final: bool = True) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
+
+
+class Parser:
+    """The process of one daemon."""
+
+    def __init__(self, longest: float = LONGEST_JOB, idle: float = IDLE) -> None:
+        """`longest` are the CPU seconds of a job; silent for `idle` seconds, the process ends."""
+        self._longest = longest
+        self._idle = idle
+        self._turn = threading.Lock()
+        self._process: _Process | None = None
+        self._failed: dict[bytes, str] = {}
+
+    is_spent = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, None where there is none at the moment."""
+        process = self._process
+        return process.pid if process is not None and process.is_alive else None
+
+    def read(self, job: Job[T]) -> T:
+        """Return what a job comes to, one job after the other; what cannot be read says why."""
+        return self.timed(job)[0]
+
+    def timed(self, job: Job[T]) -> tuple[T, float]:
+        """Do a job as `read` does; return the CPU seconds that it took as well."""
+        asked = msgspec.msgpack.encode(job)
+        if len(asked) > LARGEST_JOB_BYTES:
+            return job.unread(_TOO_LARGE), 0.0
+        digest = blake2b(asked, digest_size=16).digest()
+        with self._turn:
+            if digest in self._failed:
+                return job.unread(self._failed[digest]), 0.0
+            try:
+                result, seconds = self._answer(asked)
+                return msgspec.msgpack.decode(result, type=RESULTS[type(job)]), seconds
+            except (msgspec.MsgspecError, RecursionError):
+                error = _UnreadError("it says what cannot be passed on")
+            except _UnreadError as unread:
+                error = unread
+            if error.is_final:
+                self._failed[digest] = str(error)
+                while len(self._failed) > _MOST_REMEMBERED:
+                    del self._failed[next(iter(self._failed))]
+        return job.unread(str(error)), self._longest
+
+    def reading(self) -> "Reading":
+        """Return what the files of one project or tap are read with."""
+        return Reading(self)
+
+    def close(self) -> None:
+        """End the process."""
+        with self._turn:
+            if self._process is not None:
+                self._process.end()
+                self._process = None
+
+    def _answer(self, asked: bytes) -> tuple[bytes, float]:
+        """Return a result and its CPU seconds.
+
+        Raises:
+            _UnreadError: there is none.
+        """
+        kept = self._process
+        if kept is not None:
+            with contextlib.suppress(OSError):
+                return kept.answer(asked)
+            self._process = None
+            reason = kept.end()
+            # It may have been silent for too long, or somebody has killed or stopped it: the job is
+            # tried once more, but for one that has ended it.
+            if kept.has_ended_by_job:
+                raise _UnreadError(reason)
+        try:
+            self._process = _Process(self._longest, self._idle)
+            return self._process.answer(asked)
+        except OSError as error:
+            started, self._process = self._process, None
+            if started is None:
+                why = f"the process that reads it cannot be started: {error.strerror}"
+                raise _UnreadError(why, is_final=False) from None
+            reason = started.end()
+            raise _UnreadError(reason, is_final=started.has_ended_by_job) from None
+
+
+class Reading:
+    """Reads the files of one project or tap, which share one budget of CPU time."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._left = BUDGET
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the files so far took all the time that there was for them."""
+        return self._left <= 0
+
+    def read(self, job: Job[T]) -> T:
+        """Return what a job comes to; what cannot be read says why."""
+        if self.is_spent:
+            return job.unread(f"the files before it took more than {BUDGET:g} s to read")
+        result, seconds = self._parser.timed(job)
+        self._left += BUDGET_PER_JOB - seconds
+        return result
+
+
+_SILENT = "the process that reads it has ended"
+
+
+class _Process:
+    """One process, from its start to its end."""
+
+    def __init__(self, longest: float, idle: float) -> None:
+        """Start it; raise OSError where that cannot be done."""
+        ours, theirs = socket.socketpair()
+        self._channel = ours
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    # -I and -S: no variable and no file of whoever started the daemon counts.
+                    [
+                        *(sys.executable, "-I", "-S", "-c", _MAIN),
+                        *(str(theirs.fileno()), str(longest), str(idle)),
+                        *_import_folders(),
+                    ],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={},
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._is_answering = False
+        # It ends at any time, and nothing else may be there to take notice.
+        self._waiting = threading.Thread(target=self._process.wait, daemon=True)
+        self._waiting.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._waiting.is_alive()
+
+    @property
+    def has_ended_by_job(self) -> bool:
+        """Whether it was a job's doing that it ended, rather than somebody's who killed it."""
+        return self._process.returncode in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGSEGV}
+
+    def answer(self, asked: bytes) -> tuple[bytes, float]:
+        """Return the result of a job and its CPU seconds.
+
+        Raises:
+            _UnreadError: the job failed, and the process goes on.
+            OSError: it has ended, or does not answer.
+        """
+        deadline = time.monotonic() + DEADLINE
+        self._channel.settimeout(DEADLINE)
+        self._channel.sendall(JOB_HEAD.pack(len(asked)) + asked)
+        self._is_answering = True
+        size, how, seconds = RESULT_HEAD.unpack(self._received(RESULT_HEAD.size, deadline))
+        if size > LARGEST_RESULT_BYTES:
+            raise ConnectionError
+        result = self._received(size, deadline)
+        self._is_answering = False
+        if how == TOO_LARGE:
+            raise _UnreadError(_TOO_MUCH)
+        if how != DONE:
+            raise _UnreadError(result.decode(errors="replace"))
+        return result, seconds
+
+    def end(self) -> str:
+        """End it, and return why its last job has no answer."""
+        self._channel.close()
+        # Closed, an honest one ends by itself; what it ended by is the answer to why.
+        self._waiting.join(0.1)
+        is_stuck = self._waiting.is_alive()
+        if is_stuck:
+            self._process.kill()
+            self._waiting.join(_LONGEST_END)
+        code = self._process.returncode
+        if code in {-signal.SIGPROF, -signal.SIGXCPU}:
+            return _TOO_LONG
+        if code == -signal.SIGSEGV:
+            return "it crashes what reads it"
+        if is_stuck and self._is_answering:
+            return f"it was not read within {DEADLINE:g} s"
+        return _SILENT
+
+    def _received(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._channel.settimeout(max(0.001, deadline - time.monotonic()))
+            part = self._channel.recv(size - len(data))
+            if not part:
+                raise ConnectionError
+            data += part
+        return bytes(data)
+
+
+def _import_folders() -> list[str]:
+    """Return the folders of what the process imports beside the standard library."""
+    found: dict[str, None] = {}
+    for name in _MODULES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            found.setdefault(str(Path(spec.origin).resolve().parents[1]))
+    return list(found)

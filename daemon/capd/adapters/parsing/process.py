@@ -1,0 +1,123 @@
+"""The parser process: takes a job, does it within bounds, answers, and waits for the next.
+
+    frame    length of the rest, how it went, CPU seconds, the result in msgpack
+    job      length of the rest, the job in msgpack
+
+It starts no process, opens no file, and has nothing of the daemon's but one end of a socket pair.
+What bounds it is the kernel's: a timer on the CPU time of each job, which ends the process even
+within one call of a library, a bound on its memory, and no file that it could write. A process that
+a text has made large or that nobody has asked for a while ends; the daemon starts another one.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+
+import msgspec
+
+from capd.adapters.parsing.jobs import AnyJob
+
+JOB_HEAD = struct.Struct(">I")
+RESULT_HEAD = struct.Struct(">IBd")
+DONE, FAILED, TOO_LARGE = range(3)
+
+LARGEST_RESULT_BYTES = 1 << 20
+MEMORY_BYTES = 256 << 20
+LARGEST_KEPT_KIB = 64 << 10
+"""Of its resident memory at its highest: beyond that it ends once it has answered."""
+_LIFE_CPU_SECONDS = 60
+_MOST_DESCRIPTORS = 64
+
+_JOBS = msgspec.msgpack.Decoder(AnyJob)
+
+
+def main(descriptor: int, longest: float, idle: float) -> None:
+    """Do jobs from a socket, `longest` CPU seconds each, until it closes or is silent too long."""
+    _bound()
+    with socket.socket(fileno=descriptor) as channel:
+        while True:
+            job = _next(channel, idle)
+            if job is None:
+                return
+            signal.setitimer(signal.ITIMER_PROF, longest)
+            before = time.process_time()
+            how, result = _done(job)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            head = RESULT_HEAD.pack(len(result), how, time.process_time() - before)
+            channel.settimeout(None)
+            channel.sendall(head + result)
+            if how == TOO_LARGE or _has_grown() or time.process_time() > _LIFE_CPU_SECONDS / 2:
+                return
+
+
+def _bound() -> None:
+    limits = {
+        resource.RLIMIT_AS: MEMORY_BYTES,
+        resource.RLIMIT_CPU: _LIFE_CPU_SECONDS,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_NOFILE: _MOST_DESCRIPTORS,
+    }
+    for kind, wanted in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        # macOS refuses a bound on memory that the shared libraries alone are over.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(kind, (most, most))
+    # Whoever started the daemon may have had them ignored, or held back.
+    for number in (signal.SIGPROF, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _next(channel: socket.socket, idle: float) -> bytes | None:
+    channel.settimeout(idle)
+    head = _received(channel, JOB_HEAD.size)
+    return None if head is None else _received(channel, JOB_HEAD.unpack(head)[0])
+
+
+def _received(channel: socket.socket, size: int) -> bytes | None:
+    parts = []
+    while size:
+        try:
+            part = channel.recv(min(size, 1 << 16))
+        except (TimeoutError, ConnectionError):
+            return None
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _done(job: bytes) -> tuple[int, bytes]:
+    try:
+        result = msgspec.msgpack.encode(_JOBS.decode(job).done())
+    except MemoryError:
+        return TOO_LARGE, b""
+    except RecursionError:
+        return FAILED, b"it is nested too deeply"
+    # Whatever a text brings a library to raise is that text's trouble.
+    except Exception as error:  # noqa: BLE001
+        return FAILED, f"it cannot be read: {type(error).__name__}".encode()
+    if len(result) > LARGEST_RESULT_BYTES:
+        return FAILED, b"it says too much"
+    return DONE, result
+
+
+def _has_grown() -> bool:
+    unit = 1024 if sys.platform == "darwin" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > LARGEST_KEPT_KIB * unit
+
+
+def start(arguments: list[str]) -> None:
+    """Be the process; `arguments` are a descriptor and two numbers of seconds."""
+    descriptor, longest, idle = arguments
+    main(int(descriptor), float(longest), float(idle))
+    # Nothing is left to be tidied up.
+    os._exit(0)

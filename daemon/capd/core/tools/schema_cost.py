@@ -1,0 +1,143 @@
+r"""Whether a value is checked against a stranger's schema: only where the work is bounded.
+
+Two things cost more than the size of a schema says. One that refers to itself in two places does
+twice as much for each level of a value: 14 levels took three seconds and half a gigabyte. And the
+engine of patterns writes each repetition out: `(\w{100}){100}` is ten thousand. What is too dear
+is not checked, as if there were no schema. Nothing is matched or expanded here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MOST_BRANCHES = 10_000
+MOST_PATTERN_WORK = 20_000
+"""Characters of all patterns, with each repetition written out."""
+_CLASS_WORK = 10
+_LONGEST_CLASS = 200
+"""Characters: a longer one counts as what it is written with."""
+_REPETITION = re.compile(r"\{(\d{0,6})(?:,(\d{0,6}))?\}")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class SchemaCost:
+    """What checking values against one schema may cost."""
+
+    def __init__(self, schema: Any) -> None:
+        patterns, references = _found(schema)
+        self._has_dear_patterns = sum(map(pattern_work, patterns)) > MOST_PATTERN_WORK
+        self._references = len(references) if _is_recursive(schema, references) else 0
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the schema may be compiled at all."""
+        return not self._has_dear_patterns
+
+    def is_bounded(self, value: Any) -> bool:
+        """Tell whether `value` may be checked."""
+        if self._references <= 1:
+            return True
+        branches = 1
+        for _ in range(depth_of(value)):
+            branches *= self._references
+            if branches > MOST_BRANCHES:
+                return False
+        return True
+
+
+def depth_of(value: Any) -> int:
+    """Return how many levels of objects and lists a decoded value has."""
+    level, depth = [value], 0
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [i for each in level for i in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
+def pattern_work(pattern: str) -> int:
+    """Return how long a pattern is with each repetition written out, about."""
+    groups = [0]
+    last = at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        repeated = _REPETITION.match(pattern, at) if character == "{" else None
+        if repeated is not None:
+            times = int(repeated[2] or repeated[1] or 1)
+            groups[-1] += last * max(0, times - 1)
+            last *= max(1, times)
+            at = repeated.end()
+            continue
+        if character == "(":
+            groups.append(0)
+            last = 0
+        elif character == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        else:
+            end = _class_end(pattern, at)
+            last = 1 if end == at else _CLASS_WORK
+            groups[-1] += last
+            at = end
+        at += 1
+    return sum(groups)
+
+
+def _class_end(pattern: str, at: int) -> int:
+    """Return where a class of characters that begins at `at` ends; `at` where there is none."""
+    if pattern[at] == "[":
+        return max(at, pattern.find("]", at + 2, at + _LONGEST_CLASS))
+    if pattern[at] != "\\":
+        return at
+    if pattern[at + 1 : at + 3] in {"p{", "P{"}:
+        return max(at + 1, pattern.find("}", at, at + _LONGEST_CLASS))
+    return at + 2 if pattern[at + 1 : at + 2] in {"p", "P"} else at + 1
+
+
+def _found(schema: Any) -> tuple[list[str], list[str]]:
+    """Return every pattern and every reference of a schema."""
+    patterns: list[str] = []
+    references: list[str] = []
+    for each in _tables(schema):
+        pattern = each.get("pattern")
+        patterns += [pattern] if isinstance(pattern, str) else []
+        named = each.get("patternProperties")
+        patterns += list(named) if isinstance(named, Mapping) else []
+        references += [str(each[key]) for key in _REFERENCES if key in each]
+    return patterns, references
+
+
+def _tables(schema: Any) -> Iterator[Mapping[str, Any]]:
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Mapping):
+            yield each
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+
+
+def _is_recursive(schema: Any, references: list[str]) -> bool:
+    """Tell whether a reference leads back to itself; one that is not followed here counts so."""
+    leads = {each: _lead(schema, each) for each in dict.fromkeys(references)}
+    if None in leads.values():
+        return True
+    followed = {each: set(_found(target)[1]) for each, target in leads.items()}
+    while followed:
+        ends = [each for each, onward in followed.items() if not onward & followed.keys()]
+        if not ends:
+            return True
+        for each in ends:
+            del followed[each]
+    return False
+
+
+def _lead(schema: Any, reference: str) -> Any:
+    """Return what a reference within the document leads to, None for any other one."""
+    if not reference.startswith("#/"):
+        return None
+    target = schema
+    for step in reference[2:].split("/"):
+        key = step.replace("~1", "/").replace("~0", "~")
+        target = target.get(key) if isinstance(target, Mapping) else None
+    return target
