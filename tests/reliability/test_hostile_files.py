@@ -144,6 +144,11 @@ def test_a_tap_made_to_cost_much_is_nobody_elses_trouble(world: World, name: str
 
     assert caller.longest < LONGEST_CALL
     assert highest_bytes(world.process.pid) < MOST_BYTES
+    # Another tap's skills are prompts, of which everybody is told.
+    assert world._neighbour is not None
+    told = {str(message.get("method")) for message in world._neighbour.heard}
+    assert all(method.endswith("/list_changed") for method in told), told
+    world._neighbour.heard.clear()
 
 
 def test_no_file_of_a_stranger_starts_no_parser_process(world: World) -> None:
