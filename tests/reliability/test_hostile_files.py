@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from bench.hostile_files import ATTACKS, MEMORY, SETTINGS, TRIGGERS
@@ -103,10 +103,6 @@ def said_of(home: Home, project: Path) -> list[str]:
     return [str(line) for line in found]
 
 
-def trusted(home: Home, project: Path) -> dict[str, Any]:
-    return home.ask("trust", project=str(project))
-
-
 @pytest.mark.parametrize("name", [each for each in ATTACKS if not each.startswith("skill")])
 def test_a_clone_made_to_cost_much_is_nobody_elses_trouble(world: World, name: str) -> None:
     world.honest("neighbour")
@@ -144,12 +140,15 @@ def test_a_tap_made_to_cost_much_is_nobody_elses_trouble(world: World, name: str
     with Caller(honest) as caller:
         listed.write_text(listed.read_text() + f'[[taps]]\nname = "evil"\npath = "{folder}"\n')
         world.home.ask("reload")
-        taps = wait_for(lambda: [t for t in world.home.ask("caps")["taps"] if t["name"] == "evil"])
         wait_for(lambda: caller.calls > 20, PATIENCE)
 
-    assert taps
     assert caller.longest < LONGEST_CALL
     assert highest_bytes(world.process.pid) < MOST_BYTES
+    # Another tap's skills are prompts, of which everybody is told.
+    assert world._neighbour is not None
+    told = {str(message.get("method")) for message in world._neighbour.heard}
+    assert all(method.endswith("/list_changed") for method in told), told
+    world._neighbour.heard.clear()
 
 
 def test_no_file_of_a_stranger_starts_no_parser_process(world: World) -> None:
