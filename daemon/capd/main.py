@@ -27,10 +27,8 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line names; return the exit code."""
     return_code = 0
-    found: list[str] = []
-    if sys.stderr is None:
-        # Python found it closed. What is told from here on goes somewhere all the same.
-        found = [_log_to_file()]
+    # Python found it closed. What is told from here on goes somewhere all the same.
+    found = [] if _has_standard_error() else [_log_to_file()]
     match list(arguments):
         case ["daemon", "run"]:
             run = partial(run_daemon, os.environ, found)
@@ -67,6 +65,11 @@ def main(arguments: Sequence[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"capd: {problem}\n")
     return FAILED if problems else return_code
+
+
+def _has_standard_error() -> bool:
+    # Typed as if it always were there.
+    return getattr(sys, "stderr", None) is not None
 
 
 def _log_to_file() -> str:

@@ -93,6 +93,8 @@ def test_the_modules_of_a_project_are_not_imported_by_the_daemon(world: World, w
 def test_a_server_gets_none_of_it_either(world: World) -> None:
     home = world.home
     project, _ = hostile_folder(home)
+    # Which module is named `capd` is what its person says with this command.
+    (project / "capd.py").unlink()
     home.plain("talk")
     home.env = {**home.env, **hostile_environment(project)}
     home.env.pop("PYTHONINSPECT")

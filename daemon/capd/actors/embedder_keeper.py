@@ -82,8 +82,10 @@ class EmbedderKeeper:
         ):
             task_status.started()
             async for letter in mailbox:
-                passed = partial(contained, "pass on", self._passed_on, letter, log=log)
-                nursery.start_soon(passed)
+                nursery.start_soon(self._pass_on, letter)
+
+    async def _pass_on(self, letter: Letter[messages.Request]) -> None:
+        await contained("pass on", self._passed_on, letter, log=log)
 
     async def _passed_on(self, letter: Letter[messages.Request]) -> None:
         async with letter:
