@@ -42,7 +42,7 @@ class Command:
 
 def pages() -> list[Path]:
     """Return every page that a person reads."""
-    return [README, *sorted(DOCS.glob("*.md"))]
+    return [README, *sorted(DOCS.rglob("*.md"))]
 
 
 def blocks(page: Path) -> Iterator[tuple[int, str]]:

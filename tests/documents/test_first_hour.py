@@ -67,12 +67,14 @@ def write_example(project: Path) -> None:
         file.write_text("\n".join(line for line in lines if not line.startswith("capd ")) + "\n")
 
 
-def test_the_readme_can_be_typed_and_leaves_nothing() -> None:
+def test_the_readme_can_be_typed_twice_and_leaves_nothing() -> None:
     with newcomer() as person, ExitStack() as editor:
         (person.project / "my-tap" / "capabilities").mkdir(parents=True)
 
-        failed = failures(person, lines_of(pages.README), editor)
+        lines = lines_of(pages.README)
+        failed = failures(person, [*lines, *lines], editor)
         editor.close()
+        failed += failures(person, lines_of(pages.DOCS / "footprint.md"), editor)
 
         assert failed == []
         assert left_in(person.home, ()) == []

@@ -46,15 +46,16 @@ def test_clients_lose_capd_before_the_folders_are_deleted_that_it_takes_for_that
         if line.startswith("rm -rf ~/.config/capd")
     }
 
-    assert removing == {"README.md": True, "quickstart.md": True}
+    assert removing == {"footprint.md": True, "quickstart.md": True}
 
 
 def test_every_page_has_its_place_in_the_site() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 
-    placed = re.findall(r"[\w-]+\.md", str(site["nav"]))
+    placed = re.findall(r"[\w/-]+\.md", str(site["nav"]))
 
-    assert sorted(set(placed)) == sorted(page.name for page in pages.DOCS.glob("*.md"))
+    there = (page.relative_to(pages.DOCS).as_posix() for page in pages.DOCS.rglob("*.md"))
+    assert sorted(set(placed)) == sorted(there)
 
 
 def test_every_room_and_every_actor_has_its_place_in_the_picture() -> None:
