@@ -128,6 +128,7 @@ def test_the_first_of_ten_thousand_prompts_are_listed_and_status_says_so(
     talking: TalkingWorld,
 ) -> None:
     session = opened(talking, prompts=10_000)
+    listed = []
     with talking.beside_an_honest_session():
         for _ in range(3):
             listed = session.answer(session.ask("prompts/list", {}))["result"]["prompts"]
@@ -153,6 +154,7 @@ def test_a_server_with_many_resources_is_listed_whole(talking: TalkingWorld) -> 
 
 def test_large_pages_of_prompts_cost_others_no_time(talking: TalkingWorld) -> None:
     session = opened(talking, prompts=4, prompt_bytes=3_500_000, pages=50)
+    listed = [{"name": "evil__never_asked"}]
     with talking.beside_an_honest_session():
         for _ in range(2):
             listed = session.answer(session.ask("prompts/list", {}), 300)["result"]["prompts"]
@@ -177,11 +179,12 @@ def test_a_server_that_never_lists_costs_a_neighbours_read_little(talking: Talki
     with talking.beside_an_honest_session() as honest:
         listed = session.answer(session.ask("resources/list", {}))["result"]["resources"]
         before = len(honest.calls)
-        for _ in range(5):
-            read = session.answer(session.ask("resources/read", {"uri": "book://1"}))
+        reads = [
+            session.answer(session.ask("resources/read", {"uri": "book://1"})) for _ in range(5)
+        ]
         during = sum(honest.calls[before:])
 
     assert [each["uri"] for each in listed] == ["book://1"]
-    assert read["result"]["contents"][0]["text"] == "books"
+    assert [each["result"]["contents"][0]["text"] for each in reads] == ["books"] * 5
     # Five waits for the silent server would be fifty seconds.
     assert during < 25

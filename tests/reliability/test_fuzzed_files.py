@@ -162,7 +162,7 @@ FUZZ = settings(
     deadline=None,
     database=None,
     phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=tuple(HealthCheck.__members__.values()),
 )
 
 

@@ -65,10 +65,11 @@ class TcpPeers:
 
     async def judge(self, ours: Address, theirs: Address) -> tuple[TcpVerdict, tuple[int, ...]]:
         """Return whose a connection is, and the processes from its holder upwards."""
+        question = _Question(ours, theirs)
         for number in range(TRIES):
             if number:
                 await trio.sleep(PAUSE)
-            question = _Question(ours, theirs)
+                question = _Question(ours, theirs)
             self._waiting.append(question)
             try:
                 async with self._searching:
