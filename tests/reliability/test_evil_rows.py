@@ -15,15 +15,13 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capd.adapters.servers.child_environment import child_environment
 from capd_protos.tree_marks import VARIABLE as MARK
-from support.programs import HOSTILE_SERVER
-from whole_daemon import pids_with, wait_for
+from whole_daemon import wait_for
 
 from .world import Session, World, outcome, text_of
 
@@ -77,17 +75,6 @@ def in_quarantine(world: World) -> None:
 def written_by(world: World) -> str:
     """Return what the server wrote down of itself."""
     return str(wait_for(lambda: world.out.exists() and world.out.read_text()))
-
-
-def evil_pids(world: World) -> list[int]:
-    """Return the server's processes, without the guard above."""
-    found = []
-    for pid in pids_with(world.home.tag):
-        with contextlib.suppress(OSError):
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if os.fsencode(HOSTILE_SERVER) in argv:
-                found.append(pid)
-    return found
 
 
 # What must be so
@@ -145,7 +132,7 @@ def bomb(world: World, session: Session) -> None:
     assert "are the most" in reason
     session.answer(begun)
     world.home.ask("disable", session="one", name="evil")
-    wait_for(lambda: evil_pids(world) == [])
+    wait_for(lambda: world.evil_pids() == [])
 
 
 def ref_remote(world: World, session: Session) -> None:
