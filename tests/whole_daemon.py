@@ -57,6 +57,8 @@ class Home:
         self.env = {**without_capd(), "CAPD_HOME": str(folder), "CAPD_LINGER": "0.2"}
         # A shim whose daemon was killed would start another, which nobody here ends.
         self.env["CAPD_NO_START"] = "1"
+        # readline gives it to the workers of a parallel run: a pipe has no columns.
+        self.env.pop("COLUMNS", None)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.python = sys.executable
         """What the daemon runs on."""

@@ -19,10 +19,18 @@ class Proc:
         self.places = places(self.env, UID)
         self.mark = Mark(home_mark(self.places.state), "0" * 16)
 
-    def process(self, pid: int, parent: int, *, value: str = "", limit: str = "unlimited") -> None:
+    def process(
+        self,
+        pid: int,
+        parent: int,
+        *,
+        value: str = "",
+        limit: str = "unlimited",
+        state: str = "S",
+    ) -> None:
         folder = self.folder / str(pid)
         folder.mkdir()
-        (folder / "stat").write_text(f"{pid} (a) b) S {parent} 1 1")
+        (folder / "stat").write_text(f"{pid} (a) b) {state} {parent} 1 1")
         (folder / "environ").write_bytes(f"A=1\0CAPD_INSTANCE={value}\0".encode())
         (folder / "limits").write_text(f"Max file locks      {limit}      {limit}      locks\n")
 
@@ -59,6 +67,16 @@ def test_without_a_daemon_whatever_has_the_mark_is_left(tmp_path: Path) -> None:
     (left,) = check_processes(proc.seen(), tmp_path)
 
     assert left.what.endswith(": 11")
+
+
+def test_what_has_ended_is_not_left(tmp_path: Path) -> None:
+    """Its limit can be read until somebody collects it."""
+    proc = Proc(tmp_path)
+    proc.process(11, 1, limit=str(proc.mark.limit(None)), state="Z")
+    proc.process(12, 1, value=proc.mark.of_server)
+    (tmp_path / "12/stat").unlink()
+
+    assert list(check_processes(proc.seen(), tmp_path)) == []
 
 
 def test_a_way_that_finds_too_little_is_a_note(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ async def last_good(folder: Path) -> Kept:
 
     async def renew() -> bool:
         (config / "config.toml").write_text(good)
-        LiveSettings(config, {}, folder / "state").load()
+        # It has stood still: what forbids less than its copy counts only then.
+        LiveSettings(config, {}, folder / "state", age=lambda _: 60.0).load()
         return (folder / "state/good/config.toml").read_text() == good
 
     return Kept(folder / "state/good/config.toml", use, "toml", renew)

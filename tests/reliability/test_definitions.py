@@ -163,7 +163,8 @@ def test_pages_without_an_end_are_one_tool(world: World) -> None:
 
 
 def test_a_giant_list_is_cut_and_costs_bounded_memory(world: World) -> None:
-    world.evil("many_tools", "--n", "10000")
+    # 15 MB: a longer page is refused as a whole.
+    world.evil("many_tools", "--n", "7000")
     config = world.home.folder / "config"
     (config / "clients.toml").write_text('[mine]\nnames = ["test-editor"]\ntool_limit = 2000\n')
     world.start()

@@ -162,7 +162,12 @@ FUZZ = settings(
     deadline=None,
     database=None,
     phases=[Phase.generate],
-    suppress_health_check=tuple(HealthCheck.__members__.values()),
+    suppress_health_check=[
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        HealthCheck.large_base_example,
+        HealthCheck.too_slow,
+    ],
 )
 
 

@@ -48,7 +48,10 @@ class Front:
         self._token = world.home.folder / "state" / "http.token"
         config = world.home.folder / "config"
         config.mkdir(exist_ok=True)
-        (config / "config.toml").write_text(f"[listen_http]\nenabled = true\nport = {self.port}\n")
+        # Where the machine can hide the token, only a server without a sandbox reads it.
+        (config / "config.toml").write_text(
+            f'[listen_http]\nenabled = true\nport = {self.port}\n[sandbox]\nlevel = "off"\n'
+        )
         argv = [sys.executable, "-I", str(THIEVING_SERVER), str(self.port), str(self._token)]
         world.home.capability("thief", [*argv, world.home.tag])
         self._stack = contextlib.ExitStack()

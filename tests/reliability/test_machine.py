@@ -1,12 +1,10 @@
 """80 sections 1.2 and 1.4: what a server does to the machine, and to capd itself."""
 
-import contextlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whole_daemon import pids_with, wait_for
+from whole_daemon import wait_for
 
 from .world import World
 
@@ -16,15 +14,6 @@ pytestmark = pytest.mark.reliability
 def of_evil(world: World) -> dict[str, Any]:
     servers: list[dict[str, Any]] = world.home.ask("servers")["servers"]
     return next((each for each in servers if each["name"] == "evil"), {"last_error": ""})
-
-
-def evil_pids(world: World) -> list[int]:
-    found = []
-    for pid in pids_with(world.home.tag):
-        with contextlib.suppress(OSError):
-            if b"evil_server" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
 
 
 # A3
@@ -59,4 +48,4 @@ def test_a_bomb_is_ended_by_default_and_its_neighbour_answers(world: World, mode
 
     assert "are the most" in reason
     world.home.ask("disable", session="one", name="evil")
-    wait_for(lambda: not evil_pids(world))
+    wait_for(lambda: not world.evil_pids())

@@ -5,6 +5,7 @@ What a test asks of every one of them: the daemon lives on, and the honest serve
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whole_daemon import Home, wait_for
+from whole_daemon import Home, pids_with, wait_for
 
 HONEST_SERVER = Path(__file__).parent / "honest_server.py"
 PATIENCE = 60.0
@@ -282,6 +283,16 @@ class World:
 
     def pid(self, name: str) -> int:
         return int(wait_for(lambda: self.server(name)["pid"]))
+
+    def evil_pids(self) -> list[int]:
+        """Return the processes of hostile servers, without the guards above."""
+        script = os.fsencode(self._evil_server[-1])
+        found = []
+        for pid in pids_with(self.home.tag):
+            with contextlib.suppress(OSError):
+                if script in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    found.append(pid)
+        return found
 
     def log(self) -> str:
         return self.home.log()

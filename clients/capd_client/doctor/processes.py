@@ -21,7 +21,12 @@ def check_processes(seen: Surroundings, proc: Path = Path("/proc")) -> Iterator[
     """Look for what an earlier daemon of this state folder has left."""
     daemon = int(seen.daemon.get("pid") or 0)
     wanted = any_life(home_mark(seen.places.state))
-    left = [pid for pid in _marked(proc, wanted, seen.uid) if not _is_below(proc, pid, daemon)]
+    left = [
+        pid
+        for pid in _marked(proc, wanted, seen.uid)
+        # Last: what ends during the look has no parents either.
+        if not _is_below(proc, pid, daemon) and not _is_dead(proc, pid)
+    ]
     if left:
         named = ", ".join(map(str, left[:_MOST_NAMED]))
         more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
@@ -72,10 +77,20 @@ def _is_below(proc: Path, pid: int, daemon: int) -> bool:
     return bool(daemon) and daemon in _above(proc, pid)
 
 
+def _is_dead(proc: Path, pid: int) -> bool:
+    """Tell whether a process is gone, or only waits for somebody to collect it."""
+    fields = _fields(proc, pid)
+    return not fields or fields[0] in {b"Z", b"X"}
+
+
+def _fields(proc: Path, pid: int) -> list[bytes]:
+    return _content(proc / str(pid) / "stat").rpartition(b")")[2].split()
+
+
 def _above(proc: Path, pid: int) -> list[int]:
     found: list[int] = []
     while True:
-        fields = _content(proc / str(pid) / "stat").rpartition(b")")[2].split()
+        fields = _fields(proc, pid)
         parent = int(fields[1]) if fields else 0
         if not parent or parent in found:
             return found

@@ -96,7 +96,8 @@ class Unasked:
         else:
             self._open_bytes += len(message.params)
             scope = self._questions[message.id] = trio.CancelScope()
-            nursery.start_soon(self._answer, message, message.id, scope)
+            # Judged now: when its turn comes, its call may be over and another session's not.
+            nursery.start_soon(self._answer, message, message.id, scope, self._meant())
 
     def not_a_request(self, message_id: RequestId) -> None:
         """Answer what has an id and is neither a request nor a reply."""
@@ -201,14 +202,19 @@ class Unasked:
         return [each for each in self._pending.values() if each.is_sent and each.caller.session]
 
     async def _answer(
-        self, message: Incoming, message_id: RequestId, scope: trio.CancelScope
+        self,
+        message: Incoming,
+        message_id: RequestId,
+        scope: trio.CancelScope,
+        peer: Peer | None,
     ) -> None:
         params = bytes(message.params) or b"{}"
         try:
             with scope:
                 # A flood of questions waits: other servers' calls come between.
                 await trio.sleep(self._rate.wait(trio.current_time()))
-                self._reply(message_id, b'"result":' + await self._result(message.method, params))
+                result = await self._result(message.method, params, peer)
+                self._reply(message_id, b'"result":' + result)
         except ServerError as error:
             self._reply(message_id, b'"error":' + error.error)
         except _NotOfferedError as error:
@@ -221,8 +227,7 @@ class Unasked:
             self._open_bytes -= len(message.params)
             del self._questions[message_id]
 
-    async def _result(self, method: str, params: bytes) -> bytes:
-        peer = self._meant()
+    async def _result(self, method: str, params: bytes, peer: Peer | None) -> bytes:
         if method == "roots/list" and (peer is None or not offers(peer.client, method)):
             return self._project_root()
         if peer is None:
