@@ -66,7 +66,11 @@ async def changes(world: World, *tools: dict[str, Any]) -> None:
 def a_person(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take this process, which runs the daemon and has no terminal, for a person."""
     if "as_itself" not in request.fixturenames:
-        monkeypatch.setattr(definition_methods, "check_person", lambda _method, _pid: None)
+        monkeypatch.setattr(definition_methods, "check_person", takes_anybody)
+
+
+async def takes_anybody(_method: str, _peer: object) -> None:
+    """Ask for no terminal."""
 
 
 @pytest.fixture

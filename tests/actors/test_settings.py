@@ -49,7 +49,8 @@ async def test_another_policy_holds_for_a_session_that_is_open(
         await reloaded(world)
         assert "alpha__echo" in before
         assert "alpha__echo" not in listed
-        assert "error" in refused
+        assert refused["result"]["_meta"]["capd/outcome"] == "refused"
+        assert "denied by policy" in refused["result"]["content"][0]["text"]
         assert sorted(await editor.tools()) == sorted(before)
 
 

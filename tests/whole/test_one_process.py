@@ -151,9 +151,10 @@ def test_a_prompt_hook_switches_on_what_the_user_asks_for_through_an_unlisted_to
 
 
 def test_a_server_is_found_on_the_login_shells_path_where_no_shell_started_the_daemon(
-    home: Home,
+    home: Home, tmp_path: Path
 ) -> None:
-    tools = home.folder / "tools"
+    # Not in the project: programs of a project that is not trusted are not run.
+    tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "my-server").write_text(f'#!/bin/sh\nexec {sys.executable} -I {PLAIN_SERVER} "$@"\n')
     (tools / "shell").write_text(f'#!/bin/sh\nPATH={tools}:$PATH; export PATH; eval "$4"\n')

@@ -22,9 +22,9 @@ ORPHANED = """
 import os, sys
 if os.fork() == 0:
     os.setsid()
+    parent = os.getpid()
     if os.fork() == 0:
-        parent = os.getppid()
-        while os.getppid() == parent and parent != 1:
+        while os.getppid() == parent:
             pass
         os.execv(sys.argv[1], sys.argv[1:])
     os._exit(0)

@@ -169,12 +169,17 @@ class Searching:
         """Say of a tool that the session had how its call ends: it is no unknown name.
 
         Raises:
+            RefusedError: it was on, and is denied by now.
             NotSentError: it was on.
         """
         known = self._state.surface.known(name)
         if known is None:
             return
         held = self._state.held(known.server)
+        if held is not None:
+            bar = self._state.policy.bar(held.spec.name, known.tool)
+            if bar is not None:
+                raise RefusedError(f"{name} cannot be called: {bar.reason}.")
         why = (
             f"{held.spec.name} does not offer {known.tool} any more"
             if held is not None

@@ -303,6 +303,7 @@ class Dying:
     pid = 1
     is_parked = False
     sandbox = ""
+    membership = ""
     cwd = ""
     cwd_reason = ""
 

@@ -99,3 +99,10 @@ def test_the_first_part_of_a_save_never_forbids_less_at_once(
             kept = set(tables.get("policy", {}).get(key, ()))
             kept &= set(whole.get("policy", {}).get(key, ()))
             assert kept <= set(seen.get("policy", {}).get(key, ()))
+
+
+def test_what_did_not_change_is_never_doubtful_though_its_last_line_has_no_end() -> None:
+    state = {"listen_http": {"port": 64}}
+
+    assert not is_doubtful(state, dict(state), "[listen_http]\nport = 64")
+    assert is_doubtful(state, {"listen_http": {"port": 6}}, "[listen_http]\nport = 6")

@@ -20,7 +20,7 @@ def is_doubtful(before: Mapping[str, Any], after: Mapping[str, Any], text: str |
 
     `text` is None where there is no file.
     """
-    if not before:
+    if not before or before == after:
         return False
     # A last line without its end may be half a number.
     is_cut = text is not None and bool(text) and not text.endswith(("\n", "\r"))
