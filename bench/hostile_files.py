@@ -20,8 +20,8 @@ from pathlib import Path
 
 import trio
 
-from capd.actors.catalog_vectors import CatalogVectors
-from capd.actors.project_catalogs import ProjectCatalogs
+from capd.actors.registry.catalog_vectors import CatalogVectors
+from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.routing_files import read_profile

@@ -11,27 +11,24 @@ import trio
 from trio.abc import Listener
 
 from capd import __version__
-from capd.actors import (
-    curator_host,
-    definitions,
-    embedder,
-    gateway,
-    index_keeper,
-    ledger,
-    registry,
-    secret_keeper,
-    settings_keeper,
-    supervisor,
-    sweeper,
-    tool_finder,
-)
+from capd.actors import cache_cleanup as sweeper
+from capd.actors import definitions, ledger
+from capd.actors import settings as settings_keeper
+from capd.actors import stored_secrets as secret_keeper
 from capd.actors.control.connection import Control
-from capd.actors.embedder_keeper import EmbedderKeeper
-from capd.actors.index_desk import IndexDesk
-from capd.actors.memory_shelf import MemoryShelf
-from capd.actors.result_desk import ResultRoom
-from capd.actors.starts import Starts, SupervisorSettings
-from capd.actors.token_desk import TokenDesk
+from capd.actors.embedder import embedder
+from capd.actors.embedder.process import EmbedderKeeper
+from capd.actors.finder import finder as tool_finder
+from capd.actors.gateway import gateway
+from capd.actors.index import index as index_keeper
+from capd.actors.registry import registry
+from capd.actors.session import host as curator_host
+from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.memory_catalog import MemoryShelf
+from capd.actors.session.results import ResultRoom
+from capd.actors.session.token_accounting import TokenDesk
+from capd.actors.supervisor import supervisor
+from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.adapters import platform
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.peers import Peers
@@ -333,7 +330,7 @@ class Children:
         if not table.enabled:
             return []
         # Imported here: whoever does not switch it on has nothing of it in memory.
-        from capd.actors import http_gateway  # noqa: PLC0415
+        from capd.actors.gateway import http as http_gateway  # noqa: PLC0415
         from capd.adapters.clients.http_front.admission import Admission  # noqa: PLC0415
         from capd.adapters.clients.http_front.bearer_token import kept_token  # noqa: PLC0415
         from capd.adapters.clients.http_front.tcp_peers import can_tell  # noqa: PLC0415

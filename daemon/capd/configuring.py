@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import trio
 
-from capd.actors.reports import config_document
-from capd.actors.settings_keeper import described
+from capd.actors.control.documents import config_document
+from capd.actors.settings import described
 from capd.adapters.key_documents import schema
 from capd.adapters.live_settings import LiveSettings
 from capd_protos.places import places

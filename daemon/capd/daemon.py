@@ -15,13 +15,11 @@ import structlog
 import trio
 
 from capd import __version__
-from capd.actors import (
-    curator_host,
-    registry,
-    settings_keeper,
-    supervisor,
-    tool_finder,
-)
+from capd.actors import settings as settings_keeper
+from capd.actors.finder import finder as tool_finder
+from capd.actors.registry import registry
+from capd.actors.session import host as curator_host
+from capd.actors.supervisor import supervisor
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import (
     AlreadyServedError,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import trio
 
-from capd.actors import embedder
+from capd.actors.embedder import embedder
 from capd.adapters import platform
 from capd.adapters.log import configure_logs
 from capd.adapters.model.minilm import MiniLM

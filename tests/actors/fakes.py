@@ -14,7 +14,7 @@ import msgspec
 import trio
 from trio.testing import memory_stream_one_way_pair
 
-from capd.actors.starts import Spawn
+from capd.actors.supervisor.starts import Spawn
 from capd.adapters.definition_files import Loaded
 from capd.adapters.servers.processes import (
     CommandNotFoundError,

@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capd.actors.embedder import MOST_TEXTS, Embedder
-from capd.actors.embedder_keeper import EmbedderKeeper
+from capd.actors.embedder.embedder import MOST_TEXTS, Embedder
+from capd.actors.embedder.process import EmbedderKeeper
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
 from capd.runtime.peer import AskFailedError
 from capd_protos import embedder as messages

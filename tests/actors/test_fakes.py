@@ -10,7 +10,7 @@ import pytest
 import structlog
 import trio
 
-from capd.actors.starts import Spawn
+from capd.actors.supervisor.starts import Spawn
 from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import negotiate

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import trio
 from trio.testing import MockClock
 
-from capd.actors.habit_keeper import SAVE_PAUSE, TRY_AGAIN, HabitKeeper
+from capd.actors.session.client_habits import SAVE_PAUSE, TRY_AGAIN, HabitKeeper
 from capd.core.sessions.habits import Habit
 
 

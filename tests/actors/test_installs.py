@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from capd.actors.installs import Installs
+from capd.actors.supervisor.installs import Installs
 from capd.adapters.servers import installers
 from capd_protos.supervisor import (
     DependenciesFailed,

@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capd.actors.memory_shelf import MOST_PROJECTS
-from capd.actors.searching import FINDER, REPLIES
+from capd.actors.session.memory_catalog import MOST_PROJECTS
+from capd.actors.session.tool_search import FINDER, REPLIES
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from capd.actors.catalog_vectors import CatalogVectors
-from capd.actors.project_catalogs import ProjectCatalogs
+from capd.actors.registry.catalog_vectors import CatalogVectors
+from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.trust_file import TrustFile

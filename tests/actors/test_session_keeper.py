@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session_keeper import TRY_AGAIN, SessionKeeper
+from capd.actors.session.store import TRY_AGAIN, SessionKeeper
 from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import SessionKey
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capd.actors.curator_host import CuratorHost
+from capd.actors.session.host import CuratorHost
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator
 from capd_protos.types import SessionKey

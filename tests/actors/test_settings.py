@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from capd.actors.settings_keeper import SettingsKeeper
+from capd.actors.settings import SettingsKeeper
 from capd.adapters.live_settings import LiveSettings
 from capd_protos import settings
 from capd_protos.codec import MsgpackCodec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from capd.actors.starts import Starts, SupervisorSettings
+from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.processes import ProcessSpec
 from capd.adapters.servers.sandboxing import Sandboxes

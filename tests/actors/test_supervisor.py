@@ -9,9 +9,9 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.instance_records import InstanceRecord
-from capd.actors.starts import Starts, SupervisorSettings
-from capd.actors.supervisor import Instances, Supervisor
+from capd.actors.supervisor.instance_records import InstanceRecord
+from capd.actors.supervisor.starts import Starts, SupervisorSettings
+from capd.actors.supervisor.supervisor import Instances, Supervisor
 from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
 from capd.adapters.servers.era_file import EraFile
 from capd.adapters.servers.http.logins import Logins

@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from capd.actors.sweeper import Sweeper
+from capd.actors.cache_cleanup import Sweeper
 from capd.adapters.leftover_files import LeftoverFiles
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.records.retention import DAY

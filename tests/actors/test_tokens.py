@@ -8,7 +8,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from capd.actors.token_desk import SETTLE
+from capd.actors.session.token_accounting import SETTLE
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules

@@ -11,8 +11,8 @@ import structlog
 import trio
 import trio.testing
 
-from capd.actors.tool_finder import NAME, ToolFinder
-from capd.actors.tool_indexing import AT_ONCE
+from capd.actors.finder.finder import NAME, ToolFinder
+from capd.actors.finder.indexing import AT_ONCE
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolLists
 from capd.core.servers.identity import server_identity

@@ -13,20 +13,20 @@ import numpy as np
 import trio
 
 from capd.actors.control.connection import Control
-from capd.actors.curator_host import CuratorHost
 from capd.actors.definitions import Definitions
-from capd.actors.gateway import Gateway
-from capd.actors.habit_keeper import HabitStore
-from capd.actors.index_desk import IndexDesk
-from capd.actors.index_keeper import IndexKeeper
+from capd.actors.finder.finder import ToolFinder
+from capd.actors.finder.tool_tokens import Counts
+from capd.actors.gateway.gateway import Gateway
+from capd.actors.index.index import IndexKeeper
 from capd.actors.ledger import Ledger
-from capd.actors.registry import Registry
-from capd.actors.settings_keeper import SettingsKeeper
-from capd.actors.starts import Starts, SupervisorSettings
-from capd.actors.supervisor import Instances, Supervisor
-from capd.actors.token_desk import TokenDesk
-from capd.actors.tool_finder import ToolFinder
-from capd.actors.tool_tokens import Counts
+from capd.actors.registry.registry import Registry
+from capd.actors.session.client_habits import HabitStore
+from capd.actors.session.host import CuratorHost
+from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.token_accounting import TokenDesk
+from capd.actors.settings import SettingsKeeper
+from capd.actors.supervisor.starts import Starts, SupervisorSettings
+from capd.actors.supervisor.supervisor import Instances, Supervisor
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.unix_listener import listening

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.reliability
 
 COUNTING_DAEMON = Path(__file__).parent / "counting_daemon.py"
 OF_A_SESSION = (
-    "capd.actors.curator.Curator",
-    "capd.actors.activation.Activation",
-    "capd.actors.relaying.Relaying",
-    "capd.actors.turns.Turns",
-    "capd.actors.own_calls.OwnCalls",
-    "capd.actors.memory_desk.MemoryDesk",
+    "capd.actors.session.session.Curator",
+    "capd.actors.session.activation.Activation",
+    "capd.actors.session.calls.Relaying",
+    "capd.actors.session.turns.Turns",
+    "capd.actors.session.own_calls.OwnCalls",
+    "capd.actors.session.memories.MemoryDesk",
     "capd.core.sessions.session.SessionState",
     "capd.core.sessions.surface.Surface",
     "capd.adapters.clients.upstream.Upstream",

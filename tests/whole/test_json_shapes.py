@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from capd.actors import reports
+from capd.actors.control import documents as reports
 from capd_client.control import Control
 from capd_client.doctor.findings import Finding, document
 from capd_client.importing.definition import Origin

@@ -13,7 +13,7 @@ import structlog
 import trio
 from trio.testing import MockClock, memory_stream_one_way_pair
 
-from capd.actors.starts import Spawn
+from capd.actors.supervisor.starts import Spawn
 from capd.adapters.servers import server_run
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.lane import Lane

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors import reports
+from capd.actors.control import documents as reports
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
     MethodError,

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors import reports
+from capd.actors.control import documents as reports
 from capd.actors.control.acting import Acting
 from capd.actors.control.callers import DESCENDS, READING, is_still_let_in
 from capd.actors.control.definitions import DefinitionMethods

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors import reports
+from capd.actors.control import documents as reports
 from capd.actors.control.callers import check_person
 from capd.actors.control.questions import ASK_TIMEOUT, Questions
 from capd.adapters.clients.peers import Peer

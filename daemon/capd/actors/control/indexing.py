@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from capd.actors import index_report, reports
+from capd.actors.control import documents as reports
+from capd.actors.control import index_documents as index_report
 from capd.actors.control.questions import FINDER, FINDER_REPLIES, MethodError, Questions
 from capd.core.index.improving import (
     AT_ONCE,

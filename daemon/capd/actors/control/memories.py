@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import trio
 
-from capd.actors import reports
+from capd.actors.control import documents as reports
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.adapters.clients.peers import Peer
 from capd.adapters.memory_store import MemoryStore, NotStoredError

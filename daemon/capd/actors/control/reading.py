@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
-from capd.actors import index_report, reports, token_report
+from capd.actors.control import documents as reports
+from capd.actors.control import index_documents as index_report
+from capd.actors.control import token_document as token_report
 from capd.actors.control.definitions import summary
 from capd.actors.control.questions import (
     ASK_TIMEOUT,

@@ -5,7 +5,7 @@ from typing import Any
 
 import trio
 
-from capd.actors import reports
+from capd.actors.control import documents as reports
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.core.records.tally import Tally
 from capd.core.routing.explanation import explained

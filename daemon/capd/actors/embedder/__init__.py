@@ -1,0 +1,1 @@
+"""The embedder: the ONNX model, and the process it runs in."""

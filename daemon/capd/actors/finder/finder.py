@@ -1,0 +1,413 @@
+"""The finder: every tool that is known, found by words and by meaning, with no server running.
+
+    lists kept, catalog changed ──> index by words (at once) ──> vectors, in the background
+    a query before the vectors are there, or without the model, is answered by words alone
+
+It reads the tool lists that the supervisor keeps, for the servers that the catalog names, and
+embeds what it has not embedded before. A query's text is embedded and forgotten.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from capd.actors.finder.capability_tools import capability_tools
+from capd.actors.finder.indexing import distinct, index_servers, index_session
+from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
+from capd.actors.finder.tool_sets import ToolSet, ToolSets
+from capd.actors.finder.tool_tokens import Counts, ToolTokens
+from capd.actors.finder.tool_vectors import ToolVectors
+from capd.adapters import platform
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.tokens.counted_texts import CountedTexts
+from capd.adapters.tool_lists import ToolLists
+from capd.core.sessions.policy import Policy, PolicyRules
+from capd.core.tools import search_answers
+from capd.core.tools.curation import Field, curated, curated_by_keywords
+from capd.core.tools.known_tools import Source
+from capd.core.tools.tool_question import BadQuestionError, Selection, question
+from capd.core.trust.project_tap import project_of
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.serving import serve
+from capd_protos import definitions, registry
+from capd_protos import finder as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.supervisor import ToolListKept
+from capd_protos.types import (
+    ActorName,
+    CapabilitySpec,
+    ServerIdentity,
+    ToolDefinition,
+    ToolName,
+)
+
+if TYPE_CHECKING:
+    from capd.core.tools.tool_search import Vectors
+
+NAME = ActorName("finder")
+REGISTRY = ActorName("registry")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+DEFINITIONS = ActorName("definitions")
+DEFINITION_REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
+Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled
+HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
+TOPICS = ("server.listed", "registry.changed", "definitions.settled")
+
+CATALOG_TIMEOUT = 10.0
+DESCRIBE_TIMEOUT = 3.0
+SETTLE = 0.2
+"""Seconds for which further changes are awaited: a start-up brings many lists at once."""
+
+log = structlog.get_logger(actor="finder")
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+
+class ToolFinder:
+    """Message in, tools out."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        lists: ToolLists,
+        environments: SessionEnvironments,
+        cache_file: Path,
+        counts: Counts | None = None,
+        *,
+        is_screened: bool = False,
+    ) -> None:
+        """`cache_file` is for the vectors of tools; those of skills are beside it.
+
+        `is_screened` asks which tools of a kept list are withheld.
+        """
+        self._tokens = ToolTokens(counts or CountedTexts())
+        self._is_screened = is_screened
+        self._bus = bus
+        self._lists = lists
+        self._environments = environments
+        self._vectors = ToolVectors(bus, cache_file)
+        self._sets = ToolSets(
+            ToolSet(self._vectors),
+            lambda name: ToolVectors(
+                bus,
+                cache_file.with_name(f"tool_vectors.{name}.bin"),
+                # How much a project has is nobody else's to know.
+                is_told=False,
+                users=self._vectors,
+            ),
+        )
+        self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
+        self._was_read = trio.Event()
+        self._read: list[CapabilitySpec] = []
+        self._reading = trio.Lock()
+        self._changed = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        self._changed.set()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._listen)
+            nursery.start_soon(self._follow)
+            nursery.start_soon(self._vectors.follow)
+            nursery.start_soon(self._skills.follow)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.FindTools():
+                return await self._find(request)
+            case messages.FindSkills():
+                return await self._skills_found(request)
+            case messages.IndexServers():
+                return await self._index_servers(request)
+            case messages.LookUpTool():
+                return await self._looked_up(request)
+            case messages.CurateTools():
+                return await self._curate(request)
+            case messages.DescribeTools():
+                return await self._described(request)
+            case messages.ListDenied():
+                return await self._denied(request)
+            case messages.CountTools():
+                return await self._count(request)
+            case messages.ListGranted():
+                return await self._granted(request)
+            case messages.DescribeCapabilities():
+                return await self._capabilities_described(request)
+
+    async def _skills_found(self, request: messages.FindSkills) -> messages.Reply:
+        words = request.query.strip()
+        vector = await self._vectors.of_query(words) if self._skills.has_any else None
+        most = max(1, request.max_results)
+        return messages.SkillsFound(self._skills.found(words, most, vector))
+
+    # Search
+
+    async def _find(self, request: messages.FindTools) -> messages.Reply:
+        try:
+            asked = question(request.query, request.max_results)
+        except BadQuestionError as error:
+            return messages.FinderRefused(str(error))
+        policy = _policy(request.rules)
+        tools = await self._sets.of(request.project)
+        barred = tools.bars(policy, request.keys, request.domain)
+        if isinstance(asked, Selection):
+            selected = tools.index.selected(asked.names, request.cap, barred)
+            hits = [hit_of(tools.known.sources[each.wire_name]) for each in selected.tools]
+            text = search_answers.unresolved(selected, tools.searched(policy))
+            return messages.ToolsFound(hits, text, len(tools.index.tools), "selected")
+        vector: Vectors | None = None
+        if tools.index.tools or self._skills.has_any:
+            vector = await self._vectors.of_query(asked.words)
+        index, known = tools.index, tools.known
+        found = index.ranked(asked.words, asked.limit, vector, barred)
+        text = search_answers.withheld(found.withheld)
+        if not found.hits:
+            text = search_answers.missed(asked.words, found, tools.searched(policy))
+        elif found.is_lexical:
+            text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
+        return messages.ToolsFound(
+            [hit_of(known.sources[hit.tool.wire_name], hit.score) for hit in found.hits],
+            text,
+            len(index.tools),
+            "lexical" if found.is_lexical else "fused",
+            self._skills.found(asked.words, MOST_BESIDE_TOOLS, vector),
+        )
+
+    async def _curate(self, request: messages.CurateTools) -> messages.ToolsCurated:
+        tools = await self._sets.of(request.project)
+        index, known = tools.index, tools.known
+        if not index.tools or not request.text.strip():
+            return messages.ToolsCurated([])
+        is_hybrid = request.scorer == "hybrid"
+        asks_model = is_hybrid and request.asks_model and index.has_vectors
+        vector = await self._vectors.of_query(request.text, waits=False) if asks_model else None
+        barred = tools.bars(_policy(request.rules), request.keys, request.domain)
+        left_out = {*barred, *known.granted_by(frozenset(request.active))}
+        used = ((known.source(use.tool, use.identity), use.count) for use in request.uses)
+        field = Field(
+            left_out,
+            [source.wire_name for source in known.matching(request.pins, barred)],
+            {source.wire_name: count for source, count in used if source is not None},
+        )
+        if is_hybrid:
+            best = curated(index, request.text, request.k, field, vector)
+        else:
+            # Every word is looked for in every description: 40 ms for twenty thousand.
+            asked = (known.tools, request.text, request.k, field)
+            best = await trio.to_thread.run_sync(curated_by_keywords, *asked)
+        return messages.ToolsCurated(
+            [
+                messages.CuratedTool(
+                    hit_of(known.sources[each.tool.wire_name], each.score),
+                    each.is_clear,
+                    each.is_pinned,
+                )
+                for each in best
+            ]
+        )
+
+    async def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
+        policy = _policy(request.rules)
+        tools = await self._sets.of(request.project)
+        searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
+        barred = tools.bars(policy, request.keys, request.domain)
+        source = tools.known.source(request.name, request.identity)
+        if source is None and not request.identity:
+            meant = tools.index.named(request.name)
+            source = tools.known.source(meant) if meant is not None else None
+        if source is None:
+            near = list(tools.index.near(request.name, barred))
+            return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
+        bar = barred.get(source.wire_name)
+        told = messages.ToolBar(bar.code, bar.reason) if bar else None
+        return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
+
+    async def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
+        if request.waits:
+            await self._read_once()
+        tools, policy = await self._sets.of(request.project), _policy(request.rules)
+        known, barred = tools.known, tools.bars(policy, None, request.domain)
+        permitted = [source for wire, source in known.sources.items() if wire not in barred]
+        eager = known.eager(policy, request.domain).values()
+        return messages.ToolsDescribed(
+            self._was_read.is_set(),
+            len(permitted),
+            sum(len(source.definition.json) for source in permitted),
+            len(tools.unlisted_for(policy)),
+            [hit_of(source) for source in known.matching(request.patterns, barred)],
+            [messages.EagerServer(each.spec, each.capability.id) for each in eager],
+        )
+
+    async def _denied(self, request: messages.ListDenied) -> messages.DeniedListed:
+        await self._read_once()
+        known = (await self._sets.of(request.project)).known
+        denied = known.denied_capabilities(_policy(request.rules))
+        return messages.DeniedListed(
+            self._was_read.is_set(),
+            [messages.DeniedCapability(id_, bar.reason) for id_, bar in denied.items()],
+        )
+
+    async def _granted(self, request: messages.ListGranted) -> messages.GrantedListed:
+        tools = await self._sets.of(request.project)
+        barred = tools.bars(_policy(request.rules), request.keys, request.domain)
+        known = tools.known
+        return messages.GrantedListed(
+            [
+                messages.Granted(
+                    id_,
+                    [
+                        hit_of(known.sources[wire])
+                        for wire in sorted(known.granted_by({id_}))
+                        if wire not in barred
+                    ],
+                    known.lists(id_),
+                )
+                for id_ in request.capabilities
+            ]
+        )
+
+    async def _read_once(self) -> None:
+        with trio.move_on_after(DESCRIBE_TIMEOUT):
+            await self._was_read.wait()
+
+    async def _count(self, request: messages.CountTools) -> messages.ToolsCounted:
+        if not self._was_read.is_set():
+            return messages.ToolsCounted(is_known=False)
+        tools, policy = await self._sets.of(request.project), _policy(request.rules)
+        known, unlisted = tools.known, tools.unlisted_for(policy)
+        barred = tools.bars(policy, None)
+        permitted = sum(wire not in barred for wire in known.sources)
+        tokens = await self._tokens.of_permitted(known, barred)
+        return messages.ToolsCounted(True, permitted, tokens, unlisted)
+
+    async def _capabilities_described(
+        self, request: messages.DescribeCapabilities
+    ) -> messages.CapabilitiesDescribed:
+        if request.waits:
+            await self._read_once()
+        if not self._was_read.is_set():
+            return messages.CapabilitiesDescribed(is_known=False)
+        known = (await self._sets.of(request.project)).known
+        own = {"", await self._sets.paths.of(request.project)}
+        tokens = await self._tokens.of_each(known) if request.counts else None
+        of_project = [each for each in self._read if project_of(each.id.tap) in own]
+        return messages.CapabilitiesDescribed(True, capability_tools(of_project, known, tokens))
+
+    # What there is
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(HINTS, *TOPICS) as hints:
+            async for _ in hints:
+                self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            await trio.sleep(SETTLE)
+            self._changed = trio.Event()
+            await contained("refresh", self._refresh, log=log)
+
+    async def _refresh(self) -> None:
+        """Index what the catalog's servers listed last."""
+        async with self._reading:
+            await self._read_catalog()
+
+    async def _read_catalog(self) -> None:
+        started_at = trio.current_time()
+        try:
+            skills = await self._bus.ask(
+                REGISTRY, registry.ListSkills(), REGISTRY_REPLIES, CATALOG_TIMEOUT
+            )
+            capabilities = await self._capabilities()
+            servers = distinct(server for c in capabilities for server in c.servers)
+            lists = await self._screened(list(servers))
+        except _UNANSWERED as error:
+            log.warning("catalog_not_read", reason=str(error))
+            self._changed.set()
+            return
+        assert isinstance(skills, registry.SkillsListed)
+        await self._skills.take(skills)
+        await self._sets.take(capabilities, lists, self._nursery)
+        self._read = capabilities
+        platform.trim_memory()
+        self._was_read.set()
+        index = self._sets.users.index
+        self._bus.publish(messages.ToolsIndexed(len(index.tools), index.servers))
+        log.info(
+            "tools_indexed",
+            tools=len(index.tools),
+            servers=len(lists),
+            unlisted=len(self._sets.users.unlisted),
+            seconds=round(trio.current_time() - started_at, 3),
+        )
+
+    async def _screened(
+        self, servers: list[ServerIdentity]
+    ) -> dict[ServerIdentity, list[ToolDefinition]]:
+        """Return what these servers listed last, without what is withheld."""
+        kept = {i: each.tools for i, each in (await self._lists.load_all(servers)).items()}
+        if not self._is_screened or not kept:
+            return kept
+        request = definitions.ScreenTools({i: [t.name for t in kept[i]] for i in kept})
+        reply = await self._bus.ask(DEFINITIONS, request, DEFINITION_REPLIES, CATALOG_TIMEOUT)
+        assert isinstance(reply, definitions.ToolsScreened)
+        barred = {identity: frozenset(names) for identity, names in reply.withheld.items()}
+        none: frozenset[ToolName] = frozenset()
+        return {i: [t for t in kept[i] if t.name not in barred.get(i, none)] for i in kept}
+
+    async def _capabilities(self) -> list[CapabilitySpec]:
+        """Return what the user's taps define, and what projects do as far as it is trusted."""
+        everything = registry.ListCapabilities(all_projects=True)
+        listed = await self._bus.ask(REGISTRY, everything, REGISTRY_REPLIES, CATALOG_TIMEOUT)
+        assert isinstance(listed, registry.CapabilitiesListed)
+        found: list[CapabilitySpec] = []
+        for entry in listed.capabilities:
+            if not entry.is_routable:
+                continue
+            request = registry.ResolveCapability(f"{entry.tap}/{entry.name}", project_of(entry.tap))
+            reply = await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, CATALOG_TIMEOUT)
+            if isinstance(reply, registry.CapabilityResolved):
+                found.append(reply.capability)
+        return found
+
+    # capd index
+
+    async def _index_servers(self, request: messages.IndexServers) -> messages.ServersIndexed:
+        own = {"", await self._sets.paths.of(request.project)}
+        capabilities = [c for c in await self._capabilities() if project_of(c.id.tap) in own]
+        servers = distinct(server for c in capabilities for server in c.servers)
+        session = index_session()
+        self._environments.put(session, self._environments.values(request.session))
+        try:
+            indexed = await index_servers(self._bus, servers, session, request.project)
+        finally:
+            self._environments.drop(session)
+        # Whoever asks next is to find what has just been listed.
+        await contained("refresh", self._refresh, log=log)
+        return messages.ServersIndexed(indexed)
+
+
+def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
+    return Policy(tuple(PolicyRules(r.place, tuple(r.allow), tuple(r.deny)) for r in rules))
+
+
+def hit_of(source: Source, score: float = 0.0) -> messages.ToolHit:
+    """Return a tool as it is told to others."""
+    return messages.ToolHit(
+        source.wire_name,
+        source.definition.name,
+        source.spec.name,
+        source.identity,
+        source.definition.json,
+        score,
+        source.spec,
+        source.capabilities[0],
+    )

@@ -1,0 +1,68 @@
+"""The finder's part for skills: found by the words and the meaning of what they are for.
+
+A skill is searched as a tool is, by name, description and capabilities, and in an index of its
+own: there are few, and no tool is to be a worse hit because of them.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from capd.actors.finder.tool_vectors import ToolVectors
+from capd.core.tools.tool_search import ToolIndex
+from capd.core.tools.tool_text import Tool
+from capd.runtime.bus import Bus
+from capd_protos import finder as messages
+from capd_protos import registry
+from capd_protos.types import ToolName, WireName
+
+if TYPE_CHECKING:
+    from capd.core.tools.tool_search import Vectors
+
+MOST_BESIDE_TOOLS = 3
+
+
+class SkillFinder:
+    """The skills of the catalog, ready to be searched."""
+
+    def __init__(self, bus: Bus, cache_file: Path) -> None:
+        self._vectors = ToolVectors(bus, cache_file, is_told=False)
+        self._index = ToolIndex()
+        self._entries: dict[WireName, registry.SkillEntry] = {}
+
+    async def follow(self) -> None:
+        """Bring vectors in whenever skills want them, until cancelled."""
+        await self._vectors.follow()
+
+    async def take(self, listed: registry.SkillsListed) -> None:
+        """Search these skills from here on."""
+        entries = {entry.prompt: entry for entry in listed.skills}
+        if entries == self._entries:
+            return
+        self._entries = entries
+        tools = [
+            Tool(
+                entry.prompt,
+                ToolName(entry.skill.name),
+                "",
+                description=entry.skill.description,
+                capabilities=entry.skill.capabilities,
+            )
+            for entry in listed.skills
+        ]
+        self._index = await trio.to_thread.run_sync(ToolIndex, tools)
+        self._vectors.wanted(self._index)
+
+    def found(self, words: str, limit: int, vector: "Vectors | None") -> list[messages.SkillHit]:
+        """Return at most `limit` skills for `words`, best first."""
+        if not self._index.tools:
+            return []
+        hits = self._index.ranked(words, limit, vector).hits
+        entries = ((self._entries[hit.tool.wire_name], hit.score) for hit in hits)
+        return [messages.SkillHit(entry.prompt, entry.skill, score) for entry, score in entries]
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there are skills at all."""
+        return bool(self._index.tools)

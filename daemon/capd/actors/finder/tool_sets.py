@@ -1,0 +1,112 @@
+"""The finder's tools as one kind of session has them: everybody's, or a project's as well.
+
+A project's own tools are in the set of its own sessions and in no other; neither a name nor a
+count of them is told elsewhere.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from capd.actors.finder.tool_vectors import ToolVectors
+from capd.adapters.trust.real_paths import RealPaths
+from capd.core.records.leftovers import project_mark
+from capd.core.servers.identity import server_identity
+from capd.core.sessions.policy import Policy
+from capd.core.tools import search_answers
+from capd.core.tools.known_tools import KnownTools
+from capd.core.tools.tool_search import Bar, ToolIndex
+from capd.core.trust.project_tap import project_of
+from capd_protos.types import (
+    CapabilitySpec,
+    ServerIdentity,
+    ServerName,
+    ToolDefinition,
+    WireName,
+)
+
+Lists = Mapping[ServerIdentity, Sequence[ToolDefinition]]
+
+
+class ToolSet:
+    """What some sessions can find."""
+
+    def __init__(self, vectors: ToolVectors) -> None:
+        self.vectors = vectors
+        self.index = ToolIndex()
+        self.known = KnownTools()
+        self.unlisted: list[ServerName] = []
+        """Servers whose tools are not known."""
+
+    async def take(self, capabilities: Sequence[CapabilitySpec], lists: Lists) -> None:
+        """Hold the tools of `capabilities`, by what their servers listed last."""
+        known = KnownTools(capabilities, lists)
+        index = await trio.to_thread.run_sync(ToolIndex, known.tools)
+        servers = [server for each in capabilities for server in each.servers]
+        self.unlisted = sorted({s.name for s in servers if server_identity(s) not in lists})
+        self.index, self.known = index, known
+        self.vectors.wanted(index)
+
+    def searched(self, policy: Policy) -> search_answers.Searched:
+        """Return how much there is to search, for an answer."""
+        return search_answers.searched(self.index, self.unlisted_for(policy))
+
+    def unlisted_for(self, policy: Policy) -> list[ServerName]:
+        """Return the servers that were never asked, of those that a policy permits."""
+        return [name for name in self.unlisted if policy.bar_server(name) is None]
+
+    def bars(
+        self, policy: Policy, keys: Sequence[str] | None, domain: str = ""
+    ) -> dict[WireName, Bar]:
+        """Return every tool that a session may not use."""
+        return self.known.bars(policy, None if keys is None else frozenset(keys), domain)
+
+
+class ToolSets:
+    """The set of everybody, and those of projects that add to it."""
+
+    def __init__(
+        self,
+        users: ToolSet,
+        vectors: Callable[[str], ToolVectors],
+        paths: RealPaths | None = None,
+    ) -> None:
+        """`vectors` makes those of one more set, by a name for files."""
+        self.paths = paths or RealPaths()
+        self.users = users
+        self._make_vectors = vectors
+        self._projects: dict[str, ToolSet] = {}
+        self._scopes: dict[str, trio.CancelScope] = {}
+
+    async def of(self, project: str) -> ToolSet:
+        """Return what sessions of `project` can find."""
+        if not self._projects or not project:
+            return self.users
+        return self._projects.get(await self.paths.of(project), self.users)
+
+    async def take(
+        self, capabilities: Iterable[CapabilitySpec], lists: Lists, nursery: trio.Nursery
+    ) -> None:
+        """Hold the tools of `capabilities`, each where it belongs."""
+        self.paths.forget()
+        by_project: dict[str, list[CapabilitySpec]] = {"": []}
+        for each in capabilities:
+            by_project.setdefault(project_of(each.id.tap), []).append(each)
+        users = by_project.pop("")
+        for gone in self._projects.keys() - by_project.keys():
+            del self._projects[gone]
+            self._scopes.pop(gone).cancel()
+        await self.users.take(users, lists)
+        for project, own in by_project.items():
+            made = self._projects.get(project)
+            if made is None:
+                made = ToolSet(self._make_vectors(project_mark(project)))
+                self._scopes[project] = trio.CancelScope()
+                nursery.start_soon(_kept, made.vectors, self._scopes[project])
+            await made.take([*users, *own], lists)
+            self._projects[project] = made
+
+
+async def _kept(vectors: ToolVectors, scope: trio.CancelScope) -> None:
+    with scope:
+        await vectors.follow()

@@ -1,0 +1,1 @@
+"""The gateway: accepts connections on the socket and on the HTTP front."""

@@ -1,0 +1,224 @@
+"""The gateway: who may connect, and to whom a connection goes.
+
+Every accepted connection is checked for its user before a byte is read. Its first line is a
+hello; then it is a session's, and the curator takes the stream over, or it is a control
+connection and stays here. One connection's trouble is its own.
+"""
+
+import os
+import socket
+from itertools import count
+from typing import cast
+
+import structlog
+import trio
+from trio.abc import Listener
+
+from capd.actors.control.connection import Control
+from capd.actors.gateway.peer_rules import PeerRules
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.peers import Peer, Peers
+from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
+from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import SOCKET_PROTOCOL, curator, registry
+from capd_protos import socket as frames
+from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
+from capd_protos.types import ActorName
+
+CURATOR = ActorName("curator")
+REGISTRY = ActorName("registry")
+CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
+REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+
+HELLO_TIMEOUT = 10.0
+MOST_WAITING = 256
+"""Connections without a hello."""
+ASK_TIMEOUT = 5.0
+
+_HELLO: JsonCodec[frames.Hello] = JsonCodec(frames.Hello)
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor="gateway")
+
+
+class Gateway:
+    """Accepts, checks, reads the hello, hands over."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        listener: Listener[trio.SocketStream],
+        connections: Handover[int, Connection],
+        control: Control,
+        version: str,
+        *,
+        stopping: trio.Event,
+        may_connect: tuple[str, ...] = (),
+        peers: Peers | None = None,
+    ) -> None:
+        """Nobody is accepted once `stopping` is set: who comes then waits for the next daemon.
+
+        `may_connect` are servers, by globs, whose own processes may be clients.
+        """
+        self._peers = peers or Peers()
+        self._rules = PeerRules(bus, may_connect)
+        self._waiting = WaitingPool(MOST_WAITING, HELLO_TIMEOUT + ASK_TIMEOUT)
+        self._bus = bus
+        self._stopping = stopping
+        self._listener = listener
+        self._connections = connections
+        self._control = control
+        self._daemon = frames.DaemonInfo(version, os.getpid())
+        self._ids = count(1)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; the listener outlives a restart of this actor."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            accepting = trio.CancelScope()
+            nursery.start_soon(self._stop_accepting, accepting)
+            with accepting:
+                await self._accept(nursery)
+            await trio.sleep_forever()
+
+    async def _stop_accepting(self, accepting: trio.CancelScope) -> None:
+        await self._stopping.wait()
+        accepting.cancel()
+
+    async def _accept(self, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                stream = await self._listener.accept()
+            except OSError as error:
+                # Out of descriptors: others give theirs back, and we go on (80, R19).
+                log.error("accept_failed", reason=error.strerror)
+                await trio.sleep(0.1)
+                continue
+            nursery.start_soon(self._contained, stream)
+
+    async def _contained(self, stream: trio.SocketStream) -> None:
+        await contained("connection", self._serve, stream, log=log)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        peer: Peer | None = None
+        is_handed_over = False
+        try:
+            peer = self._peers.of(cast("socket.socket", stream.socket))
+            if peer.uid != os.getuid():
+                log.warning("foreign_connection", uid=peer.uid)
+                return
+            with self._waiting.place(peer.pid) as place:
+                is_handed_over = await self._let_in(stream, peer, place)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            log.info("connection_broken")
+        except OSError as error:
+            log.error("peer_not_seen", reason=error.strerror)
+        finally:
+            if peer is not None:
+                peer.close()
+            if not is_handed_over:
+                await trio.aclose_forcefully(stream)
+
+    async def _let_in(self, stream: trio.SocketStream, peer: Peer, place: WaitingPlace) -> bool:
+        """Return whether the stream is the curator's now."""
+        reader = FrameReader(stream, frames.HELLO_LIMIT_BYTES)
+        hello = await self._hello(reader)
+        # After the hello: who is refused in the middle of writing it never reads why. What has
+        # ended by now has left its connection to somebody else.
+        hello = await self._rules.refusal(peer) or hello
+        place.leave()
+        if isinstance(hello, frames.Refused):
+            await _send(stream, hello)
+        elif hello.role == "control":
+            await _send(stream, frames.Welcome(SOCKET_PROTOCOL, self._daemon))
+            await self._control.serve(stream, reader, peer)
+        else:
+            return await self._open_session(stream, reader, hello, peer.pid)
+        return False
+
+    async def _hello(self, reader: FrameReader) -> frames.Hello | frames.Refused:
+        with trio.move_on_after(HELLO_TIMEOUT):
+            try:
+                line = await anext(reader)
+            except (StopAsyncIteration, FrameStalledError):
+                return _refused("bad_hello", "the connection closed before its hello")
+            if not isinstance(line, Frame):
+                limit = frames.HELLO_LIMIT_BYTES
+                return _refused("bad_hello", f"the first line is over {limit} bytes")
+            try:
+                hello = _HELLO.decode(line.data)
+            except MalformedError as error:
+                return _refused("bad_hello", f"the first line is not a hello: {error}")
+            if hello.protocol != SOCKET_PROTOCOL:
+                return _refused(
+                    "protocol",
+                    f"this daemon speaks protocol {SOCKET_PROTOCOL}, the client {hello.protocol}; "
+                    "update the older one",
+                )
+            reader.allow(frames.LINE_LIMIT_BYTES)
+            return hello
+        return _refused("bad_hello", f"no hello within {HELLO_TIMEOUT:g} s")
+
+    async def _open_session(
+        self, stream: trio.SocketStream, reader: FrameReader, hello: frames.Hello, peer_pid: int
+    ) -> bool:
+        """Return whether the stream is the curator's now."""
+        connection = next(self._ids)
+        welcomed = trio.Event()
+        self._connections.put(connection, Connection(SocketSink(stream), reader, welcomed))
+        try:
+            described = await self._bus.ask(
+                REGISTRY,
+                registry.DescribeRegistry(hello.project or hello.cwd),
+                REGISTRY_REPLIES,
+                ASK_TIMEOUT,
+            )
+            opened = await self._bus.ask(
+                CURATOR,
+                curator.OpenSession(connection, hello, peer_pid),
+                CURATOR_REPLIES,
+                ASK_TIMEOUT,
+            )
+        except _UNANSWERED as error:
+            is_taken = self._connections.take(connection) is None
+            if not is_taken:
+                await _send(stream, _refused("overloaded", str(error)))
+            return is_taken
+        if isinstance(opened, curator.CuratorRefused):
+            await _send(stream, _refused(opened.code, opened.message))
+            return False
+        assert isinstance(opened, curator.SessionOpened)
+        assert isinstance(described, registry.RegistryDescribed)
+        try:
+            await _send(
+                stream,
+                frames.Welcome(
+                    SOCKET_PROTOCOL,
+                    self._daemon,
+                    opened.session,
+                    opened.resume,
+                    opened.resumed,
+                    described.wanted_keys,
+                ),
+            )
+        finally:
+            # Also where the client is gone already: the curator then sees that for itself.
+            welcomed.set()
+        return True
+
+
+def _refused(code: str, message: str) -> frames.Refused:
+    return frames.Refused(code, message, SOCKET_PROTOCOL)
+
+
+async def _send(stream: trio.SocketStream, frame: frames.FromDaemon) -> None:
+    with trio.move_on_after(HELLO_TIMEOUT):
+        await stream.send_all(_LINES.encode(frame) + b"\n")
+
+
+_LINES: JsonCodec[frames.FromDaemon] = JsonCodec(frames.FromDaemon)

@@ -1,0 +1,244 @@
+"""The gateway of the HTTP front: its connections, and the sessions that they ask for.
+
+Sessions live in the curators like every other. Nothing here is imported unless the front is
+switched on.
+"""
+
+import socket
+from dataclasses import dataclass
+from itertools import count
+
+import structlog
+import trio
+
+from capd.actors.gateway.peer_rules import PeerRules
+from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.http_front.admission import ADDRESS, Admission, Refusal
+from capd.adapters.clients.http_front.endpoint import Endpoint, NoSessionError, Opener
+from capd.adapters.clients.http_front.http_connection import HttpConnection, HttpRequest
+from capd.adapters.clients.http_front.http_session import HttpSession
+from capd.adapters.clients.http_front.tcp_peers import TcpPeers
+from capd.adapters.clients.peers import Peers
+from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
+from capd.core.sessions.session_keys import fresh_key
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import SOCKET_PROTOCOL, curator
+from capd_protos import socket as frames
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+NAME = ActorName("http_gateway")
+CURATOR = ActorName("curator")
+CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
+
+ASK_TIMEOUT = 5.0
+ENABLE_TIMEOUT = 130.0
+MOST_CONNECTIONS = 512
+"""Of those that were let in."""
+MOST_WAITING = 128
+"""Connections that have not shown the token."""
+MOST_LOOKED_AT = 384
+"""Connections that have shown it, and of which it is looked whose they are."""
+PATIENCE = 10.0
+"""Seconds in which a connection has to show the token."""
+LOOK_PATIENCE = 20.0
+"""Seconds more for that look."""
+BACKLOG = 128
+_KEY_END = "http"
+
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor=NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """How the front serves."""
+
+    admission: Admission
+    is_bare: bool = False
+    capabilities: tuple[str, ...] = ()
+    project: str = ""
+    poll_after: float = 0.0
+
+
+def listener_on(port: int) -> trio.SocketListener:
+    """Listen on `port` of loopback alone; raises OSError."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # A port whose last connections are still ebbing away is ours all the same.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((ADDRESS, port))
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+
+
+class _Visit:
+    """One connection, which is judged with its first request and never again."""
+
+    def __init__(
+        self, gateway: "HttpGateway", stream: trio.SocketStream, place: WaitingPlace
+    ) -> None:
+        self.is_let_in = False
+        self._gateway = gateway
+        self._stream = stream
+        self._place = place
+
+    async def refusal(self, request: HttpRequest) -> Refusal | None:
+        if self.is_let_in:
+            return self._gateway.refused_later(request)
+        refused = await self._gateway.refusal(request, self._stream, self._place)
+        self.is_let_in = refused is None
+        return refused
+
+
+class HttpGateway:
+    """Accepts, lets in, opens sessions."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        listener: trio.SocketListener,
+        connections: Handover[int, Connection],
+        settings: HttpSettings,
+        *,
+        may_connect: tuple[str, ...] = (),
+        peers: Peers | None = None,
+    ) -> None:
+        """`may_connect` are servers, by globs, whose own processes may be clients."""
+        self._rules = PeerRules(bus, may_connect)
+        self._peers = TcpPeers(peers or Peers(), searches_servers=bool(may_connect))
+        self._waiting = WaitingPool(MOST_WAITING, PATIENCE)
+        self._looked_at = WaitingPool(MOST_LOOKED_AT, LOOK_PATIENCE)
+        self._let_in = 0
+        self._bus = bus
+        self._listener = listener
+        self._connections = connections
+        self._settings = settings
+        # The Unix socket's connections have the positive numbers of the same table.
+        self._ids = count(-1, -1)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Accept until cancelled; the listener outlives a restart of this actor."""
+        opener = Opener(self._open_session, self._prepare)
+        self._endpoint = Endpoint(opener, poll_after=self._settings.poll_after)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._endpoint.run)
+            task_status.started()
+            while True:
+                try:
+                    stream = await self._listener.accept()
+                except OSError as error:
+                    # Out of descriptors: others give theirs back, and we go on (80, R19).
+                    log.error("accept_failed", reason=error.strerror)
+                    await trio.sleep(0.1)
+                    continue
+                nursery.start_soon(self._contained, stream)
+
+    async def _contained(self, stream: trio.SocketStream) -> None:
+        await contained("http connection", self._serve, stream, log=log)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            with self._waiting.place() as place:
+                visit = _Visit(self, stream, place)
+                try:
+                    await HttpConnection(stream).serve(visit.refusal, self._endpoint.respond)
+                finally:
+                    self._let_in -= visit.is_let_in
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def refusal(
+        self, request: HttpRequest, stream: trio.SocketStream, place: WaitingPlace
+    ) -> Refusal | None:
+        """Return why a connection is not let in with its first request."""
+        refused = self._settings.admission.refusal(request)
+        if refused is not None:
+            return refused
+        place.move(self._looked_at)
+        refused = await self._refused_process(stream)
+        if refused is None and self._let_in >= MOST_CONNECTIONS:
+            refused = Refusal(503, f"{MOST_CONNECTIONS} connections are open; close one first")
+        if refused is None:
+            place.leave()
+            self._let_in += 1
+        return refused
+
+    def refused_later(self, request: HttpRequest) -> Refusal | None:
+        """Return why a request of a connection that was let in is refused."""
+        return self._settings.admission.refusal(request)
+
+    async def _refused_process(self, stream: trio.SocketStream) -> Refusal | None:
+        """Return why the process at the other end may not use capd."""
+        try:
+            ours, theirs = stream.socket.getsockname(), stream.socket.getpeername()
+        except OSError:
+            return Refusal(403, "the connection is closed")
+        verdict, chain = await self._peers.judge(ours, theirs)
+        if verdict in {"person", "outside", "untold"}:
+            return None
+        server = await self._rules.server_of(chain) if chain else ""
+        if self._rules.is_excepted(server):
+            return None
+        log.warning("http_peer_refused", verdict=verdict, server=server or "unknown")
+        return Refusal(
+            403,
+            "it cannot be seen that a process that capd did not start has this connection; a server"
+            " that is meant to be a client: [servers] may_connect in config.toml, and"
+            ' may_connect = ["*"] where your client cannot be seen (docs/http.md)',
+        )
+
+    # What an endpoint asks for
+
+    async def _open_session(self, session: HttpSession, client: str, is_kept: bool) -> None:
+        """Have `session` served; one that is kept is found again by its client's name.
+
+        Raises:
+            NoSessionError: it is not.
+        """
+        connection = next(self._ids)
+        welcomed = trio.Event()
+        welcomed.set()
+        self._connections.put(connection, Connection(session, session.lines, welcomed))
+        hello = frames.Hello(
+            SOCKET_PROTOCOL,
+            "mcp",
+            frames.ClientInfo(client or _KEY_END),
+            project=self._settings.project,
+            session=fresh_key(client, _KEY_END) if is_kept else "",
+        )
+        # Nobody can tell which process is at the other end of a port.
+        request = curator.OpenSession(connection, hello, 0, is_bare=self._settings.is_bare)
+        try:
+            opened = await self._bus.ask(CURATOR, request, CURATOR_REPLIES, ASK_TIMEOUT)
+        except BaseException as error:
+            if self._connections.take(connection) is None:
+                # It was taken, and nobody will use it.
+                with trio.move_on_after(1.0, shield=True):
+                    await session.end()
+            if isinstance(error, _UNANSWERED):
+                raise NoSessionError(f"no session can be opened: {error}") from None
+            raise
+        if not isinstance(opened, curator.SessionOpened):
+            assert isinstance(opened, curator.CuratorRefused)
+            raise NoSessionError(opened.message)
+        session.key = opened.session
+
+    async def _prepare(self, session: HttpSession) -> None:
+        for name in self._settings.capabilities:
+            request = curator.EnableCapability(session.key, name)
+            try:
+                reply = await self._bus.ask(CURATOR, request, CURATOR_REPLIES, ENABLE_TIMEOUT)
+            except _UNANSWERED as error:
+                log.error("not_enabled", capability=name, reason=str(error))
+                continue
+            if not isinstance(reply, curator.CapabilityAnswered) or not reply.is_ok:
+                text = getattr(reply, "text", "") or getattr(reply, "message", "")
+                log.error("not_enabled", capability=name, session=session.key, reason=text)

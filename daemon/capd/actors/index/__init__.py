@@ -1,0 +1,1 @@
+"""The index: a short text on each capability, made when the catalog changes."""

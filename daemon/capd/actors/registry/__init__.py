@@ -1,0 +1,1 @@
+"""The registry: taps, the catalog, routing decisions, and trust in projects."""

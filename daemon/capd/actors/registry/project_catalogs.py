@@ -1,0 +1,287 @@
+"""The registry's part for projects: what each one's own files add, as far as it is trusted.
+
+    met ──> read ──a file or an agreement changes──> read again
+              └──nothing trusted──> its sessions have the user's catalog, as everybody
+
+A project's capabilities are in the catalog of its own sessions and in no other. Each such catalog
+has vectors of its own, so that no message elsewhere is scored by anything of it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import structlog
+import trio
+
+from capd.actors.registry.catalog_files import TRY_AGAIN
+from capd.actors.registry.catalog_vectors import CatalogVectors
+from capd.adapters.parsing.jobs import DIRECT
+from capd.adapters.parsing.parser import Parser
+from capd.adapters.patient_reads import NoAnswerError, PatientReads
+from capd.adapters.trust.project_taps import ProjectRead, read_project, watched_folders
+from capd.adapters.trust.startable_files import real_path
+from capd.adapters.trust.trust_file import TrustFile
+from capd.adapters.watched_files import Watch, WatchError
+from capd.core.records.leftovers import project_mark
+from capd.core.taps.catalog import Catalog, Tap
+from capd.runtime.boundary import contained
+
+LONGEST_WAIT = 2.0
+"""Seconds for a project's files: on a network that hangs, its sessions begin without them."""
+LONGEST_READ = 30.0
+"""Seconds for all that a project's servers name, which may be hundreds of large files."""
+MOST_PROJECTS = 256
+MOST_NAMES = 4096
+"""Paths by which projects are asked for."""
+
+log = structlog.get_logger(actor="registry")
+
+
+@dataclass(slots=True)
+class _Project:
+    read: ProjectRead
+    catalog: Catalog | None = None
+    """None where nothing of it is trusted."""
+    vectors: CatalogVectors | None = None
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+
+class ProjectCatalogs:
+    """The catalogs of projects, by their real paths."""
+
+    def __init__(
+        self,
+        trust: TrustFile,
+        users: Callable[[], Catalog],
+        vectors: Callable[[str], CatalogVectors],
+        on_change: Callable[[str, Catalog], None],
+        reads: PatientReads | None = None,
+        *,
+        parser: Parser | None = None,
+    ) -> None:
+        """`vectors` makes those of one more catalog, by a name for files.
+
+        `on_change` is called with a project, and what its sessions have from here on.
+        `parser` reads what projects say.
+        """
+        self._paths = reads or PatientReads(LONGEST_WAIT)
+        self._files = reads or PatientReads(LONGEST_READ)
+        self._parser = parser
+        self._silent: set[str] = set()
+        """Which did not answer when all were read last."""
+        self.trust = trust
+        self._users = users
+        self._make_vectors = vectors
+        self._on_change = on_change
+        self._known: dict[str, _Project] = {}
+        self._nursery: trio.Nursery | None = None
+        self._met = trio.Event()
+        self._reals: dict[str, str] = {}
+        """The real path of each path that was asked for."""
+        self._loading: dict[str, trio.Event] = {}
+
+    async def run(self, *, is_watching: bool) -> None:
+        """Keep vectors, and follow files where that is wanted, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            if is_watching:
+                self._nursery.start_soon(self._follow)
+            await trio.sleep_forever()
+
+    # What there is
+
+    async def meet(self, project: str) -> str:
+        """Return a project's real path once its files were read, or empty after a while."""
+        real = self.known(project)
+        if not real and project in self._loading:
+            with trio.move_on_after(LONGEST_WAIT):
+                await self._loading[project].wait()
+        return self.known(project)
+
+    def known(self, project: str) -> str:
+        """Return a project's real path if its files were read; else they are, beside all else."""
+        real = self._reals.get(project, "")
+        is_here = real in self._known or project in self._loading
+        if project and not is_here and self._nursery is not None:
+            self._loading[project] = trio.Event()
+            self._nursery.start_soon(self._load, project)
+        return real
+
+    async def _load(self, project: str) -> None:
+        try:
+            await contained("load project", self._load_files, project, log=log)
+        finally:
+            self._loading.pop(project).set()
+
+    async def _load_files(self, project: str) -> None:
+        try:
+            real = await self._paths.of(project, partial(real_path, project))
+            if real not in self._known:
+                await self._read(real)
+        except NoAnswerError as error:
+            # Its sessions go on without it, and whoever asks again has it looked for again.
+            log.warning("project_not_read", reason=str(error))
+            return
+        if len(self._reals) >= MOST_NAMES:
+            self._reals.clear()
+        # The finder names a project by its tap, which is named by the real path.
+        self._reals[project] = self._reals[real] = real
+        self._met.set()
+
+    def catalog(self, project: str) -> Catalog:
+        """Return what sessions of a project have, by its real path."""
+        known = self._known.get(project)
+        return known.catalog if known is not None and known.catalog is not None else self._users()
+
+    def vectors(self, project: str) -> CatalogVectors | None:
+        """Return the vectors of a project's catalog, None where it has the user's."""
+        known = self._known.get(project)
+        return known.vectors if known is not None else None
+
+    @property
+    def taps(self) -> Iterator[Tap]:
+        """What projects define, trusted or not."""
+        for known in self._known.values():
+            usable = known.read.usable
+            if usable is not None:
+                yield usable
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Why the files of projects cannot be read."""
+        return {name: known.read.error for name, known in self._known.items() if known.read.error}
+
+    def read(self, project: str) -> ProjectRead:
+        """Return a project that was met, as it was read last."""
+        return self._known[project].read if project in self._known else ProjectRead(project)
+
+    # What changes
+
+    async def reload(self) -> None:
+        """Read every known project again; what does not answer is as it was read last."""
+        self._silent = set()
+        async with trio.open_nursery() as nursery:
+            for name in list(self._reals):
+                nursery.start_soon(self._reload_name, name)
+        async with trio.open_nursery() as nursery:
+            for project in list(self._known):
+                nursery.start_soon(self._reload_project, project)
+
+    async def _reload_name(self, name: str) -> None:
+        try:
+            # A link may lead elsewhere by now.
+            real = await self._paths.of(name, partial(real_path, name))
+            if real not in self._known:
+                await self._read(real)
+        except NoAnswerError:
+            self._silent.add(name)
+        else:
+            self._reals[name] = self._reals[real] = real
+
+    async def _reload_project(self, project: str) -> None:
+        if project not in self._silent:
+            try:
+                await self._read(project)
+            except NoAnswerError:
+                self._silent.add(project)
+            else:
+                return
+        # What is agreed to is written elsewhere, and counts whether the project answers or not.
+        trusted = await trio.to_thread.run_sync(self.trust.read)
+        read = self.read(project)
+        self._take(project, replace(read, agreed=dict(trusted.of(project))))
+
+    def users_changed(self) -> None:
+        """Take over another catalog of the user's."""
+        for project, known in self._known.items():
+            self._settle(project, known.read, is_other=True)
+
+    async def _read(self, project: str) -> None:
+        reader = self._parser.reading() if self._parser is not None else DIRECT
+        read = partial(read_project, project, self.trust, reader)
+        self._take(project, await self._files.of(project, read))
+
+    def _take(self, project: str, read: ProjectRead) -> None:
+        known = self._known.get(project)
+        before = known.read.usable if known is not None else None
+        self._settle(project, read, is_other=before != read.usable)
+        if before != read.usable:
+            log.info(
+                "project_read",
+                project=project,
+                usable=len(read.usable.capabilities) if read.usable is not None else 0,
+                servers=len(read.startables),
+            )
+            self._on_change(project, self.catalog(project))
+
+    def _settle(self, project: str, read: ProjectRead, *, is_other: bool) -> None:
+        if project not in self._known and len(self._known) >= MOST_PROJECTS:
+            self._forget_one()
+        known = self._known.setdefault(project, _Project(read))
+        known.read = read
+        if not is_other:
+            return
+        usable = read.usable
+        if usable is None or not usable.capabilities:
+            # Its memories need no vectors. Reasons stay known: why a name means nothing is said by
+            # the tap that has it.
+            known.catalog = None if usable is None else Catalog((*self._users().taps, usable))
+            known.scope.cancel()
+            known.vectors = None
+            return
+        known.catalog = Catalog((*self._users().taps, usable))
+        if known.vectors is None and self._nursery is not None:
+            known.scope = trio.CancelScope()
+            known.vectors = self._make_vectors(project_mark(project))
+            self._nursery.start_soon(self._keep_vectors, known.vectors, known.scope)
+        if known.vectors is not None:
+            known.vectors.catalog_changed(known.catalog)
+
+    async def _keep_vectors(self, vectors: CatalogVectors, scope: trio.CancelScope) -> None:
+        with scope:
+            await contained("project vectors", vectors.follow, log=log)
+
+    def _forget_one(self) -> None:
+        """Forget a project that was met long ago, rather one that adds nothing."""
+        bare = (name for name, known in self._known.items() if known.catalog is None)
+        oldest = next(bare, next(iter(self._known)))
+        self._known.pop(oldest).scope.cancel()
+
+    # Files that change
+
+    async def _follow(self) -> None:
+        while True:
+            await contained("follow projects", self._follow_once, log=log)
+
+    async def _follow_once(self) -> None:
+        self._met = trio.Event()
+        reads = [known.read for known in self._known.values()]
+        folders: dict[Path, frozenset[str] | None] = {}
+        for read in reads:
+            with suppress(NoAnswerError):
+                folders.update(await self._files.of(read.project, partial(watched_folders, read)))
+        try:
+            async with Watch(folders) as watch, trio.open_nursery() as nursery:
+                # Only what is watched already can be read without missing a change.
+                await self.reload()
+                if reads != [known.read for known in self._known.values()]:
+                    return
+                nursery.start_soon(self._until_met, nursery.cancel_scope)
+                if self._silent:
+                    nursery.start_soon(self._until_later, nursery.cancel_scope)
+                await watch.changed()
+                nursery.cancel_scope.cancel()
+        except* WatchError as errors:
+            log.warning("projects_not_watched", reason=str(errors.exceptions[0]))
+            await trio.sleep(TRY_AGAIN)
+
+    async def _until_met(self, scope: trio.CancelScope) -> None:
+        await self._met.wait()
+        scope.cancel()
+
+    async def _until_later(self, scope: trio.CancelScope) -> None:
+        """Look again after a while: what did not answer cannot be watched."""
+        await trio.sleep(TRY_AGAIN)
+        scope.cancel()

@@ -1,0 +1,145 @@
+"""The registry's part that takes agreements: what a project would start, and who agreed to it.
+
+Whoever asks has been looked at by the control role; here nothing is decided but by digest, so that
+what is agreed to is what was shown.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.registry.project_catalogs import ProjectCatalogs
+from capd.adapters.trust.launcher_files import launcher_files
+from capd.adapters.trust.project_taps import ProjectRead
+from capd.core.servers.placeholders import wanted_keys
+from capd.core.servers.sandbox_rules import declared_level
+from capd.core.taps.package_pins import unpinned_package
+from capd.core.trust.project_tap import READ_BY_LAUNCHERS, TOLD
+from capd.core.trust.startable import Agreed, Startable, agreed_with
+from capd_protos import registry as messages
+from capd_protos.types import ServerSpec
+
+Request = (
+    messages.ListStartables | messages.GrantTrust | messages.RevokeTrust | messages.ListTrusted
+)
+
+log = structlog.get_logger(actor="registry")
+
+
+class TrustDesk:
+    """Agreements, asked for and given."""
+
+    def __init__(self, projects: ProjectCatalogs) -> None:
+        self._projects = projects
+
+    async def replied(self, request: Request) -> messages.Reply:
+        """Answer one request."""
+        match request:
+            case messages.ListStartables(project):
+                return await self.startables(project)
+            case messages.GrantTrust():
+                return await self.grant(request)
+            case messages.RevokeTrust(project):
+                return await self.revoke(project)
+            case messages.ListTrusted():
+                return await self.trusted()
+
+    async def startables(self, project: str) -> messages.StartablesListed:
+        """Return what a project's files would start at this moment."""
+        real = await self._projects.meet(project)
+        await self._projects.reload()
+        read = self._projects.read(real)
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        agreed = trusted.of(real)
+        found = [*read.startables, *await self._read_by_launchers(real)]
+        return messages.StartablesListed(
+            real,
+            [_entry(each, read, agreed) for each in found],
+            list(read.tap.findings) if read.tap is not None else [],
+            read.error,
+        )
+
+    async def grant(self, request: messages.GrantTrust) -> messages.Reply:
+        """Agree to servers, if they still are what was shown."""
+        listed = await self.startables(request.project)
+        known = {entry.digest for entry in listed.servers if not entry.problem}
+        if lost := set(request.digests) - known:
+            text = f"{len(lost)} of what was shown is another by now: look again"
+            return messages.RegistryRefused("changed", text)
+        read = self._projects.read(listed.project)
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        found = [*read.startables, *await self._read_by_launchers(listed.project)]
+        agreed = agreed_with(found, trusted.of(listed.project), request.digests)
+        await trio.to_thread.run_sync(
+            self._projects.trust.write, {**trusted.projects, listed.project: agreed}
+        )
+        log.info("project_trusted", project=listed.project, servers=len(request.digests))
+        return await self.startables(request.project)
+
+    async def _read_by_launchers(self, project: str) -> list[Startable]:
+        if not project:
+            return []
+        home = os.environ.get("HOME") or str(Path.home())
+        return [await trio.to_thread.run_sync(launcher_files, project, home)]
+
+    async def revoke(self, project: str) -> messages.TrustedListed:
+        """Agree to nothing of a project any more, also of one that is gone."""
+        real = await self._projects.meet(project)
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        kept = {
+            name: each for name, each in trusted.projects.items() if name not in {project, real}
+        }
+        await trio.to_thread.run_sync(self._projects.trust.write, kept)
+        log.info("project_revoked", project=real)
+        await self._projects.reload()
+        return msgspec.structs.replace(await self.trusted(), revoked=real or project)
+
+    async def trusted(self) -> messages.TrustedListed:
+        """Return what is agreed to."""
+        trusted = await trio.to_thread.run_sync(self._projects.trust.read)
+        return messages.TrustedListed(
+            [
+                messages.TrustedProject(project, sorted(each.name for each in agreed.values()))
+                for project, agreed in sorted(trusted.projects.items())
+            ],
+            trusted.problem,
+        )
+
+
+def _entry(
+    found: Startable, read: ProjectRead, agreed: Mapping[str, Agreed]
+) -> messages.StartableEntry:
+    capabilities = read.tap.capabilities if read.tap is not None else ()
+    return messages.StartableEntry(
+        found.server,
+        found.digest,
+        found.state(agreed),
+        dict(found.files),
+        found.changes(agreed),
+        list(wanted_keys(found.server)),
+        _warnings(found.server),
+        found.problem,
+        [each.id.name for each in capabilities if found.server in each.servers],
+    )
+
+
+def _warnings(server: ServerSpec) -> list[str]:
+    found = []
+    if server.transport == TOLD:
+        found.append("it starts nothing: what these files say is told to models, word for word")
+    if server.transport == READ_BY_LAUNCHERS:
+        found.append(
+            "your own servers are then started here as without capd: npx, uv, python -m and others"
+            " read these files, and may run code of this folder"
+        )
+    if package := unpinned_package(server):
+        found.append(
+            f"{package} has no exact version: its code can change without asking you again"
+        )
+    if declared_level(server.sandbox)[1]:
+        found.append(f"it may connect anywhere: its sandbox is {server.sandbox}")
+    return found

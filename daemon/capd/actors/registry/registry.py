@@ -1,0 +1,400 @@
+"""The registry: what is installed, and which of it a message asks for.
+
+It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
+`core.routing`. It never waits for the embedder: a message that comes before the vectors are
+there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
+fingerprinted and forgotten.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.registry.catalog_files import TRY_AGAIN, CatalogFiles
+from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
+from capd.actors.registry.project_catalogs import ProjectCatalogs
+from capd.actors.registry.project_trust import TrustDesk
+from capd.adapters.ledger.journal import Journal
+from capd.adapters.parsing.parser import Parser
+from capd.adapters.project_files import project_files
+from capd.adapters.routing_files import read_profile
+from capd.adapters.trust.trust_file import TrustFile
+from capd.core.memories.memory_format import OWN
+from capd.core.routing import gates, priors
+from capd.core.routing.user_bars import held_back
+from capd.core.sessions.domains import is_inside
+from capd.core.sessions.own_tools import MODEL_NOT_READY
+from capd.core.taps.catalog import Catalog, Tap, Unknown
+from capd.core.taps.package_pins import npm_packages, unpinned_packages
+from capd.core.trust.project_tap import tap_name
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.serving import serve
+from capd_protos import registry as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.ledger import DecisionNote
+from capd_protos.types import (
+    ActorName,
+    CapabilityId,
+    CapabilitySpec,
+    Decision,
+    MemorySpec,
+    TapName,
+)
+
+NAME = ActorName("registry")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+DECISIONS_KEPT = 100
+log = structlog.get_logger(actor="registry")
+
+
+class Registry:
+    """Message in, decision out."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        tap_list: Path,
+        cache_file: Path,
+        switched_on: Callable[[], Collection[str]] = lambda: priors.ON,
+        *,
+        is_watching: bool = False,
+        trust: TrustFile | None = None,
+        journal: Journal | None = None,
+        memories: Path | None = None,
+        parser: Parser | None = None,
+    ) -> None:
+        """`switched_on` names the priors that may count at this moment, of those with a weight.
+
+        `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
+        user's own folder of them. `parser` reads the files of taps and projects.
+        """
+        self._bus = bus
+        self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
+        self._memories: tuple[MemorySpec, ...] = ()
+        self._is_watching = is_watching
+        self._journal = Journal() if journal is None else journal
+        self._is_serving = False
+        self._skills: list[messages.SkillEntry] = []
+        self._profile = read_profile()
+        self._vectors = CatalogVectors(bus, cache_file, self._profile)
+        self._names_priors = switched_on
+        self._projects = ProjectCatalogs(
+            trust or TrustFile(tap_list.with_name("trust.json")),
+            lambda: self._catalog,
+            lambda name: CatalogVectors(
+                bus, cache_file.with_name(f"vectors.{name}.bin"), self._profile, self._vectors
+            ),
+            self._project_changed,
+            parser=parser,
+        )
+        self._desk = TrustDesk(self._projects)
+        self._use = priors.Use()
+        self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        await self._files.load()
+        self._is_serving = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._vectors.follow)
+            nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
+            if self._is_watching:
+                nursery.start_soon(self._follow_files)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        match request:
+            case messages.RouteMessage():
+                return messages.MessageRouted(await self._route(request))
+            case messages.ResolveCapability(name, project):
+                return self._resolve(name, self._catalog_of(project))
+            case messages.ListCapabilities(project, all_projects):
+                catalog = self._catalog_of(project)
+                more = list(self._projects.taps) if all_projects else []
+                return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
+            case messages.DiscoverCapabilities():
+                return await self._discover(request)
+            case messages.ReloadCatalog():
+                if not await self._files.load():
+                    self._tell()
+                await self._projects.reload()
+                return await self._described(messages.DescribeRegistry())
+            case messages.ListSkills():
+                return messages.SkillsListed(self._skills)
+            case messages.ReadSkill(name):
+                return await self._read_skill(name)
+            case messages.ListMemories(project):
+                return self._listed_memories(project)
+            case messages.DescribeRegistry():
+                return await self._described(request)
+            case _:
+                return await self._desk.replied(request)
+
+    # What there is
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._files.catalog
+
+    def _loaded(self, catalog: Catalog) -> None:
+        skills = [messages.SkillEntry(name, each) for name, each in catalog.skills.items()]
+        has_other_skills, self._skills = skills != self._skills, skills
+        has_other_memories = catalog.memories != self._memories
+        self._memories = catalog.memories
+        self._vectors.catalog_changed(catalog)
+        self._projects.users_changed()
+        if self._is_serving:
+            self._tell(has_other_skills=has_other_skills, has_other_memories=has_other_memories)
+
+    def _tell(self, *, has_other_skills: bool = False, has_other_memories: bool = False) -> None:
+        keys = list(self._catalog.wanted_keys)
+        changed = messages.CatalogChanged(
+            keys, has_other_skills, has_other_memories=has_other_memories
+        )
+        self._bus.publish(changed)
+
+    def _project_changed(self, project: str, catalog: Catalog) -> None:
+        keys = list(catalog.wanted_keys)
+        self._bus.publish(messages.CatalogChanged(keys, project=project, has_other_memories=True))
+
+    def _catalog_of(self, project: str) -> Catalog:
+        return self._projects.catalog(self._projects.known(project))
+
+    async def _follow_files(self) -> None:
+        while True:
+            await contained("follow files", self._files.follow, log=log)
+            await trio.sleep(TRY_AGAIN)
+
+    async def _read_skill(self, name: str) -> messages.Reply:
+        found = self._catalog.find_skill(name)
+        if isinstance(found, Unknown):
+            return messages.SkillUnknown(name, found.reason, list(found.near))
+        prompt, skill = found
+        text = await self._files.text_of(skill)
+        if text is None:
+            reason = f"{skill.tap} has a skill {skill.name!r}, and {skill.file} cannot be read"
+            return messages.SkillUnknown(name, reason, is_there=True)
+        return messages.SkillText(messages.SkillEntry(prompt, skill), text)
+
+    def _resolve(self, name: str, catalog: Catalog) -> messages.Reply:
+        found = catalog.find(name)
+        if isinstance(found, Unknown):
+            return messages.CapabilityUnknown(name, found.reason, list(found.near))
+        tap = catalog.tap_of(found.id)
+        scripts = {r: tap.scripts[r] for r in found.requires if r in tap.scripts} if tap else {}
+        return messages.CapabilityResolved(found, scripts)
+
+    def _listed_memories(self, project: str) -> messages.MemoriesListed:
+        # A session does not wait for its project's files: what they add is told as a change.
+        catalog = self._catalog_of(project)
+        own = (tap for tap in self._catalog.taps if tap.name == OWN)
+        findings = [finding for tap in own for finding in tap.findings]
+        return messages.MemoriesListed(list(catalog.memories), findings)
+
+    # Routing
+
+    async def _route(self, request: messages.RouteMessage) -> Decision:
+        started_at = trio.current_time()
+        cleaned = gates.before_model(request.text, is_enabled=request.is_enabled)
+        if isinstance(cleaned, Decision):
+            decision = cleaned
+        else:
+            decision = await self._decide(request, cleaned)
+        entry = messages.DecisionEntry(
+            request.session, time.time(), decision, (trio.current_time() - started_at) * 1000
+        )
+        self._decisions.append(entry)
+        self._journal.note(self._noted(entry))
+        name = str(decision.id.name) if decision.id else ""
+        log.info(
+            "message_routed",
+            session=request.session,
+            fingerprint=decision.fingerprint,
+            outcome=decision.outcome,
+            reason=decision.reason,
+            capability=name,
+        )
+        self._bus.publish(
+            messages.MessageDecided(request.session, decision.outcome, decision.reason, name)
+        )
+        return decision
+
+    def _noted(self, entry: messages.DecisionEntry) -> DecisionNote:
+        decision, profile = entry.decision, self._profile
+        return DecisionNote(
+            entry.at,
+            entry.session,
+            decision.fingerprint,
+            decision.outcome,
+            decision.reason,
+            str(decision.id) if decision.id else "",
+            [(str(score.id), round(score.score, 4)) for score in decision.top],
+            round(entry.ms, 3),
+            [str(id_) for id_ in decision.suggested],
+            decision.left_out,
+            profile.threshold if decision.top else 0.0,
+            profile.margin if decision.top else 0.0,
+        )
+
+    async def _decide(self, request: messages.RouteMessage, cleaned: str) -> Decision:
+        fingerprint = gates.fingerprint(request.text)
+        # The one that the vectors are of: a reload may come while the embedder works.
+        project = self._projects.known(request.project)
+        catalog = self._projects.catalog(project)
+        vectors = self._projects.vectors(project) or self._vectors
+        text = gates.compared_part(cleaned)
+        try:
+            message, scorer = await vectors.compared(text)
+        except NotReadyError:
+            return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
+        kept = gates.eligible(
+            catalog.winners, request.domain, request.keys, frozenset(request.denied)
+        )
+        ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
+        favoured = await self._favoured(request, kept.capabilities)
+        ranked = priors.shifted(ranked, favoured, self._profile.priors)
+        decision = gates.decide(ranked, request.active, self._profile)
+        decision = held_back(decision, request.bars)
+        if decision.outcome == "activate" and decision.id is not None:
+            self._use.note(f"session {request.session}", decision.id)
+            self._use.note(f"project {request.project}", decision.id)
+        return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
+
+    async def _favoured(
+        self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
+    ) -> dict[str, Collection[CapabilityId]]:
+        """Return what each prior that is on speaks for."""
+        favoured: dict[str, Collection[CapabilityId]] = {}
+        switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
+        if "files" in switched_on:
+            listing = await project_files(request.project)
+            favoured["files"] = priors.spoken_for(capabilities, listing)
+        if "session" in switched_on:
+            favoured["session"] = self._use.of(f"session {request.session}")
+        if "project" in switched_on and request.project:
+            favoured["project"] = self._use.of(f"project {request.project}")
+        return favoured
+
+    async def _discover(self, request: messages.DiscoverCapabilities) -> messages.Reply:
+        intent = request.intent.strip()
+        if not intent:
+            return messages.RegistryRefused("no_intent", "the intent is empty")
+        project = self._projects.known(request.project)
+        catalog = self._projects.catalog(project)
+        vectors = self._projects.vectors(project) or self._vectors
+        text = gates.compared_part(intent)
+        try:
+            message, scorer = await vectors.compared(text)
+        except NotReadyError:
+            return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
+        specs = {
+            c.id: c
+            for c in catalog.winners
+            if is_inside(request.domain, c.domains) and c.id not in request.denied
+        }
+        ranked = scorer.ranked(text, message, frozenset(specs))
+        hits = [score for score in ranked if score.score > self._profile.lowest_hit]
+        return messages.CapabilitiesFound(
+            [
+                messages.CapabilityHit(
+                    hit.id,
+                    hit.score,
+                    list(specs[hit.id].triggers),
+                    list(specs[hit.id].wanted_keys),
+                )
+                for hit in hits[: max(1, request.limit)]
+            ]
+        )
+
+    async def _described(self, request: messages.DescribeRegistry) -> messages.RegistryDescribed:
+        own = self._projects.catalog(await self._projects.meet(request.project))
+        taps = [_tap_entry(tap) for tap in (*self._catalog.taps, *self._projects.taps)]
+        taps += [
+            messages.TapEntry(tap_name(project), project, "", 0, {}, [], error)
+            for project, error in self._projects.errors.items()
+        ]
+        wanted = set(own.wanted_keys)
+        if request.all_projects:
+            wanted.update(*(Catalog([tap]).wanted_keys for tap in self._projects.taps))
+        if self._files.list_error:
+            taps.insert(
+                0,
+                messages.TapEntry(
+                    TapName("taps.toml"),
+                    str(self._files.tap_list),
+                    "",
+                    0,
+                    {},
+                    [],
+                    self._files.list_error,
+                ),
+            )
+        profile = self._profile
+        return messages.RegistryDescribed(
+            taps=taps,
+            decisions=list(self._decisions),
+            wanted_keys=sorted(wanted),
+            embedder_state=self._vectors.state,
+            embedder_reason=self._vectors.reason,
+            profile={
+                "scorer": profile.scorer,
+                "threshold": profile.threshold,
+                "margin": profile.margin,
+                "top_k": profile.top_k,
+            },
+            watch=self._files.watch_error if self._is_watching else "it is switched off",
+            trust_problem=self._projects.trust.read().problem,
+        )
+
+
+def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
+    entries: list[messages.CapabilityEntry] = []
+    for tap in taps:
+        for read in tap.reads:
+            capability = read.capability
+            if capability is None:
+                entries.append(
+                    messages.CapabilityEntry(tap.name, read.name, "", False, read.reason)
+                )
+                continue
+            is_builtin = any(s.transport == "builtin" for s in capability.servers)
+            entries.append(
+                messages.CapabilityEntry(
+                    tap.name,
+                    read.name,
+                    capability.provider,
+                    True,
+                    "builtin_unsupported" if is_builtin else "",
+                    capability.description,
+                    list(capability.domains),
+                    list(capability.triggers),
+                    [server.name for server in capability.servers],
+                    list(capability.wanted_keys),
+                    sorted({server.command for server in capability.servers if server.command}),
+                    unpinned_packages(capability.servers),
+                    npm_packages(capability.servers),
+                )
+            )
+    return entries
+
+
+def _tap_entry(tap: Tap) -> messages.TapEntry:
+    return messages.TapEntry(
+        tap.name,
+        tap.path,
+        tap.revision,
+        len(tap.capabilities),
+        tap.unroutable,
+        list(tap.findings),
+        tap.error,
+        len(tap.skills),
+        len(tap.memories),
+    )

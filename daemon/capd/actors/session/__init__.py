@@ -1,0 +1,1 @@
+"""The curator: one mailbox for all sessions, and the parts of one session."""

@@ -1,0 +1,408 @@
+"""A curator's part that switches capabilities on and off, as transactions (30-activation).
+
+    resolve -> check -> install -> hold and connect every server -> filter -> commit -> evict
+
+Whatever fails before the commit leaves the session as it was, and every lease too. Transactions
+of one session come one after the other; those of different sessions run side by side.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from capd.actors.session.installing import OnProgress, replied
+from capd.actors.session.leases import ASK_TIMEOUT, Holds, NotActivatedError
+from capd.actors.session.policy import Denials
+from capd.actors.session.withheld import withheld_note
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.ledger.journal import Journal
+from capd.adapters.servers.callers import Peer
+from capd.adapters.servers.instance import Instance
+from capd.core.protocol.outcomes import NotSentError
+from capd.core.servers.identity import server_identity
+from capd.core.sessions import own_tools
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.domains import is_inside
+from capd.core.sessions.leaving_project import resting_on, without_project
+from capd.core.sessions.policy import Policy
+from capd.core.sessions.reach import capability_bar, without_denied_servers
+from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
+from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
+from capd.core.sessions.session_place import Outcome, SessionPlace
+from capd.core.taps.catalog import Unknown
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd_protos import registry, supervisor
+from capd_protos.ledger import ActivationNote
+from capd_protos.types import (
+    CapabilityId,
+    CapabilitySpec,
+    InstanceId,
+    ServerIdentity,
+    ServerName,
+    ServerSpec,
+)
+
+LONGEST_REASON = 300
+"""Characters of what is noted of a failure: its first line, so nothing of a server's stderr."""
+
+
+class Activation:
+    """The transactions of one session on its state."""
+
+    def __init__(
+        self,
+        place: SessionPlace,
+        state: SessionState,
+        *,
+        bus: Bus,
+        instances: Handover[InstanceId, Instance],
+        environments: SessionEnvironments,
+        on_step: Callable[[Step], None],
+        peer: Peer,
+        denials: Denials,
+        journal: Journal | None = None,
+    ) -> None:
+        """`peer` is who servers of the session may speak to."""
+        self._journal = Journal() if journal is None else journal
+        self._denials = denials
+        self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
+        self._place = place
+        self._state = state
+        self._bus = bus
+        self._environments = environments
+        self._on_step = on_step
+        self._transaction = trio.Lock()
+        self._left: list[Held] = []
+
+    @property
+    def _log(self) -> FilteringBoundLogger:
+        # Bound when it is used: two bound loggers are 1 KB of an idle session.
+        log: FilteringBoundLogger = structlog.get_logger(actor="curator", session=self._place.key)
+        return log
+
+    async def enable(
+        self, name: str, on_progress: OnProgress = lambda _: None, *, by: str = "model"
+    ) -> Outcome:
+        """Switch a capability on, by `name` or `tap/name`; one that is on is touched.
+
+        `on_progress` hears of the scripts that it waits for; `by` is who wants it.
+        """
+        async with self._transaction:
+            try:
+                resolved = await self._resolved(name)
+            except NotActivatedError as error:
+                # A name that is nobody's is a model's or a user's own words: not for the log.
+                self._log.info("capability_unknown", by=by)
+                return Outcome(str(error), is_ok=False)
+            id_ = resolved.capability.id
+            try:
+                return await self._enable(resolved, on_progress, by)
+            except NotActivatedError as error:
+                self._log.info("not_activated", capability=str(id_), reason=str(error))
+                self._note(str(id_), "failed", _first_line(str(error)))
+                return Outcome(str(error), is_ok=False)
+
+    async def disable(self, name: str, *, by: str = "model") -> Outcome:
+        """Switch a capability, or a single tool, off; one that is not on is fine."""
+        async with self._transaction:
+            # A tool's whole name before what a capability's may be short for.
+            tool = self._state.find_tool(name) if self._state.find_active(name) is None else None
+            if tool is not None:
+                return await self._disable_tool(tool, by)
+            found = await self._active(name)
+            if found is None:
+                return Outcome(own_tools.not_active(name))
+            step = self._state.deactivate(found)
+            self._on_step(step)
+            self._note(str(found), "off", by)
+            text = own_tools.disabled(found.name, *await self._let_go(step))
+            return Outcome(text, step.added, step.removed)
+
+    async def _disable_tool(self, tool: Grant, by: str) -> Outcome:
+        name = self._state.surface.names[tool]
+        if tool in self._state.active.tools:
+            step = self._state.deactivate_tool(tool)
+            self._on_step(step)
+            self._note(str(name), "off", by)
+            stopped, kept = await self._let_go(step)
+        else:
+            step, stopped, kept = Step(), [], []
+        left = [str(each.name) for each in self._state.why_on(tool)]
+        is_pinned = tool in self._state.active.pinned
+        if left or is_pinned:
+            return Outcome(own_tools.tool_stays(name, left, is_pinned=is_pinned), is_ok=False)
+        return Outcome(own_tools.tool_disabled(name, stopped, kept), step.added, step.removed)
+
+    async def _let_go(self, step: Step) -> tuple[list[ServerName], list[tuple[ServerName, str]]]:
+        """Release what a step left unheld; return what ends, and what others still use."""
+        stopped, kept = [], []
+        for held in step.unheld:
+            others = await self.holds.release(held.instance)
+            if others:
+                who = f"{len(others)} other session{'s' if len(others) > 1 else ''}"
+                kept.append((held.spec.name, who))
+            else:
+                stopped.append(held.spec.name)
+        return stopped, kept
+
+    async def step(self, decide: Callable[[], Step], *, by: str = "turn") -> Step:
+        """Have `decide` change the state between two transactions, and follow what it did.
+
+        `by` is who wants the single tools that it switches on.
+        """
+        async with self._transaction:
+            step = decide()
+            if step != Step():
+                for name in step.added:
+                    self._note(name, "on", by)
+                self._note_evicted(step, "other tools")
+                await self._followed(step)
+            return step
+
+    def said_by(self, capability: CapabilityId) -> list[tuple[str, str]]:
+        """Return what the servers of an active capability say of their use, by their names."""
+        activation = next(
+            (each for each in self._state.active.activations if each.id == capability), None
+        )
+        said: list[tuple[str, str]] = []
+        if activation is None:
+            return said
+        granting = {grant.server for grant in activation.grants}
+        for server in activation.servers:
+            held, running = self._state.held(server), self.holds.running(server)
+            # Whose tools are all withheld, or denied, has nothing to say either.
+            if held is not None and server in granting and running is not None:
+                said.append((held.spec.name, running.lane.instructions))
+        return said
+
+    async def leave_project(self, project: str) -> None:
+        """Let go of what a project's files define; nobody agrees to it any more."""
+
+        def decide() -> Step:
+            for id_ in resting_on(self._state, project):
+                self._note(str(id_), "off", "its project is not trusted any more")
+            return without_project(self._state, project)
+
+        await self.step(decide)
+
+    async def pin(self, server: ServerSpec, via: CapabilityId) -> None:
+        """Hold a server that is to run from the start, and pin its tools.
+
+        Raises:
+            NotActivatedError: it cannot be had.
+        """
+        async with self._transaction:
+            identity = server_identity(server)
+            ready = await self._start(Held(server, identity, NO_INSTANCE, (), via))
+            held = Held(server, ready.identity, ready.instance, tuple(ready.tools))
+            await self._followed(self._state.pin(held, ["*"]))
+
+    def restrict(self, policy: Policy) -> None:
+        """Follow another policy; what nothing needs any more waits for `release_left`."""
+        step = self._state.restrict(policy)
+        # Of a denied server nothing can be called; where it is permitted again, a call starts it.
+        denied = [h for h in self._state.servers if policy.bar_server(h.spec.name) is not None]
+        self._left += [*step.unheld, *denied]
+        self._on_step(step)
+
+    async def release_left(self) -> None:
+        """Let go of servers that another policy left without a use."""
+        async with self._transaction:
+            left, self._left = self._left, []
+            for held in left:
+                await self.holds.release(held.instance)
+
+    async def instance(self, server: ServerIdentity) -> Instance:
+        """Return the instance of a held server, starting the server again where it has died.
+
+        Raises:
+            NotSentError: it cannot be had.
+        """
+        running = self.holds.running(server)
+        if running is not None:
+            return running
+        async with self._transaction:
+            held = self._state.held(server)
+            if held is None:
+                raise NotSentError("Its capability was switched off. The call was not sent.")
+            # Another call may have had it started while this one waited.
+            running = self.holds.running(server)
+            if running is not None:
+                return running
+            try:
+                ready = await self._start(held)
+            except NotActivatedError as error:
+                raise NotSentError(f"{error} The call was not sent.") from None
+            await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
+        running = self.holds.found(ready.instance)
+        if running is None:
+            raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
+        return running
+
+    async def server_tools_changed(self, instance: InstanceId) -> None:
+        """Filter again what a held server lists now."""
+        async with self._transaction:
+            held = self._state.held_as(instance)
+            if held is None:
+                return
+            request = supervisor.ListServerTools(instance)
+            try:
+                reply = await self.holds.ask_supervisor(request, ASK_TIMEOUT)
+            except NotActivatedError as error:
+                # An event is a hint, and nobody waits for what comes of it.
+                self._log.warning("tools_not_followed", instance=instance, reason=str(error))
+                return
+            if isinstance(reply, supervisor.ServerTools):
+                step = self._state.server_lists(held.identity, instance, reply.tools)
+                await self._followed(step)
+
+    async def _active(self, name: str) -> CapabilityId | None:
+        """Return what is on and meant by `name`.
+
+        The whole catalog says what is meant: of two that begin alike, one may be off.
+        """
+        found = self._state.find_active(name)
+        if found is not None or not self._state.active.activations:
+            return found
+        try:
+            meant = (await self._resolved(name)).capability.id
+        except NotActivatedError:
+            return None
+        return meant if meant in self._state.active else None
+
+    async def _resolved(self, name: str) -> registry.CapabilityResolved:
+        resolved = await self.holds.ask_registry(
+            registry.ResolveCapability(name, self._place.project)
+        )
+        if isinstance(resolved, registry.CapabilityUnknown):
+            why = Unknown(resolved.reason, await self._denials.permitted(resolved.near))
+            raise NotActivatedError(own_tools.unknown(name, why))
+        assert isinstance(resolved, registry.CapabilityResolved)
+        return resolved
+
+    async def _enable(
+        self, resolved: registry.CapabilityResolved, on_progress: OnProgress, by: str
+    ) -> Outcome:
+        capability = resolved.capability
+        if capability.id in self._state.active:
+            self._state.active.touch(capability.id, time.time())
+            tools = self._state.tools_of(capability.id)
+            text = own_tools.already_active(capability.id.name, tools)
+            return Outcome(self._with_instructions(text, capability.id))
+        await self._check(capability)
+        installed = await self._install(capability, resolved.scripts, on_progress)
+        permitted = without_denied_servers(capability, self._state.policy)
+        servers = await self.holds.acquire_all(permitted)
+        bar = capability_bar(capability, servers, self._state.policy)
+        if bar is not None:
+            await self._release_unheld(servers)
+            raise NotActivatedError(own_tools.denied_by_policy(capability.id.name, bar.reason))
+        step = self._state.activate(capability, servers, time.time())
+        denied = sum(self._state.denied(capability, held) for held in servers)
+        more = f"; {denied} of its tools are denied by policy" if denied else ""
+        self._note(str(capability.id), "on", by + more)
+        self._note_evicted(step, str(capability.id))
+        await self._followed(step)
+        self._log.info(
+            "capability_enabled",
+            capability=str(capability.id),
+            tools=len(step.added),
+            evicted=[str(evicted) for evicted in step.evicted],
+        )
+        text = own_tools.enabled(
+            capability.id.name,
+            [held.spec.name for held in servers],
+            self._state.tools_of(capability.id),
+            offered=sum(len(held.tools) for held in servers),
+            evicted=step.evicted,
+            installed=installed,
+            denied=denied,
+            denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
+        )
+        text += await withheld_note(self._bus, servers)
+        return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
+
+    def _with_instructions(self, text: str, capability: CapabilityId) -> str:
+        told = passed_on(self.said_by(capability), ANSWER_TOKENS)
+        return f"{text}\n{told}" if told else text
+
+    async def _check(self, capability: CapabilitySpec) -> None:
+        name = capability.id.name
+        if any(server.transport == "builtin" for server in capability.servers):
+            raise NotActivatedError(own_tools.builtin_unsupported(name))
+        if not capability.servers and not capability.requires:
+            raise NotActivatedError(own_tools.nothing_to_activate(name))
+        permitted = without_denied_servers(capability, self._state.policy)
+        bar = capability_bar(capability, (), self._state.policy)
+        if bar is not None and not permitted.servers:
+            raise NotActivatedError(own_tools.denied_by_policy(name, bar.reason))
+        if not is_inside(self._place.domain, capability.domains):
+            text = own_tools.outside_domain(name, capability.domains, self._place.domain)
+            raise NotActivatedError(text)
+        if missing := self._missing(permitted):
+            # It may have been stored, or the keyring unlocked, a moment ago.
+            await self._environments.stored.ask_again(missing)
+            missing = self._missing(permitted)
+        if missing:
+            raise NotActivatedError(own_tools.missing_keys(name, missing))
+
+    def _missing(self, capability: CapabilitySpec) -> list[str]:
+        values = self._environments.values(self._place.key)
+        return [key for key in capability.wanted_keys if not values.get(key)]
+
+    async def _install(
+        self,
+        capability: CapabilitySpec,
+        scripts: dict[str, str],
+        on_progress: OnProgress = lambda _: None,
+    ) -> list[str]:
+        if not capability.requires:
+            return []
+        request = supervisor.InstallDependencies(
+            scripts,
+            self._place.key,
+            [each for each in capability.requires if each not in scripts],
+            [server.command for server in capability.servers if server.command],
+        )
+        reply = await replied(self._bus, self.holds.ask_supervisor, request, on_progress)
+        if isinstance(reply, supervisor.DependenciesFailed):
+            name = capability.id.name
+            text = own_tools.dependency_failed(name, reply.dependency, reply.message)
+            raise NotActivatedError(text)
+        assert isinstance(reply, supervisor.DependenciesReady)
+        return reply.installed
+
+    async def _release_unheld(self, servers: Sequence[Held]) -> None:
+        for held in servers:
+            if self._state.held(held.identity) is None:
+                await self.holds.release(held.instance)
+
+    async def _start(self, held: Held) -> supervisor.ServerReady:
+        """Hold a server that was switched on unstarted, with what it depends on installed."""
+        if held.via is not None:
+            request = registry.ResolveCapability(str(held.via), self._place.project)
+            resolved = await self.holds.ask_registry(request)
+            if isinstance(resolved, registry.CapabilityResolved):
+                await self._install(resolved.capability, resolved.scripts)
+        return await self.holds.acquire(held.spec)
+
+    def _note(self, name: str, action: str, why: str) -> None:
+        self._journal.note(ActivationNote(time.time(), self._place.key, name, action, why))
+
+    def _note_evicted(self, step: Step, room_for: str) -> None:
+        for evicted in (*step.evicted, *step.evicted_tools):
+            self._note(str(evicted), "evicted", f"room for {room_for}")
+
+    async def _followed(self, step: Step) -> None:
+        self._on_step(step)
+        left, self._left = self._left, []
+        for held in (*left, *step.unheld):
+            await self.holds.release(held.instance)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0][:LONGEST_REASON]

@@ -1,0 +1,109 @@
+"""A turn of a prompt that a client hands over: answered before it gives up, and taken all the same.
+
+A server that has to be started takes seconds, and a hook has a quarter of one. The turn goes on
+without it; the model is told what is on its way, and by which calls it is reached.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.control import documents as reports
+from capd.actors.session.session import Curator
+from capd.actors.session.turns import Hearing
+from capd.runtime.boundary import contained
+from capd_protos import curator as messages
+from capd_protos.types import Decision
+
+FORETELLING = 0.04
+"""Seconds of a hook's patience that are kept for saying what is on its way."""
+
+log = structlog.get_logger(actor="curator")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """What a client hands over."""
+
+    text: str
+    hearing: Hearing
+    patience: float
+    turn: str = ""
+    budget: int = 0
+
+
+async def hook_turn(
+    curator: Curator, request: messages.TakeHookTurn, nursery: trio.Nursery
+) -> messages.TurnTaken:
+    """Take the turn of a prompt hook in `nursery`."""
+    hearing = Hearing(is_heard=not request.is_mute, is_hook=True)
+    prompt = _Prompt(request.text, hearing, request.patience, turn=request.turn)
+    return await _answered(curator, prompt, nursery)
+
+
+async def keyed_turn(
+    curator: Curator, request: messages.TakeTurn, nursery: trio.Nursery
+) -> messages.TurnTaken:
+    """Take the turn of who knows the session's key: with patience a client's, as of its hook."""
+    hearing = Hearing(is_heard=not request.is_mute, is_hook=bool(request.patience))
+    if hearing.is_hook or hearing.is_heard:
+        curator.linked_by = "its key"
+    if not hearing.is_hook:
+        return await curator.take_turn(request.text, hearing, budget=request.budget)
+    prompt = _Prompt(request.text, hearing, request.patience, budget=request.budget)
+    return await _answered(curator, prompt, nursery)
+
+
+async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) -> messages.TurnTaken:
+    """Take the turn in `nursery`, and return it as far as it is when the client has to know."""
+    if curator.heard.is_again(prompt.text, prompt.turn, time.monotonic()):
+        log.info("prompt_repeated", session=curator.place.key)
+        return _nothing(curator, Decision("abstain", "repeated"))
+    hearing = prompt.hearing
+    take_turn = partial(curator.take_turn, prompt.text, hearing, budget=prompt.budget)
+    if not prompt.patience:
+        return _told(curator, hearing, await take_turn())
+    taken: list[messages.TurnTaken] = []
+    is_over = trio.Event()
+
+    async def take() -> None:
+        try:
+            taken.append(await take_turn())
+        finally:
+            is_over.set()
+
+    patient_until = trio.current_time() + prompt.patience
+    nursery.start_soon(partial(contained, "hook_turn", take, log=log))
+    with trio.move_on_at(patient_until - FORETELLING):
+        await is_over.wait()
+    if taken:
+        return _told(curator, hearing, taken[0])
+    early = _nothing(curator, hearing.decision or Decision("abstain", "unfinished"))
+    if not hearing.is_heard:
+        return early
+    told = Hearing(is_hook=True, decision=hearing.decision, conversation=hearing.conversation)
+    # From here on nobody hears what the turn itself will say.
+    hearing.is_heard = False
+    early = msgspec.structs.replace(early, index=curator.first_words(told))
+    # Each as soon as it is known: what takes longer than there is time takes no other with it.
+    with trio.move_on_at(patient_until):
+        early = msgspec.structs.replace(early, context=await curator.coming(told))
+        early = msgspec.structs.replace(early, bootstrap=await curator.project_files(told))
+    said = reports.words(early)
+    log.info("hook_answered_early", session=curator.place.key, is_told=bool(said))
+    curator.tokens.turned(said)
+    return early
+
+
+def _told(curator: Curator, hearing: Hearing, taken: messages.TurnTaken) -> messages.TurnTaken:
+    if hearing.is_heard:
+        curator.tokens.turned(reports.words(taken))
+    return taken
+
+
+def _nothing(curator: Curator, decision: Decision) -> messages.TurnTaken:
+    return messages.TurnTaken(curator.place.key, decision, [], [], 0.0)

@@ -1,0 +1,100 @@
+"""A curator's part that gives a session what it has from its opening on: pins, and heirlooms.
+
+Pins are listed by what is known of them, and their servers start with their first call; a server
+whose definition says `lazy = false` is started at once, as soon as its secrets are there.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+import trio
+
+from capd.actors.session.activation import Activation
+from capd.actors.session.leases import NotActivatedError
+from capd.actors.session.tool_search import single
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.protocol.outcomes import NotSentError
+from capd.core.servers.placeholders import wanted_keys
+from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_view import SessionView
+from capd_protos import finder
+from capd_protos.types import ServerSpec
+
+LOOK_AGAIN = 2.0
+"""Seconds after which a server that waits for its secrets is looked at again."""
+
+
+class Beginning:
+    """What one session has before anybody asks for anything."""
+
+    def __init__(
+        self,
+        place: SessionPlace,
+        state: SessionState,
+        view: SessionView,
+        activation: Activation,
+        environments: SessionEnvironments,
+    ) -> None:
+        self._place = place
+        self._state = state
+        self._view = view
+        self._activation = activation
+        self._environments = environments
+        self._heard_values = trio.Event()
+        self._log = structlog.get_logger(actor="curator", session=place.key)
+
+    def pin(self, found: finder.ToolsDescribed) -> None:
+        """Pin what is always listed, as far as the client's list has room."""
+        view = self._view
+        pinned = [
+            hit for hit in found.matching if view.is_pinned(hit.server, hit.name, hit.wire_name)
+        ]
+        room = max(0, view.traits.tool_limit - len(self._state.surface.own))
+        if refused := [hit.wire_name for hit in pinned[room:]]:
+            self._log.warning("pins_refused", cap=view.traits.tool_limit, refused=refused)
+            view.refused_pins = len(refused)
+        for hit in pinned[:room]:
+            # Looked at last, so that a project brings none in that had no room.
+            if not view.keeps_pin(hit.server, hit.name, hit.wire_name):
+                continue
+            tool = single(hit)
+            held = Held(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
+            self._state.pin(held, [tool.definition.name])
+
+    async def hold_eager(self, servers: Sequence[finder.EagerServer]) -> None:
+        """Start servers whose definition says so, each once its secrets are there."""
+        async with trio.open_nursery() as nursery:
+            for server in servers:
+                nursery.start_soon(self._hold_one, server)
+
+    async def _hold_one(self, server: finder.EagerServer) -> None:
+        while not self._has_values(server.spec):
+            # Keyring, credentials and file tell nobody; a look at what is known is a `stat`.
+            with trio.move_on_after(LOOK_AGAIN):
+                await self._heard_values.wait()
+        # The client may have said since then who it is.
+        if self._view.policy.bar_server(server.spec.name) is not None:
+            return
+        try:
+            await self._activation.pin(server.spec, server.via)
+        except NotActivatedError as error:
+            self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
+
+    async def hold_inherited(self) -> None:
+        """Hold what the session was given by its parent, while the instances still run."""
+        for held in self._state.servers:
+            is_denied = self._view.policy.bar_server(held.spec.name) is not None
+            if self._has_values(held.spec) and not is_denied:
+                with suppress(NotSentError):
+                    await self._activation.instance(held.identity)
+
+    def heard_values(self) -> None:
+        """Look again whether a server's secrets are there."""
+        heard, self._heard_values = self._heard_values, trio.Event()
+        heard.set()
+
+    def _has_values(self, server: ServerSpec) -> bool:
+        values = self._environments.values(self._place.key)
+        return all(values.get(key) for key in wanted_keys(server))

@@ -1,0 +1,218 @@
+"""The curators' part that has the memories: of every project once, priced, with what came of them.
+
+    a session opens ──> its project's are asked for ──> priced by their bytes ──counted──> by tokens
+    a file changes ──> all are asked for again
+
+What came of a memory is counted here and written down: how often it was told, what it refused,
+and whether the next call worked.
+"""
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Protocol
+
+import structlog
+import trio
+
+from capd.actors.finder.tool_tokens import Counts
+from capd.adapters.mistake_checks import MistakeChecks
+from capd.adapters.patient_reads import PatientReads
+from capd.adapters.tokens.counted_texts import NotCountedError
+from capd.core.memories.known import KnownMemories, known_memories, texts_of
+from capd.core.memories.lessons import Lessons
+from capd.core.memories.outcomes import Outcomes
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import curator as messages
+from capd_protos import registry
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, MemorySpec
+
+REGISTRY = ActorName("registry")
+ASK_TIMEOUT = 3.0
+"""Seconds: a session begins without its memories rather than late."""
+MOST_PROJECTS = 256
+"""As long as no more have a session."""
+SAVE_PAUSE = 0.5
+SAVE_TIMEOUT = 2.0
+
+_REPLIES: MsgpackCodec[registry.MemoriesListed] = MsgpackCodec(registry.MemoriesListed)
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+_NONE = KnownMemories()
+
+log = structlog.get_logger(actor="curator")
+
+
+class OutcomeStore(Protocol):
+    """Where it is written down what came of memories."""
+
+    async def load(self) -> Outcomes:
+        """Return what was written down last."""
+        ...
+
+    async def save(self, outcomes: Outcomes) -> None:
+        """Write it down."""
+        ...
+
+
+class MemoryShelf:
+    """The memories of all sessions."""
+
+    def __init__(
+        self, bus: Bus, counts: Counts | None = None, store: OutcomeStore | None = None
+    ) -> None:
+        """Without `counts` a memory is priced by its bytes, which are never too few."""
+        self._bus = bus
+        self._counts = counts
+        self._store = store
+        self.checks = MistakeChecks()
+        self.reads = PatientReads()
+        self.lessons = Lessons()
+        self.outcomes = Outcomes()
+        self._listed: dict[str, tuple[MemorySpec, ...]] = {}
+        self._known: dict[str, KnownMemories] = {}
+        self._counted: dict[bytes, int] = {}
+        self.open_projects: Callable[[], Collection[str]] = tuple
+        """The projects that have a session: what is known for those is never given up."""
+        # Where counting was tried and did not work, bytes are the price for good.
+        self._is_able = counts is not None
+        self._is_stale = trio.Event()
+        self._has_unsaved = trio.Event()
+
+    async def load(self) -> None:
+        """Take over what an earlier daemon wrote down."""
+        if self._store is not None:
+            self.outcomes = await self._store.load()
+
+    async def run(self, on_refresh: Callable[[], None]) -> None:
+        """Follow what changes, and write down what came of it, until cancelled.
+
+        `on_refresh` is called when sessions may have other memories.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow, on_refresh)
+                while True:
+                    await self._has_unsaved.wait()
+                    await trio.sleep(SAVE_PAUSE)
+                    await self._save()
+        finally:
+            with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
+                await self._save()
+
+    async def meet(self, project: str) -> None:
+        """Have the memories of a project's sessions at hand, before one of them begins."""
+        if project in self._listed:
+            # The last to be given up: its session is not open yet.
+            self._listed[project] = self._listed.pop(project)
+        else:
+            await self._ask(project)
+
+    async def meet_again(self, project: str) -> None:
+        """Have a project's memories as they are by now."""
+        await self._ask(project)
+
+    def of(self, project: str) -> KnownMemories:
+        """Return what sessions of a project have."""
+        return self._known.get(project, _NONE)
+
+    def changed(self) -> None:
+        """Have all of them asked for again."""
+        self._is_stale.set()
+
+    def noted(self) -> None:
+        """Have what came of a memory written down, in a moment."""
+        self._has_unsaved.set()
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Return the tokens of texts, as far as they can be counted."""
+        if self._counts is None:
+            return {}
+        try:
+            return await self._counts.counted(texts)
+        except NotCountedError as error:
+            log.warning("texts_not_counted", reason=str(error))
+            return error.counts
+
+    async def described(self, project: str) -> messages.MemoriesDescribed:
+        """Return all that is known, and what came of it; sessions have the same from here on."""
+        await self._ask(project)
+        await self._ask_for_all()
+        await self._count()
+        return messages.MemoriesDescribed(
+            [
+                messages.MemoryEntry(
+                    each.memory,
+                    each.priced.tokens,
+                    *self.outcomes.of(each.memory),
+                )
+                for each in self.of(project).all
+            ],
+            [
+                messages.LessonEntry(
+                    lesson.server, lesson.tool, lesson.content, lesson.schema, count
+                )
+                for lesson, count in self.lessons.proposals()
+            ],
+        )
+
+    async def _ask(self, project: str) -> None:
+        request = registry.ListMemories(project)
+        try:
+            reply = await self._bus.ask(REGISTRY, request, _REPLIES, ASK_TIMEOUT)
+        except _UNANSWERED as error:
+            log.warning("memories_not_asked", reason=str(error))
+            return
+        memories = tuple(reply.memories)
+        if memories == self._listed.get(project):
+            return
+        if project not in self._listed and len(self._listed) >= MOST_PROJECTS:
+            wanted = self.open_projects()
+            oldest = next((each for each in self._listed if each not in wanted), None)
+            if oldest is not None:
+                del self._listed[oldest], self._known[oldest]
+        self._listed[project] = memories
+        self._put(project)
+        self._is_stale.set()
+
+    def _put(self, project: str) -> None:
+        self._known[project] = known_memories(
+            self._listed[project], self._counted, is_final=not self._is_able
+        )
+
+    async def _follow(self, on_refresh: Callable[[], None]) -> None:
+        while True:
+            await self._is_stale.wait()
+            self._is_stale = trio.Event()
+            await contained("memories", self._refresh, log=log)
+            on_refresh()
+
+    async def _ask_for_all(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for project in {*self._listed, *self.open_projects()}:
+                nursery.start_soon(partial(contained, log=log), "memories", self._ask, project)
+
+    async def _refresh(self) -> None:
+        await self._ask_for_all()
+        refusing = [each for of in self._listed.values() for each in of if each.refuses]
+        if refusing:
+            # In a thread: the library takes a tenth of a second, and no call shall wait for it.
+            await trio.to_thread.run_sync(self.checks.prepare, refusing)
+        await self._count()
+
+    async def _count(self) -> None:
+        specs = (each for listed in self._listed.values() for each in listed)
+        texts = {text for each in specs for text in texts_of(each)}
+        if self._counts is None or texts <= self._counted.keys():
+            return
+        self._counted = await self.counted(sorted(texts))
+        self._is_able = texts <= self._counted.keys()
+        for project in self._listed:
+            self._put(project)
+
+    async def _save(self) -> None:
+        if self._store is None or not self._has_unsaved.is_set():
+            return
+        self._has_unsaved = trio.Event()
+        await self._store.save(self.outcomes)

@@ -1,0 +1,139 @@
+"""A curator's part that serves skills: listed as prompts, and used with what they declare.
+
+Using a skill switches its capabilities on, one transaction each, as a person would. What fails
+is told in the skill's text, which comes all the same.
+"""
+
+from collections.abc import Collection
+
+import trio
+
+from capd.actors.session.activation import Activation
+from capd.actors.session.leases import NotActivatedError
+from capd.core.protocol.outcomes import RefusedError
+from capd.core.sessions.session import SessionState
+from capd.core.sessions.session_place import Outcome
+from capd.core.sessions.skill_prompts import (
+    FoundSkill,
+    Switched,
+    found_skills,
+    no_room,
+    out_of_time,
+    prompt,
+    prompt_result,
+    skill_text,
+    unknown_skill,
+)
+from capd.core.taps.catalog import Unknown
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import finder, registry
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName, CapabilityId
+
+FINDER = ActorName("finder")
+FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
+FIND_TIMEOUT = 2.0
+
+USE_TIMEOUT = 45.0
+"""Seconds for all capabilities of a skill together: clients give a prompt a minute."""
+
+
+class Skills:
+    """The skills, as one session uses them."""
+
+    def __init__(self, state: SessionState, activation: Activation, bus: Bus) -> None:
+        self._bus = bus
+        self._state = state
+        self._activation = activation
+
+    async def prompts(self) -> list[bytes]:
+        """Return every skill as an entry of `prompts/list`; none where nobody knows them."""
+        try:
+            reply = await self._activation.holds.ask_registry(registry.ListSkills())
+        except NotActivatedError:
+            return []
+        assert isinstance(reply, registry.SkillsListed)
+        return [prompt(each.prompt, each.skill) for each in reply.skills]
+
+    async def prompt(self, name: str) -> bytes | None:
+        """Use the skill whose prompt has this name; None where there is none.
+
+        Raises:
+            RefusedError: there is one, and its text cannot be had.
+        """
+        try:
+            used = await self._used(name)
+        except NotActivatedError as error:
+            raise RefusedError(str(error)) from None
+        if isinstance(used, registry.SkillUnknown):
+            if used.is_there:
+                raise RefusedError(unknown_skill(name, Unknown(used.reason)))
+            return None
+        return prompt_result(used.entry.skill, used.text)
+
+    async def use(self, name: str) -> Outcome:
+        """Use a skill for a model that asked for it by its name.
+
+        Raises:
+            NotActivatedError: the registry does not answer.
+        """
+        used = await self._used(name)
+        if isinstance(used, registry.SkillUnknown):
+            why = Unknown(used.reason, tuple(used.near))
+            return Outcome(unknown_skill(name, why), is_ok=False)
+        return Outcome(used.text)
+
+    async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
+        """Return the words on skills that fit; none where nobody can say.
+
+        What is `denied` is not named, also where a skill uses it.
+        """
+        request = finder.FindSkills(intent)
+        try:
+            reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, FIND_TIMEOUT)
+        except (AskTimeoutError, PeerUnreachableError, AskFailedError):
+            return ""
+        hits = reply.hits if isinstance(reply, finder.SkillsFound) else []
+        unnamed = {form for id_ in denied for form in (str(id_.name), str(id_))}
+        return found_skills(
+            [
+                FoundSkill(
+                    hit.prompt,
+                    hit.skill.description,
+                    [name for name in hit.skill.capabilities if name not in unnamed],
+                )
+                for hit in hits
+            ]
+        )
+
+    async def _used(self, name: str) -> registry.SkillText | registry.SkillUnknown:
+        reply = await self._activation.holds.ask_registry(registry.ReadSkill(name))
+        if isinstance(reply, registry.SkillUnknown):
+            return reply
+        assert isinstance(reply, registry.SkillText)
+        switched = await self._switch_on(reply.entry.skill.capabilities)
+        return registry.SkillText(reply.entry, skill_text(reply.text, switched))
+
+    async def _switch_on(self, names: tuple[str, ...]) -> list[Switched]:
+        done: dict[str, Switched] = {}
+        own: set[CapabilityId] = set()
+        # Those that are on come first: they are touched, so that none is driven out for another.
+        ordered = sorted(names, key=lambda name: self._state.find_active(name) is None)
+        with trio.move_on_after(USE_TIMEOUT):
+            for name in ordered:
+                if self._state.find_active(name) is None and self._fills(own):
+                    done[name] = Switched(name, no_room(name, self._state.active.cap), is_ok=False)
+                    continue
+                outcome = await self._activation.enable(name)
+                done[name] = Switched(name, outcome.text, outcome.is_ok)
+                active = self._state.find_active(name)
+                if outcome.is_ok and active is not None:
+                    own.add(active)
+        late = {name: Switched(name, out_of_time(name), is_ok=False) for name in names}
+        return [done.get(name, late[name]) for name in names]
+
+    def _fills(self, own: set[CapabilityId]) -> bool:
+        """Tell whether `own` take every place, so that the next one would drive one out."""
+        taken = [a for a in self._state.active.activations if a.takes_slot and a.id in own]
+        return len(taken) >= self._state.active.cap

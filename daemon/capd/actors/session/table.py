@@ -1,0 +1,108 @@
+"""The sessions that are open: found by their keys or by a prompt hook's facts, and listed."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import structlog
+import trio
+
+from capd.actors.session.hook_linking import HookCounts, candidate_of, hook_of
+from capd.actors.session.session import Curator
+from capd.actors.session.token_accounting import TokenBook
+from capd.adapters.clients.upstream import Upstream
+from capd.core.sessions.client_traits import ClientTraits
+from capd.core.sessions.linking import link
+from capd_protos import curator as messages
+from capd_protos.naming import NameBook, Named, advice
+from capd_protos.types import SessionKey
+
+log = structlog.get_logger(actor="curator")
+
+
+@dataclass(slots=True, eq=False)
+class OpenSession:
+    """A session that is open, connected or lost for a moment."""
+
+    curator: Curator
+    resume: str
+    opened_at: float
+    pid: int
+    """The process at the other end of the socket, by the kernel's word."""
+    client_pid: int
+    parent_pid: int
+    """The process that started the one at the other end: the client itself, behind a shim."""
+    is_ending: bool = False
+    claim: int = 0
+    """Counts connections: only the newest may end the session."""
+    process: str | None = None
+    beginning: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """Of what goes on beside the session from its opening on."""
+
+
+class OpenSessions(dict[SessionKey, OpenSession]):
+    """Every open session by its key, in the order of their opening."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hooks = HookCounts()
+
+    def find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
+        """Return who is meant: without a key the only one there is."""
+        if not key and len(self) == 1:
+            return next(iter(self.values())).curator
+        known = ", ".join(self) or "none is open"
+        if not key:
+            text = f"which session? ({known}) Name one with --session."
+            return messages.CuratorRefused("session_ambiguous", text)
+        # A session that is gone must not become the one whose key begins so: `zed-1`, `zed-12`.
+        meant = NameBook(self).find(key, is_call=True)
+        if isinstance(meant, Named):
+            return self[SessionKey(meant.name)].curator
+        hint = advice(meant) or f"Sessions: {known}."
+        return messages.CuratorRefused("session_unknown", f"no session {key!r}. {hint}")
+
+    def hooked(
+        self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
+    ) -> Curator | messages.CuratorRefused:
+        """Return whose prompt a hook brings, and note how it was found."""
+        candidates = [candidate_of(each.curator, each.parent_pid) for each in self.values()]
+        found = link(hook_of(request, table), candidates)
+        self._hooks.note(request.client, found)
+        log.info("hook_linked", client=request.client, session=found.key, how=found.how)
+        if found.key is None:
+            text = f"no one session belongs to this hook ({found.how}): name it with --session"
+            return messages.CuratorRefused("unlinked", text)
+        curator = self[found.key].curator
+        curator.linked_by = found.how
+        curator.heard_in(request.client_session)
+        return curator
+
+    def curators(self) -> list[Curator]:
+        """Return all curators."""
+        return [each.curator for each in self.values()]
+
+    def projects(self) -> set[str]:
+        """Return the projects that have a session."""
+        return {each.curator.place.project for each in self.values()}
+
+    def books(self) -> list[TokenBook]:
+        """Return what each session's tokens are noted in."""
+        return [each.curator.tokens for each in self.values()]
+
+    def upstreams(self) -> list[Upstream]:
+        """Return the connections there are at this moment."""
+        found = (each.curator.upstream for each in self.values())
+        return [upstream for upstream in found if upstream is not None]
+
+    def listed(self, problem: str) -> messages.SessionsListed:
+        """Return every session as the status shows it; `problem` is why not all are kept."""
+        now = time.time()
+        return messages.SessionsListed(
+            [
+                each.curator.entry(now, each.opened_at, each.client_pid or each.pid)
+                for each in self.values()
+            ],
+            self._hooks.listed(),
+            problem,
+        )

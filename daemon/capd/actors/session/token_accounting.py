@@ -1,0 +1,251 @@
+"""What sessions cost in tokens: books that are kept as things are sent, counted beside all else.
+
+    something is sent ──> a moment passes, or somebody asks ──> all that is open is counted
+
+Whoever asks gets what is known; what is not is said to be counted yet.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.finder.tool_tokens import Counts
+from capd.actors.session.policy import rules_of
+from capd.actors.session.tool_search import FINDER
+from capd.adapters.tokens.counted_texts import NotCountedError
+from capd.adapters.tokens.token_counts import VOCABULARY
+from capd.core.records.token_account import Kind, TokenAccount
+from capd.core.results.large_results import Result
+from capd.core.sessions.own_tools import CAPABILITY
+from capd.core.sessions.policy import Policy
+from capd.core.sessions.search_tools import TOOL_SEARCH
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_view import SessionView
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd_protos import curator as messages
+from capd_protos import finder, tokens
+from capd_protos.codec import JsonCodec, MsgpackCodec
+from capd_protos.types import WireName
+
+SETTLE = 60.0
+"""Seconds for which more is awaited: counting starts a process, and who asks hurries it."""
+ASK_TIMEOUT = 150.0
+"""As long as the counting of a whole catalog may take."""
+MOST_PASSES = 3
+INDEXED = "index.tools"
+Terms = tuple[Policy, str]
+"""A session's policy and project: who has the same may have the same tools."""
+KINDS: dict[WireName, Kind] = {TOOL_SEARCH: "searches", CAPABILITY: "answers"}
+"""Own tools whose answers no server would have given."""
+
+_COUNTED: MsgpackCodec[finder.ToolsCounted] = MsgpackCodec(finder.ToolsCounted)
+_NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
+_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
+
+log = structlog.get_logger(actor="curator")
+
+
+class _Block(msgspec.Struct):
+    text: str = ""
+
+
+class _Content(msgspec.Struct):
+    content: list[_Block]
+
+
+_CONTENT: JsonCodec[_Content] = JsonCodec(_Content)
+
+
+class TokenDesk:
+    """The books of all sessions, and what a list of everything would cost each."""
+
+    def __init__(self, bus: Bus, counts: Counts | None = None) -> None:
+        """Without `counts` books are kept, and nothing is ever counted."""
+        self._bus = bus
+        self._counts = counts
+        self._everything: dict[Terms, tokens.Everything] = {}
+        self._problem = ""
+        self._due = trio.Event()
+        self._hurried = trio.Event()
+        self._passed = trio.Event()
+
+    def wake(self) -> None:
+        """Have what was sent counted, soon."""
+        self._due.set()
+
+    async def run(self, books: "Callable[[], Iterable[TokenBook]]") -> None:
+        """Count whatever comes; `books` returns those of every session."""
+        if self._counts is None:
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            while True:
+                await self._due.wait()
+                with trio.move_on_after(SETTLE):
+                    await self._hurried.wait()
+                self._due, self._hurried = trio.Event(), trio.Event()
+                await contained("tokens", self._count, self._counts, list(books()), log=log)
+                self._passed.set()
+                self._passed = trio.Event()
+
+    async def described(
+        self, within: float, books: "Callable[[], Iterable[TokenBook]]"
+    ) -> messages.TokensDescribed:
+        """Return what every session costs, after waiting for what is yet to be counted."""
+        with trio.move_on_after(within if self._counts else 0.0):
+            # One that is under way may have begun before what is asked about was sent.
+            for _ in range(MOST_PASSES):
+                self._due.set()
+                self._hurried.set()
+                await self._passed.wait()
+                if self._problem or not any(book.is_open for book in books()):
+                    break
+        found = [book.described() for book in books()]
+        return messages.TokensDescribed(VOCABULARY, found, self._problem)
+
+    def everything(self, terms: Terms) -> tokens.Everything | None:
+        """Return what all permitted tools would cost; None where that was not asked yet."""
+        return self._everything.get(terms)
+
+    @property
+    def is_able(self) -> bool:
+        """Whether what is open is bound to be counted."""
+        return self._counts is not None and not self._problem
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(_NEWS, INDEXED) as news:
+            async for indexed in news:
+                if not indexed.has_vectors:
+                    self._everything.clear()
+                    self.wake()
+
+    async def _count(self, counts: Counts, books: "list[TokenBook]") -> None:
+        wanted: dict[bytes, None] = {}
+        for book in books:
+            # A thousand sessions are a hundred thousand texts.
+            await trio.lowlevel.checkpoint()
+            wanted.update(dict.fromkeys(book.account.wanted()))
+        problem = ""
+        try:
+            counted = await counts.counted(list(wanted))
+        except NotCountedError as error:
+            counted, problem = error.counts, str(error)
+            if problem != self._problem:
+                log.warning("tokens_not_counted", reason=problem)
+        self._problem = problem
+        for book in books:
+            await trio.lowlevel.checkpoint()
+            book.account.settle(counted.get)
+        await self._ask_for_everything(books)
+
+    async def _ask_for_everything(self, books: "list[TokenBook]") -> None:
+        views = {book.terms: book.view for book in books if book.account.has_listed}
+        found: dict[Terms, tokens.Everything] = {}
+        for terms, view in views.items():
+            request = finder.CountTools(rules_of(view), view.project)
+            try:
+                reply = await self._bus.ask(FINDER, request, _COUNTED, ASK_TIMEOUT)
+            except _UNANSWERED as error:
+                log.warning("tools_not_counted", reason=str(error))
+                continue
+            if reply.is_known:
+                found[terms] = tokens.Everything(reply.tools, reply.tokens, reply.unlisted)
+        self._everything = found
+
+
+class TokenBook:
+    """The book of one session."""
+
+    __slots__ = ("_desk", "_place", "account", "view")
+
+    def __init__(self, desk: TokenDesk, place: SessionPlace, view: SessionView) -> None:
+        self._desk = desk
+        self._place = place
+        self.view = view
+        self.account = TokenAccount()
+
+    def listed(self, definitions: list[bytes], own: int, now: float) -> None:
+        """Note a list of tools that is sent."""
+        self.account.listed(definitions, own, now)
+        self._wake()
+
+    def instructed(self, text: str) -> str:
+        """Note the instructions that are sent, and return them."""
+        self.account.instructed(text)
+        self._wake()
+        return text
+
+    def turned(self, text: str) -> str:
+        """Note what a turn tells the model, and return it."""
+        self.account.said("turns", text)
+        self._wake()
+        return text
+
+    def answered(self, own: WireName, result: Result) -> Result:
+        """Note what one of capd's own tools answers, and return it."""
+        kind = KINDS.get(own)
+        if kind is not None and isinstance(result, bytes):
+            for block in _CONTENT.decode(result).content:
+                self.account.said(kind, block.text)
+            self._wake()
+        return result
+
+    @property
+    def terms(self) -> Terms:
+        """What decides which tools there are for it."""
+        return self.view.policy, self.view.project
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is not known yet and may be."""
+        is_unknown = self.account.has_listed and self._desk.everything(self.terms) is None
+        return self.account.is_counting or is_unknown
+
+    def entry(self) -> dict[str, Any]:
+        """Return what the list of sessions says of it."""
+        figures = self.account.figures()
+        everything = self._desk.everything(self.terms)
+        net = figures.net(everything.tokens) if everything else None
+        if not self.account.has_listed:
+            state = "not_listed"
+        elif self.is_open and self._desk.is_able:
+            state = "counting"
+        else:
+            state = "not_counted" if net is None else "counted"
+        return {"tokens": figures.surface, "tokens_saved": net, "tokens_state": state}
+
+    def described(self) -> tokens.SessionTokens:
+        """Return all that is known of it."""
+        figures = self.account.figures()
+        everything = self._desk.everything(self.terms)
+        of_all = everything.tokens if everything else None
+        return tokens.SessionTokens(
+            key=self._place.key,
+            client=self._place.client,
+            mode=self.view.plan.mode,
+            is_counting=self.is_open and self._desk.is_able,
+            tools=figures.tools,
+            list_tokens=figures.list_tokens,
+            own_tokens=figures.own_tokens,
+            instructions=figures.instructions,
+            surface=figures.surface,
+            everything=everything,
+            saved=figures.saved(of_all),
+            turns=tokens.TextsSent(**asdict(figures.turns)),
+            searches=tokens.TextsSent(**asdict(figures.searches)),
+            answers=tokens.TextsSent(**asdict(figures.answers)),
+            changes=tokens.TextsSent(**asdict(figures.changes)),
+            added=figures.added,
+            net=figures.net(of_all),
+            last_changes=[tokens.ListSent(**asdict(each)) for each in figures.last_changes],
+        )
+
+    def _wake(self) -> None:
+        if self.account.is_counting:
+            self._desk.wake()

@@ -1,0 +1,1 @@
+"""The supervisor: starts, shares and ends the instances of servers."""

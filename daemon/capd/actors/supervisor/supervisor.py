@@ -1,0 +1,410 @@
+"""The server supervisor: starts an instance for its first holder and ends it after its last.
+
+`core.leases` decides, this actor carries out: a task per instance owns the process and its lane,
+from spawn to the last descendant's end. A start that fails leaves nothing behind, and the next
+one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
+"""
+
+from functools import partial
+from itertools import count
+from random import random
+
+import structlog
+import trio
+
+from capd.actors.supervisor.definition_check import Vetting
+from capd.actors.supervisor.installs import Installs
+from capd.actors.supervisor.instance_records import InstanceRecord
+from capd.actors.supervisor.logins import LoginDesk
+from capd.actors.supervisor.sharing import Sharing
+from capd.actors.supervisor.starts import TRANSPORTS, Starts, SupervisorSettings
+from capd.actors.supervisor.tree_watch import watch_trees
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.server_run import ServerLostError, ServerRun, StartFailedError
+from capd.adapters.trust.vouching import UntrustedError
+from capd.core.errors import CapdError, leaves
+from capd.core.servers.identity import InstanceKey
+from capd.core.servers.launchers import outside
+from capd.core.servers.leases import Effect, Leases, Start, State
+from capd.core.servers.placeholders import MissingValueError, wanted_keys
+from capd.runtime.boundary import contained
+from capd.runtime.bus import Bus
+from capd.runtime.handover import Handover
+from capd.runtime.serving import serve
+from capd_protos import supervisor as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.definitions import DefinitionsSettled
+from capd_protos.naming import NameBook, Named, offer
+from capd_protos.registry import CatalogChanged
+from capd_protos.types import ActorName, InstanceId, ServerIdentity
+
+NAME = ActorName("supervisor")
+REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
+    CatalogChanged | DefinitionsSettled
+)
+
+LONGEST_WAIT = 2.0
+"""A back-off up to this is waited out; a longer one is told to who asks."""
+_MOST_RECORDS = 256
+
+log = structlog.get_logger(actor="supervisor")
+
+Instances = Handover[InstanceId, Instance]
+
+# For the life of the process: a restarted actor must not give a number again that a session
+# still knows.
+_NUMBERS = count(1)
+
+
+class Supervisor:
+    """Message in, lease decision, processes started and ended."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        instances: Instances,
+        environments: SessionEnvironments,
+        settings: SupervisorSettings,
+        starts: Starts,
+    ) -> None:
+        self._bus = bus
+        self._running = instances
+        self._environments = environments
+        self._settings = settings
+        self._starts = starts
+        self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
+        self._logins = LoginDesk(starts.logins)
+        # Where no server writes: a script calls npm or uv, which read files where they run.
+        self._installs = Installs(bus, settings.install_cwd or settings.shared_cwd)
+        self._leases: Leases[InstanceKey] = Leases(settings.linger)
+        self._instances: dict[InstanceKey, InstanceRecord] = {}
+        self._sharing = Sharing(self._leases, starts.wish, settings.eras)
+        self._linger_changed = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; every instance's tree is gone when this returns."""
+        await self._sharing.load()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._end_the_unheld)
+            nursery.start_soon(self._listen)
+            if self._settings.tree_limits is not None:
+                nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
+            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+
+    async def _replied(self, request: messages.Request) -> messages.Reply:
+        if self._settings.linger_now is not None:
+            self._leases.linger = self._settings.linger_now()
+        match request:
+            case messages.AcquireServer():
+                return await self._acquire(request)
+            case messages.ReleaseServer():
+                return self._release(request)
+            case messages.ReleaseSession():
+                now = trio.current_time()
+                self._carry_out(self._leases.release_session(request.session, now))
+                self._installs.leave(request.session)
+                return messages.HoldsReleased()
+            case messages.EndProject(project=project):
+                return self._end_project(project)
+            case messages.ListServers():
+                return messages.ServersListed(self._entries())
+            case messages.ListServerTools():
+                instance = self._by_id(request.instance)
+                return messages.ServerTools(instance.tools if instance else [])
+            case messages.InstallDependencies():
+                environment = self._starts.environment({})
+                environment["PATH"] = outside(environment["PATH"], "")
+                return await self._installs.ensured(request, environment, self._nursery)
+            case messages.LeaveInstall():
+                self._installs.leave(request.session)
+                return messages.HoldsReleased()
+            case messages.LogIn():
+                return await self._log_in(request.name)
+            case messages.AwaitLogin():
+                return await self._logins.awaited(request.ticket)
+
+    # Holds
+
+    async def _acquire(self, request: messages.AcquireServer) -> messages.Reply:
+        server, session = request.server, request.session
+        if server.transport not in TRANSPORTS:
+            return messages.ServerRefused(
+                server.name,
+                "unsupported_transport",
+                f"it is reached by {server.transport}, which is none of {', '.join(TRANSPORTS)}",
+            )
+        known_values = self._environments.values(session)
+        # A copy of no more than it asks for: it outlives the session.
+        wanted = wanted_keys(server)
+        values = {name: known_values[name] for name in wanted if name in known_values}
+        key, server = self._sharing.chosen(request, values)
+        while self._is_dying(key):
+            await self._instances[key].changed.wait()
+        known = self._instances.get(key)
+        if known is None:
+            self._instances[key] = InstanceRecord(
+                key, server, request.project, values, request.client
+            )
+        else:
+            now = trio.current_time()
+            is_down = self._leases.state(key) in {None, State.DOWN}
+            if is_down and known.attempts.wait(now) > LONGEST_WAIT:
+                code = "parked" if known.attempts.is_parked else "backing_off"
+                return messages.ServerRefused(server.name, code, known.attempts.refusal(now))
+            known.client = request.client
+        self._carry_out(self._leases.acquire(key, session))
+        instance = self._instances[key]
+        while self._leases.state(key) in {State.STARTING, State.STOPPING}:
+            # Looked up each time: what was released and forgotten may be another one by now.
+            instance = self._instances[key]
+            await instance.changed.wait()
+        if self._leases.state(key) is State.READY and session in self._leases.holders(key):
+            link = self._running.get(instance.id)
+            is_by_era = instance.server.scope != request.server.scope
+            if is_by_era and link is not None and not link.lane.is_stateless:
+                # It knew the stateless era before, and is another version by now.
+                self._carry_out(self._leases.release(key, session, trio.current_time()))
+                return await self._acquire(request)
+            instance.told[session] = instance.id
+            return messages.ServerReady(
+                instance.id, key.identity, server.name, instance.pid, instance.tools
+            )
+        # It may have died in the moment it was ready: who is refused holds nothing.
+        self._carry_out(self._leases.release(key, session, trio.current_time()))
+        return instance.refusal or messages.ServerRefused(
+            server.name, "cannot_start", "it was released before it was ready"
+        )
+
+    def _is_dying(self, key: InstanceKey) -> bool:
+        """Tell whether an instance has died, and is ready until the last of it is gone."""
+        if self._leases.state(key) is not State.READY:
+            return False
+        link = self._running.get(self._instances[key].id)
+        return link is None or not link.is_alive
+
+    def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
+        session, known = request.session, self._instances.values()
+        instance = next((i for i in known if request.instance in {i.id, i.told.get(session)}), None)
+        if instance is None:
+            return messages.HoldsReleased()
+        instance.told.pop(session, None)
+        self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
+        if request.at_once:
+            self._carry_out(self._leases.end_unheld(instance.key))
+        return messages.HoldsReleased(list(self._leases.holders(instance.key)))
+
+    def _end_project(self, project: str) -> messages.ProjectEnded:
+        known = self._instances.values()
+        theirs = [i for i in known if i.server.project == project and self._leases.state(i.key)]
+        for instance in theirs:
+            instance.told.clear()
+            self._carry_out(self._leases.give_up(instance.key, trio.current_time()))
+        return messages.ProjectEnded([instance.key.name for instance in theirs])
+
+    def _carry_out(self, effects: list[Effect[InstanceKey]]) -> None:
+        for effect in effects:
+            instance = self._instances[effect.key]
+            if isinstance(effect, Start):
+                instance.id = InstanceId(f"{instance.server.name}-{next(_NUMBERS)}")
+                instance.scope = trio.CancelScope()
+                instance.refusal = None
+                self._nursery.start_soon(self._contained, instance)
+            else:
+                instance.scope.cancel()
+        self._linger_changed.set()
+
+    async def _contained(self, instance: InstanceRecord) -> None:
+        await contained(f"server {instance.key.name}", self._serve, instance, log=log)
+
+    async def _end_the_unheld(self) -> None:
+        while True:
+            self._linger_changed = trio.Event()
+            due_at = self._leases.next_due()
+            with trio.move_on_at(due_at if due_at is not None else float("inf")):
+                await self._linger_changed.wait()
+            self._carry_out(self._leases.due(trio.current_time()))
+
+    async def _listen(self) -> None:
+        """Try again what failed, and look again at tools: somebody did something."""
+        async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
+            async for hint in hints:
+                for instance in self._instances.values():
+                    if isinstance(hint, CatalogChanged):
+                        instance.attempts.forgive()
+                    elif instance.key.identity == hint.identity and instance.run is not None:
+                        instance.run.vet_again()
+
+    def _runs(self) -> list[ServerRun]:
+        return [each.run for each in self._instances.values() if each.run and each.run.pid]
+
+    def _running_of(self, server: ServerIdentity) -> list[InstanceId]:
+        keys = [key for key in self._instances if key.identity == server]
+        ended = {None, State.DOWN, State.STOPPING}
+        return [self._instances[key].id for key in keys if self._leases.state(key) not in ended]
+
+    # One instance
+
+    async def _serve(self, instance: InstanceRecord) -> None:
+        """Run an instance from spawn to the end of its tree, and settle its lease."""
+        problem: CapdError | None = CapdError("capd itself failed over it; its log says where")
+        try:
+            with instance.scope:
+                await trio.sleep(instance.attempts.wait(trio.current_time()))
+                await self._starts.path_settled(instance.server)
+                await self._starts.vouched(instance.server)
+                await self._serve_run(instance)
+            problem = None
+        except* CapdError as errors:
+            problem = next(iter(leaves(errors)))
+        finally:
+            # Cancelled from outside, the whole actor ends, and leases with it.
+            if trio.current_effective_deadline() != float("-inf"):
+                self._settle(instance, problem)
+
+    async def _serve_run(self, instance: InstanceRecord) -> None:
+        key = instance.key
+        has_failed = bool(instance.attempts.failures)
+        wants_stateless = self._sharing.is_tried_stateless(
+            key, instance.client, has_failed=has_failed
+        )
+        vet = None
+        if self._vetting is not None:
+            vet = partial(self._vetting.withheld, instance.server, key.identity, instance.id)
+        run = ServerRun(
+            key.name,
+            instance.client,
+            log.bind(server=key.name, instance=instance.id),
+            self._starts.redactor(instance.server, instance.values),
+            project=instance.project if instance.server.scope != "shared" else "",
+            wants_stateless=wants_stateless,
+            longest_call=self._settings.longest_call,
+            spool=self._settings.spool.of_server() if self._settings.spool is not None else None,
+            vet=vet,
+            vouch=partial(self._starts.vouched, instance.server),
+        )
+        instance.run = run
+        instance.runs += 1
+
+        def on_ready(link: Instance) -> None:
+            instance.ready_at = trio.current_time()
+            self._running.put(instance.id, link)
+            self._leases.ready(key)
+            if self._sharing.met(key, link, tried_stateless=wants_stateless):
+                self._nursery.start_soon(self._sharing.save)
+            instance.tell()
+            self._nursery.start_soon(self._keep_tools, instance, run, link)
+            log.info(
+                "server_started",
+                server=key.name,
+                instance=instance.id,
+                pid=run.pid,
+                tools=len(run.tools),
+                protocol=link.lane.protocol_version,
+            )
+            self._bus.publish(messages.ServerStarted(key.name, key.identity, instance.id, run.pid))
+
+        def on_tools() -> None:
+            link = self._running.get(instance.id)
+            if link is not None:
+                self._nursery.start_soon(self._keep_tools, instance, run, link)
+            self._bus.publish(messages.ServerToolsChanged(key.name, instance.id))
+
+        try:
+            await run.serve(
+                self._starts.opened(instance.server, instance.values, instance.project),
+                on_ready=on_ready,
+                on_tools=on_tools,
+            )
+        finally:
+            self._running.take(instance.id)
+            run.pid = 0
+
+    async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
+        lists, key = self._settings.tool_lists, instance.key
+        if lists is not None:
+            await lists.keep(key.identity, key.name, link.lane.server_version, run.tools)
+            self._bus.publish(messages.ToolListKept(key.name, key.identity))
+
+    def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
+        """Bring the lease to where the instance is: gone."""
+        key = instance.key
+        was_ready_at, instance.ready_at = instance.ready_at, None
+        redact = self._starts.redactor(instance.server, instance.values)
+        reason = "unused" if problem is None else redact(str(problem))
+        log.info("server_exited", server=key.name, instance=instance.id, reason=reason)
+        if was_ready_at is not None:
+            self._bus.publish(messages.ServerExited(key.name, key.identity, instance.id, reason))
+        if problem is None:
+            self._carry_out(self._leases.stopped(key))
+        else:
+            self._failed(instance, problem, reason, was_ready_at)
+        if self._leases.state(key) is None:
+            instance.told.clear()
+        instance.tell()
+        self._forget_old()
+
+    def _failed(
+        self, instance: InstanceRecord, problem: CapdError, reason: str, was_ready_at: float | None
+    ) -> None:
+        now = trio.current_time()
+        # Nothing was started, and as soon as somebody agrees to it something may be.
+        if not isinstance(problem, UntrustedError):
+            instance.attempts.failed(
+                reason,
+                now,
+                served=None if was_ready_at is None else now - was_ready_at,
+                jitter=random(),  # noqa: S311 - jitter
+                parks=isinstance(problem, StartFailedError | ServerLostError) and problem.is_parked,
+            )
+        if was_ready_at is not None:
+            self._carry_out(self._leases.died(instance.key))
+            return
+        self._leases.failed(instance.key)
+        is_missing = isinstance(problem, MissingValueError)
+        instance.refusal = messages.ServerRefused(
+            instance.key.name,
+            "missing_secrets" if is_missing else "cannot_start",
+            reason,
+            problem.stderr if isinstance(problem, StartFailedError) else [],
+        )
+
+    # Logins
+
+    async def _log_in(self, name: str) -> messages.Reply:
+        meant = NameBook(i.key.name for i in self._instances.values()).find(name)
+        name, hint = (meant.name, "") if isinstance(meant, Named) else (name, offer(meant))
+        known = [i for i in self._instances.values() if i.key.name == name]
+        remote = [i for i in known if i.server.transport != "stdio"]
+        if not remote:
+            why = "is a process here and needs none" if known else "was not asked for by anybody"
+            text = f"{name} {why}: a login is for a server that a capability reaches by URL"
+            return messages.LoginFailed(f"{text} ({hint})" if hint else text)
+        instance = remote[-1]
+        spec = self._starts.remote_spec(instance.server, instance.values, instance.project)
+        return await self._logins.opened(spec, self._nursery, instance.attempts.forgive)
+
+    # What is known
+
+    def _by_id(self, instance_id: InstanceId) -> InstanceRecord | None:
+        return next((i for i in self._instances.values() if i.id == instance_id), None)
+
+    def _entries(self) -> list[messages.ServerEntry]:
+        now = trio.current_time()
+        by_name = sorted(self._instances.values(), key=lambda i: (i.key.name, i.id))
+        return [
+            each.entry(self._leases.state(each.key), self._leases.holders(each.key), now)
+            for each in by_name
+        ]
+
+    def _forget_old(self) -> None:
+        """Keep what failed for the status, but not without bound."""
+        for key, instance in list(self._instances.items()):
+            is_over = self._leases.state(key) is None
+            if is_over and (
+                not instance.attempts.last_error or len(self._instances) > _MOST_RECORDS
+            ):
+                del self._instances[key]
