@@ -30,7 +30,6 @@ from capd.core.memories.memory_format import OWN
 from capd.core.servers.identity import server_identity
 from capd.core.taps.catalog import Catalog, Tap
 from capd.core.taps.overlays import OVERLAY_FILE, overlaid
-from capd.core.taps.required_capabilities import unknown_capabilities
 from capd.core.taps.required_scripts import missing_scripts
 from capd.core.taps.tap_format import (
     CapabilityFiles,
@@ -38,7 +37,7 @@ from capd.core.taps.tap_format import (
     provider_names,
     read_capability,
 )
-from capd.core.taps.unmatched_filters import ToolNames, unmatched_filters
+from capd.core.taps.unmatched_filters import ToolNames, unknown_capabilities, unmatched_filters
 from capd_protos.types import Finding, TapName
 
 USAGE = "usage: capd check [PATH] [--json]"

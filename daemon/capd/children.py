@@ -23,7 +23,7 @@ from capd.actors.gateway import gateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.session import host as curator_host
-from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.index import IndexDesk
 from capd.actors.session.memory_catalog import MemoryShelf
 from capd.actors.session.results import ResultRoom
 from capd.actors.session.token_accounting import TokenDesk

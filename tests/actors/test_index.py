@@ -11,7 +11,7 @@ import trio
 import yaml
 from trio.testing import MockClock
 
-from capd.actors.session.index_cache import INDEX, MOST_PROJECTS, REPLIES
+from capd.actors.session.index import INDEX, MOST_PROJECTS, REPLIES
 from capd.adapters.tokens.token_counts import count
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.policy import PolicyRules

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.session.index_cache import INDEX, IndexDesk
+from capd.actors.session.index import INDEX, IndexDesk
 from capd.runtime.mailbox import Letter
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec

@@ -22,7 +22,7 @@ from capd.actors.ledger import Ledger
 from capd.actors.registry.registry import Registry
 from capd.actors.session.client_habits import HabitStore
 from capd.actors.session.host import CuratorHost
-from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.index import IndexDesk
 from capd.actors.session.token_accounting import TokenDesk
 from capd.actors.settings import SettingsKeeper
 from capd.actors.supervisor.starts import Starts, SupervisorSettings

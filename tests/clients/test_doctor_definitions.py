@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from capd_client.doctor.definitions import check_node, check_packages, check_secrets
+from capd_client.doctor.definitions import check_node, check_packages, check_secrets, is_within
 from capd_client.doctor.hooks import check_hooks
 from capd_client.doctor.other_editors import check_other_editors
-from capd_client.doctor.version_ranges import is_within
 
 from .patients import Patient, levels
 

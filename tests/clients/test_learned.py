@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from capd.adapters.overlay_files import read_overlay_folder
 from capd_client import commands
-from capd_client.learned import Learned
+from capd_client.commands.learning import Learned
 from capd_client.taps import TapError
 
 from .conftest import FakeDaemon

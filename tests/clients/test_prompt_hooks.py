@@ -10,9 +10,8 @@ import pytest
 
 from capd_client.hooks import MODULES
 from capd_client.install.edits import FileEdit
-from capd_client.install.hook_trust import trusted_hash
 from capd_client.install.known_clients import known_clients
-from capd_client.install.prompt_hooks import hook_command, hook_edits
+from capd_client.install.prompt_hooks import hook_command, hook_edits, trusted_hash
 
 from .installing import User
 

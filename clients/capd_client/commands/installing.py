@@ -21,6 +21,43 @@ if TYPE_CHECKING:
     from capd_client.install.client import Client
     from capd_client.install.edits import FileEdit
     from capd_client.install.ledger import Ledger
+import dataclasses
+from collections.abc import Iterable
+from typing import Protocol
+
+from capd_client.install.edits import Change, FileEdit, make, plan_install
+from capd_client.install.ledger import Ledger
+
+
+class Vendor(Protocol):
+    """A client that may have a command for a change."""
+
+    def edits(self) -> Iterable[FileEdit]:
+        """Return what capd puts where."""
+        ...
+
+    def vendor_command(self, change: Change) -> list[str]:
+        """Return the command for `change`; empty where there is none."""
+        ...
+
+    def run_vendor(self, command: list[str]) -> bytes | None:
+        """Run the command; return the file if it came out as it must, else None."""
+        ...
+
+
+def make_with_vendor(ledger: Ledger, client: Vendor, change: Change) -> Path | None:
+    """Make the change of an installation; return the backup's path."""
+    command = client.vendor_command(change)
+    if not command:
+        return make(ledger, change)
+    # The command writes more than was planned, so what it leaves is known afterwards.
+    ledger.note(change.path, original=change.original, left=None)
+    left = client.run_vendor(command)
+    if left is not None:
+        return ledger.note(change.path, original=change.original, left=left)
+    edits = [edit for edit in client.edits() if edit.path.resolve() == change.path]
+    (again,) = plan_install(ledger, edits)
+    return make(ledger, dataclasses.replace(again, original=change.original))
 
 
 class ClientName(click.Choice[str]):
@@ -46,6 +83,8 @@ class ClientName(click.Choice[str]):
 
 
 _CLIENTS = click.argument("names", metavar="[CLIENT]...", nargs=-1, type=ClientName())
+
+
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print what would change, as a diff.")
 
 
@@ -125,10 +164,10 @@ def _each(chosen: Sequence[KnownClient], act: Callable[[KnownClient], None]) -> 
 
 def _install(known: KnownClient, *, is_found: bool, dry_run: bool) -> None:
     # Imported here, as no other command has use for them.
+    from capd_client.commands.installing import make_with_vendor  # noqa: PLC0415
     from capd_client.install.edits import plan_install  # noqa: PLC0415
     from capd_client.install.installed_clients import client_of, state_of  # noqa: PLC0415
     from capd_client.install.launcher import launcher_path, write_launcher  # noqa: PLC0415
-    from capd_client.install.vendor import make_with_vendor  # noqa: PLC0415
 
     if not known.is_edited:
         if not dry_run and write_launcher(os.environ):

@@ -1,10 +1,93 @@
 """`capd learn`: a phrase of the user's own for a capability."""
 
+import re
+from pathlib import Path
+from typing import Any
+
 import click
 
 from capd_client import tables
 from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, this_places
+from capd_client.taps import TapError
+from capd_client.toml_files import store
+
+LONGEST = 200
+
+
+"""Characters of a phrase; a message is compared with it as a whole."""
+
+
+MOST = 100
+
+
+"""Phrases of one capability that an overlay may have."""
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+# Whatever else stands in its files stays; a file is replaced as a whole.
+class Learned:
+    """The phrases of one configuration folder."""
+
+    def __init__(self, config: str) -> None:
+        self._overlays = Path(config, "overlays")
+
+    def add(self, phrase: str, tap: str, name: str) -> Path | None:
+        """Write a phrase down for `tap/name`; return where, None where it is there already.
+
+        Raises:
+            TapError: the phrase is none, or what is there cannot be read.
+        """
+        import tomlkit  # noqa: PLC0415 - 25 ms that most commands have no use for
+
+        words = " ".join(phrase.split())
+        if not words or not words.isprintable() or len(words) > LONGEST:
+            raise TapError(f"a phrase is words that a user would say, {LONGEST} characters at most")
+        folder = self._folder(tap)
+        file = folder / "capabilities" / f"{name}.toml"
+        document = self._read(file)
+        triggers: Any = document.get("triggers")
+        if triggers is None:
+            triggers = document["triggers"] = tomlkit.array().multiline(multiline=True)
+        if not isinstance(triggers, list):
+            raise TapError(f"in {file} `triggers` is no list\nCorrect it by hand.")
+        if words.casefold() in {str(each).casefold() for each in triggers}:
+            return None
+        if len(triggers) >= MOST:
+            raise TapError(f"{file} has {MOST} phrases already\nTake one out first.")
+        triggers.append(words)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        head = folder / "overlay.toml"
+        if not head.exists():
+            new = tomlkit.document()
+            new["tap"] = tap
+            store(head, new)
+        store(file, document)
+        return file
+
+    def _folder(self, tap: str) -> Path:
+        """Return the folder of the overlay for a tap, there or not."""
+        base = f"learned-{_UNSAFE.sub('-', tap)}"
+        for count in range(1, 100):
+            folder = self._overlays / (base if count == 1 else f"{base}-{count}")
+            head = folder / "overlay.toml"
+            if not head.exists() or self._read(head).get("tap") == tap:
+                return folder
+        raise TapError(f"{self._overlays} is full of folders named {base}\nTake some away.")
+
+    @staticmethod
+    def _read(file: Path) -> Any:
+        import tomlkit  # noqa: PLC0415
+        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+        try:
+            return tomlkit.parse(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return tomlkit.document()
+        except (TOMLKitError, UnicodeDecodeError) as error:
+            raise TapError(f"{file} is not TOML: {error}\nCorrect it by hand.") from None
 
 
 @click.command()
@@ -12,7 +95,7 @@ from capd_client.commands.shared import ask, fail, this_places
 @click.argument("capability", shell_complete=completing.capabilities)
 def learn(*, phrase: str, capability: str) -> None:
     """Have messages like PHRASE mean CAPABILITY."""
-    from capd_client.learned import Learned  # noqa: PLC0415
+    from capd_client.commands.learning import Learned  # noqa: PLC0415
     from capd_client.taps import meant  # noqa: PLC0415
 
     found = [each for each in ask("caps").get("capabilities") or [] if each.get("routable")]

@@ -1,11 +1,90 @@
 """`capd status`, and the same live, `capd top`."""
 
 import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 import click
 
 from capd_client.commands.completing import session_keys
 from capd_client.commands.shared import ask, fail, print_json, this_places
+from capd_client.tables import say
+
+_NAMES_SHOWN = 6
+
+
+def print_tokens(result: Mapping[str, Any]) -> None:
+    """Print every session's tokens."""
+    if result.get("problem"):
+        say(result["problem"])
+    sessions = result.get("sessions") or []
+    for session in sessions:
+        _print_session(session)
+    if not sessions:
+        say("no session is open")
+    vocabulary = result.get("vocabulary", "?")
+    say(f"Counted with {vocabulary}: exact for OpenAI's models, an estimate for others.")
+
+
+def _print_session(session: Mapping[str, Any]) -> None:
+    surface, everything = session.get("surface") or {}, session.get("all_tools") or {}
+    added = session.get("added") or {}
+    unknown = "counting" if session.get("counting") else "unknown"
+    if surface.get("tools") is None:
+        unknown = "not listed"
+    loss = "a loss: the list of all tools is shorter"
+    rows = [
+        ("list of tools", surface.get("list"), _many(surface.get("tools"), "tool")),
+        ("  capd's own", surface.get("own_tools"), "of these"),
+        ("instructions", surface.get("instructions"), ""),
+        ("before every prompt", surface.get("tokens"), ""),
+        ("all tools", everything.get("tokens"), _of_all(everything)),
+        ("saved", session.get("saved"), loss if (session.get("saved") or 0) < 0 else ""),
+        _sent("turns", added.get("turns"), "text"),
+        _sent("searches", added.get("searches"), "answer"),
+        _sent("answers", added.get("answers"), "answer"),
+        _sent("list changes", added.get("list_changes"), "change"),
+        ("net", session.get("net"), "as if all of it were one prompt"),
+    ]
+    say(f"{session.get('key', '?')}  {session.get('client', '?')}, {session.get('mode', '?')}")
+    for name, tokens, of in rows:
+        figure = unknown if tokens is None else f"{tokens:,}"
+        say(f"  {name:<20}{figure:>12}  {of}".rstrip())
+    for change in session.get("last_changes") or []:
+        _print_change(change)
+    say("")
+
+
+def _print_change(change: Mapping[str, Any]) -> None:
+    at, tokens = change.get("at"), change.get("tokens")
+    when = f"{datetime.fromtimestamp(at):%H:%M:%S}" if isinstance(at, int | float) else "?"
+    figure = "uncounted" if tokens is None else f"{tokens:,}"
+    came, went = change.get("added", 0), change.get("removed", 0)
+    say(f"    {when:<18}{figure:>12}  {came} came, {went} went")
+
+
+def _sent(name: str, sent: Mapping[str, Any] | None, noun: str) -> tuple[str, Any, str]:
+    found = sent or {}
+    of = _many(found.get("count", 0), noun)
+    if found.get("uncounted"):
+        of += f", {found['uncounted']} of them uncounted"
+    return (name, found.get("tokens"), of)
+
+
+def _of_all(everything: Mapping[str, Any]) -> str:
+    of = _many(everything.get("tools"), "tool")
+    unlisted = [str(each) for each in everything.get("unlisted") or []]
+    if unlisted:
+        more = ", ..." if len(unlisted) > _NAMES_SHOWN else ""
+        names = ", ".join(unlisted[:_NAMES_SHOWN]) + more
+        servers = _many(len(unlisted), "server")
+        of += f"; without {servers} never asked for theirs (capd index): {names}"
+    return of
+
+
+def _many(count: int | None, noun: str) -> str:
+    return "" if count is None else f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 @click.command()
@@ -32,7 +111,7 @@ def status(*, as_json: bool, line: bool, tokens: bool, session: str) -> None:
 
 
 def _tokens(*, as_json: bool) -> None:
-    from capd_client.token_tables import print_tokens  # noqa: PLC0415 - the page has no use for it
+    from capd_client.commands.status import print_tokens  # noqa: PLC0415 - the page has no use for it
 
     document = ask("tokens")
     if as_json:

@@ -18,10 +18,9 @@ import trio
 
 from capd.adapters.definition_files import Loaded
 from capd.core.definitions import baseline as rules
-from capd.core.definitions.baseline import Baseline, Change, Rule
+from capd.core.definitions.baseline import Baseline, Change, Instances, Rule
 from capd.core.definitions.canonical import canonical, difference, digest
 from capd.core.definitions.flags import SOURCES, Flag, flags, flags_among
-from capd.core.definitions.instances import Instances
 from capd.core.tools.names import wire_name
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve

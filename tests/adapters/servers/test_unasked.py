@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.adapters.servers.list_changes import GATHERED_FOR
+from capd.adapters.servers.instance import GATHERED_FOR
 from capd.adapters.servers.pending import LONGEST_PAUSE
 from capd.adapters.servers.unasked import (
     MOST_NOTICE_BYTES,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from capd.core.definitions import baseline as rules
-from capd.core.definitions.baseline import Baseline, Change, Compared, Known, Rule
+from capd.core.definitions.baseline import Baseline, Change, Compared, Instances, Known, Rule
 from capd.core.definitions.canonical import digest
-from capd.core.definitions.instances import Instances
 from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, TapName, ToolName
 
 NOTIFY, QUARANTINE = Rule(), Rule(is_quarantine=True)

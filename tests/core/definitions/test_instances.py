@@ -2,9 +2,8 @@
 
 import pytest
 
-from capd.core.definitions import instances as rules
-from capd.core.definitions.baseline import Change
-from capd.core.definitions.instances import Instances
+from capd.core.definitions import baseline as rules
+from capd.core.definitions.baseline import Change, Instances
 from capd_protos.types import InstanceId, ToolName
 
 LOG, DIFF = ToolName("log"), ToolName("diff")

@@ -5,8 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from capd.adapters.tokens.token_counts import count
-from capd.core.index.frame_costs import FRAMES
-from capd.core.index.token_costs import TokenCosts, one_line, pieces
+from capd.core.index.token_costs import FRAMES, TokenCosts, one_line, pieces
 
 SCRIPTS = st.text(
     st.one_of(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from capd.core.results.truncated import closed
+from capd.core.results.compaction import closed
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["\\u00", '"}]', "😀", "\\", '\\\\u00e9"', "é"])
 VALUES = st.recursive(

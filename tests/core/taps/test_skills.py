@@ -3,7 +3,6 @@
 import pytest
 
 from capd.core.taps.catalog import Catalog, Tap, Unknown
-from capd.core.taps.required_capabilities import unknown_capabilities
 from capd.core.taps.skills import (
     LARGEST_BYTES,
     LONGEST_DESCRIPTION,
@@ -15,6 +14,7 @@ from capd.core.taps.skills import (
     read_skill,
 )
 from capd.core.taps.tap_format import CapabilityRead
+from capd.core.taps.unmatched_filters import unknown_capabilities
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from capd.actors.finder.capability_tools import capability_tools
 from capd.actors.finder.indexing import distinct, index_servers, index_session
 from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.finder.tool_sets import ToolSet, ToolSets
@@ -48,23 +47,82 @@ from capd_protos.types import (
 
 if TYPE_CHECKING:
     from capd.core.tools.tool_search import Vectors
+from collections.abc import Iterable, Mapping
+
+from capd.core.tools.known_tools import KnownTools
+from capd_protos.finder import CapabilityTools
+from capd_protos.types import CapabilityId, CapabilityName, WireName
+
+
+def capability_tools(
+    capabilities: Iterable[CapabilitySpec],
+    known: KnownTools,
+    tokens: Mapping[WireName, int] | None,
+) -> list[CapabilityTools]:
+    """Return each capability once, of two of one name that of the first tap."""
+    granted: dict[CapabilityId, list[WireName]] = {}
+    for wire, source in known.sources.items():
+        for id_ in source.capabilities:
+            granted.setdefault(id_, []).append(wire)
+    winners: dict[CapabilityName, CapabilitySpec] = {}
+    for each in capabilities:
+        winners.setdefault(each.id.name, each)
+    return [_described(each, granted.get(each.id), tokens) for each in winners.values()]
+
+
+def _described(
+    capability: CapabilitySpec,
+    tools: list[WireName] | None,
+    tokens: Mapping[WireName, int] | None,
+) -> CapabilityTools:
+    if tools is None and not capability.servers:
+        tools = []
+    if tools is None or tokens is None:
+        return CapabilityTools(capability, tools)
+    return CapabilityTools(capability, tools, sum(tokens[wire] for wire in tools))
+
 
 NAME = ActorName("finder")
+
+
 REGISTRY = ActorName("registry")
+
+
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+
 REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+
+
 DEFINITIONS = ActorName("definitions")
+
+
 DEFINITION_REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
+
+
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled
+
+
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
+
+
 TOPICS = ("server.listed", "registry.changed", "definitions.settled")
 
+
 CATALOG_TIMEOUT = 10.0
+
+
 DESCRIBE_TIMEOUT = 3.0
+
+
 SETTLE = 0.2
+
+
 """Seconds for which further changes are awaited: a start-up brings many lists at once."""
 
+
 log = structlog.get_logger(actor="finder")
+
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 

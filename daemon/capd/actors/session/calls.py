@@ -7,6 +7,7 @@ request, and all of its result, goes through as it was written.
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -15,19 +16,20 @@ import trio
 
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
-from capd.actors.session.call_notes import Call, CallNotes
-from capd.actors.session.direct_call import ToolWay
+from capd.actors.session.leases import Holds
 from capd.actors.session.memories import MemoryDesk
 from capd.actors.session.results import ResultDesk
 from capd.actors.session.skills import Skills
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import Request, UnknownNameError, Way
 from capd.adapters.fair_share import FairShare
+from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.lane import Lane
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
-from capd.core.protocol.calls import RESULT
+from capd.core.protocol.calls import RESULT, outcome_of, size_of
 from capd.core.protocol.elicitation import told_result
 from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
@@ -39,22 +41,144 @@ from capd.core.protocol.outcomes import (
 from capd.core.protocol.resource_uris import Owners, owners
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
-from capd.core.sessions.active_set import Grant
+from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.reach import prompt_bar, resource_bar
 from capd.core.sessions.session import SessionState
+from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.ledger import CallNote
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
+
+
+class ToolWay:
+    """The way of one call of a tool."""
+
+    __slots__ = (
+        *("_began_at", "_held", "_holds", "_relaying", "_request", "_shown"),
+        *("lane", "members", "timeout"),
+    )
+
+    def __init__(
+        self,
+        relaying: "Relaying",
+        holds: Holds,
+        lane: Lane,
+        request: Request,
+        shown: Shown,
+    ) -> None:
+        self._relaying = relaying
+        self._holds = holds
+        self._request = request
+        self._shown = shown
+        self._began_at = time.monotonic()
+        self._held = holds.enter(shown.grant.server)
+        self.lane = lane
+        self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
+        self.timeout = self._held.spec.timeout
+
+    def leave(
+        self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
+    ) -> bool:
+        """Leave it with the call's outcome, if it has one here; say whether `release` is due."""
+        if has_ended:
+            call = Call(self._request, self._shown, self._held.spec.name, self._began_at)
+            self._relaying.ended(call, result, error)
+        return self._holds.leave(self._held)
+
+    def is_left(self, result: Result) -> bool:
+        """Tell whether the client gets the result as it came."""
+        return self._relaying.is_left(self._shown, self._held.spec.name, result)
+
+    async def passed(self, result: Result) -> Result:
+        """Return what the client gets of the result."""
+        server = self._held.spec.name
+        return await self._relaying.passed(self._request, self._shown, server, result)
+
+    async def release(self) -> None:
+        """Let go of the server."""
+        await self._holds.release(self._held.instance)
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tool, from where its session knows which one it is."""
+
+    request: Request
+    shown: Shown
+    server: ServerName
+    began_at: float
+    """By the monotonic clock."""
+
+
+class CallNotes:
+    """The notes of one session's calls."""
+
+    def __init__(self, journal: Journal, place: SessionPlace, active: ActiveSet) -> None:
+        self._journal = journal
+        self._place = place
+        self._active = active
+
+    def ended(self, call: Call, result: Result | None, error: Exception | None) -> str:
+        """Note a call, also one that has failed; return its outcome."""
+        outcome = outcome_of(result, error)
+        seconds = time.monotonic() - call.began_at
+        arguments = call.request.members.get("arguments", b"")
+        sizes = (len(arguments), size_of(result))
+        self._note(call.shown.grant, call.server, outcome, seconds, sizes)
+        return outcome
+
+    def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
+        """Note a call whose tool could not be had."""
+        self._note(grant, server, error.outcome, 0.0, (0, 0))
+
+    def _note(
+        self,
+        grant: Grant,
+        server: ServerName,
+        outcome: str,
+        seconds: float,
+        sizes: tuple[int, int],
+    ) -> None:
+        activations = self._active.activations
+        self._journal.note(
+            CallNote(
+                time.time(),
+                self._place.key,
+                self._place.client,
+                self._place.project,
+                grant.server,
+                server,
+                grant.tool,
+                [str(each.id) for each in activations if grant in each.grants],
+                outcome,
+                round(seconds * 1000, 3),
+                *sizes,
+            )
+        )
+
 
 T = TypeVar("T")
 
+
 log = structlog.get_logger(actor="curator")
 
+
 _FOLLOWED = ("prompts", "resources")
+
+
 LIST_PATIENCE = 10.0
+
+
 """Seconds for which a list of all servers waits for one of them."""
+
+
 _LINKS_BYTES = 1 << 20
+
+
 _MOST_LINKS = 1000
+
+
 """Links of a session that are remembered, the newest."""
 
 
@@ -78,7 +202,11 @@ class _CompleteParams(msgspec.Struct):
 
 
 _LINKING: JsonCodec[_Linking] = JsonCodec(_Linking)
+
+
 _TEXT: JsonCodec[str] = JsonCodec(str)
+
+
 _COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
 
 

@@ -11,6 +11,7 @@ A mailbox a session would cost two file descriptors each and end at a thousand (
 import time
 from functools import partial
 
+import msgspec
 import structlog
 import trio
 
@@ -18,10 +19,9 @@ from capd.actors.memory_return import GivingBack
 from capd.actors.session.client_habits import HabitKeeper, HabitStore
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import hook_turn, keyed_turn
-from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.index import IndexDesk
 from capd.actors.session.memory_catalog import MemoryShelf
 from capd.actors.session.opening import SessionOpenings
-from capd.actors.session.outside_calls import called_from_outside
 from capd.actors.session.recent_uses import RecentUses
 from capd.actors.session.results import ResultRoom
 from capd.actors.session.sampling import sampled
@@ -33,12 +33,17 @@ from capd.actors.session.token_accounting import TokenDesk
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
+from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
+from capd.adapters.large_frames import held
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
 from capd.adapters.trust.real_paths import RealPaths
+from capd.core.protocol.eras import raw
+from capd.core.protocol.outcomes import CallFailedError, ServerError
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
@@ -52,8 +57,29 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
+
+async def called_from_outside(curator: Curator, request: messages.CallTool) -> messages.ToolCalled:
+    """Return the one outcome of a call that no client of the session has made."""
+    key = curator.place.key
+    members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
+    caller = CallHooks(client=curator.client)
+    try:
+        result = await held(await curator.replied(Request("tools/call", members, caller)))
+    except UnknownNameError as error:
+        return messages.ToolCalled(key, "not_found", message=str(error))
+    except CallFailedError as error:
+        return messages.ToolCalled(key, error.outcome, message=str(error))
+    except ServerError as error:
+        return messages.ToolCalled(key, "error", error.error)
+    return messages.ToolCalled(key, "result", result)
+
+
 NAME = ActorName("curator")
+
+
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+
+
 Hint = (
     supervisor.ServerToolsChanged
     | supervisor.ServerStarted
@@ -61,17 +87,29 @@ Hint = (
     | registry.CatalogChanged
     | settings.SettingsChanged
 )
+
+
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
+
+
 TOPICS = (
     *("server.tools_changed", "server.started", "server.exited"),
     "registry.changed",
     "settings.changed",
 )
 
+
 LOST_RETENTION = 30.0
+
+
 """Seconds that a session whose socket was lost keeps its leases (30-activation)."""
+
+
 HANDOVER_TIMEOUT = 10.0
+
+
 LOOK_AGAIN = 0.25
+
 
 log = structlog.get_logger(actor="curator")
 

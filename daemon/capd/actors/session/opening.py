@@ -10,7 +10,7 @@ import trio
 
 from capd.actors.session.client_habits import HabitKeeper
 from capd.actors.session.drain import Drain
-from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.index import IndexDesk
 from capd.actors.session.memory_catalog import MemoryShelf
 from capd.actors.session.recent_uses import RecentUses
 from capd.actors.session.results import ResultRoom

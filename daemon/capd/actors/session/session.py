@@ -13,11 +13,8 @@ from structlog.typing import FilteringBoundLogger
 from capd.actors.control import documents as reports
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
-from capd.actors.session.call_notes import CallNotes
-from capd.actors.session.calls import Relaying
-from capd.actors.session.entry import session_entry
-from capd.actors.session.index import SessionIndex
-from capd.actors.session.index_cache import IndexDesk
+from capd.actors.session.calls import CallNotes, Relaying
+from capd.actors.session.index import IndexDesk, SessionIndex
 from capd.actors.session.initial_tools import Beginning
 from capd.actors.session.memories import MemoryDesk
 from capd.actors.session.memory_catalog import MemoryShelf
@@ -59,15 +56,73 @@ from capd.runtime.handover import Handover
 from capd_protos import curator as messages
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
     ClientFacts,
     InstanceId,
     SessionKey,
     WireName,
 )
 
+
+def session_entry(
+    place: SessionPlace, state: SessionState, view: SessionView
+) -> messages.SessionEntry:
+    """Return what there is to say of a session, without its connection."""
+    return messages.SessionEntry(
+        key=place.key,
+        client=place.client,
+        pid=0,
+        project=place.project,
+        mode=view.plan.mode,
+        is_connected=False,
+        age=0.0,
+        active=[*_capabilities(state), *_single_tools(state)],
+        cap=state.active.cap,
+        surface=len(state.surface),
+        available=state.available,
+        surface_chars=len(state.surface.listing()),
+        tool_cap=state.active.tool_cap,
+        mode_reason=view.reason,
+        unlisted=len(state.surface.shown) - len(state.surface.listed),
+        parent=place.parent,
+        calls=state.active.uses,
+        client_title=view.traits.title,
+        client_line=view.line,
+    )
+
+
+def _capabilities(state: SessionState) -> list[messages.ActiveEntry]:
+    return [
+        messages.ActiveEntry(
+            "capability" if activation.takes_slot else "dependencies",
+            activation.id,
+            activation.last_used_at,
+            list(state.tools_of(activation.id)),
+        )
+        for activation in state.active.activations
+    ]
+
+
+def _single_tools(state: SessionState) -> list[messages.ActiveEntry]:
+    entries: list[messages.ActiveEntry] = []
+    for grant, used_at in state.active.tools.items():
+        name, held = state.surface.names[grant], state.held(grant.server)
+        assert held is not None
+        id_ = CapabilityId(held.spec.tap, CapabilityName(name))
+        entries.append(messages.ActiveEntry("tool", id_, used_at, [name]))
+    return entries
+
+
 INDEX_PATIENCE = 1.5
+
+
 """Seconds for which a connection's first answer waits for what its instructions are to name."""
+
+
 RELIST_TIMEOUT = 1.0
+
+
 """Seconds that a hook on the session's own connection waits for the client to list again, which
 took 8 to 26 ms where a client does it at all (45-clients, finding 1)."""
 
@@ -82,7 +137,11 @@ class _UriParams(msgspec.Struct):
 
 
 _CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
+
+
 _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
+
+
 _TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.TurnArguments)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 import trio
 
-from capd.actors.session.hook_linking import HookCounts, candidate_of, hook_of
+from capd.actors.session.hooks import HookCounts, candidate_of, hook_of
 from capd.actors.session.session import Curator
 from capd.actors.session.token_accounting import TokenBook
 from capd.adapters.clients.upstream import Upstream

@@ -9,7 +9,7 @@ import time
 import structlog
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.calls import CallNotes
 from capd.actors.session.policy import rules_of
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError

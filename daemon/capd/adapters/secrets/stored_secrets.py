@@ -6,15 +6,31 @@ The first two are asked only for keys that a definition asks for, and what they 
 memory until they are asked again; the file is read when it has changed. An empty value is none.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import trio
 
-from capd.adapters.secrets.credentials import read_credentials
 from capd.adapters.secrets.secrets_file import SecretsFile
 from capd.adapters.secrets.system_keyring import SystemKeyring
-from capd_protos.secret_places import CREDENTIALS, FILE, FILE_NAME, KEYRING
+from capd_protos.secret_places import CREDENTIALS, FILE, FILE_LIMIT_BYTES, FILE_NAME, KEYRING
+
+
+def read_credentials(folder: str, keys: Iterable[str]) -> dict[str, str]:
+    """Return the values of `keys` that `folder` has; blocking, so it is for a thread."""
+    if not folder:
+        return {}
+    found: dict[str, str] = {}
+    for key in keys:
+        try:
+            with Path(folder, key).open("rb") as file:
+                value = file.read(FILE_LIMIT_BYTES).decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        # What an editor or `echo` puts at the end of a file is not a part of a password.
+        if value := value.removesuffix("\n").removesuffix("\r"):
+            found[key] = value
+    return found
 
 
 class StoredSecrets:

@@ -1,18 +1,58 @@
 """A running connection to a server, as a session that holds it uses it."""
 
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.lane import Lane
-from capd.adapters.servers.list_changes import ListChanges
 from capd.adapters.servers.listings import Listings
 from capd.adapters.servers.subscriptions import Subscriptions
 from capd.adapters.spool import ServerSpool
 from capd.core.back_references import weakly
 from capd_protos.types import ServerName, SessionKey
+
+FOLLOWED = ("prompts", "resources")
+
+
+GATHERED_FOR = 0.1
+
+
+"""Seconds in which changes are one set: those of one loop in a server, not those of two calls."""
+
+
+PAUSE = 2.0
+
+
+# Servers announce entry by entry. Of what comes together sessions hear once, and of a storm once in
+# two seconds. That the kept list is old is known at once: who lists meanwhile gets the right one.
+class ListChanges:
+    """The announcements of one instance; `follow` them in a task of its own."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` passes one on, for `prompts` or `resources`."""
+        self._tell = tell
+        self._noted = {what: trio.Event() for what in FOLLOWED}
+
+    def note(self, what: str) -> None:
+        """Note that a list is another one."""
+        self._noted[what].set()
+
+    async def follow(self) -> None:
+        """Tell of changes, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for what in FOLLOWED:
+                nursery.start_soon(self._follow, what)
+
+    async def _follow(self, what: str) -> NoReturn:
+        while True:
+            await self._noted[what].wait()
+            await trio.sleep(GATHERED_FOR)
+            self._noted[what] = trio.Event()
+            self._tell(what)
+            await trio.sleep(PAUSE)
 
 
 class Instance:

@@ -15,14 +15,12 @@ from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.fair_share import FairShare
 from capd.adapters.frame_writer import GATHERING, FrameWriter
-from capd.adapters.large_frames import READABLE_BYTES, held
-from capd.adapters.line_texts import checked_text, recover_id
+from capd.adapters.large_frames import PIECE_BYTES, READABLE_BYTES, held
+from capd.adapters.line_texts import checked_text, one_line, recover_id
 from capd.adapters.servers.call_clock import CallClock
 from capd.adapters.servers.callers import Caller, CallHooks, Peer
-from capd.adapters.servers.large_lines import HELD_BYTES, large_result
 from capd.adapters.servers.pending import Awaited, Pending
 from capd.adapters.servers.server_lines import INCOMING, Incoming, error_of, with_halves
-from capd.adapters.servers.told_lines import notification_line, request_line, told_params
 from capd.adapters.servers.unasked import Unasked
 from capd.adapters.spool import ServerSpool
 from capd.adapters.stdio_frames import (
@@ -36,32 +34,127 @@ from capd.adapters.stdio_frames import (
 )
 from capd.core.back_references import weakly
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import Members
+from capd.core.protocol.eras import Members, joined, members_of, meta_for_server
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.protocol.server_replies import passed_result
-from capd.core.results.large_results import Result
-from capd.core.results.line_ends import line_ends
+from capd.core.results.json_container import ContainerCheck
+from capd.core.results.large_results import LargeResult, Result
+from capd.core.results.line_ends import LineEnds, line_ends
 from capd_protos.codec import MalformedError
 from capd_protos.types import ClientFacts, ServerName, SessionKey
 
+HELD_BYTES = 16 * 1024 * 1024
+
+
+"""A longer line is spooled."""
+
+
+_CHECKED_BYTES = 64 * 1024
+
+
+_END_BYTES = 4 * 1024
+
+
+async def large_result(line: Oversized, ends: LineEnds | None) -> LargeResult:
+    """Return the result in a response.
+
+    Raises:
+        MalformedError: it is no response with a result that can be told from what is around it.
+        OSError: it cannot be read again.
+    """
+    if line.kept is None:
+        raise MalformedError("it was discarded")
+    if ends is None or not ends.is_result:
+        raise MalformedError("its ends do not say whose result it is")
+    start, end = ends.start, line.size_bytes - ends.after
+    check = ContainerCheck()
+    for at in range(start, end, PIECE_BYTES):
+        piece = await line.kept.read(at, min(PIECE_BYTES, end - at))
+        for begin in range(0, len(piece), _CHECKED_BYTES):
+            check.feed(piece[begin : begin + _CHECKED_BYTES])
+            # Others wait no longer than one of these takes.
+            await trio.lowlevel.checkpoint()
+    check.end()
+    head = await line.kept.read(start, min(_END_BYTES, end - start))
+    tail = await line.kept.read(max(start, end - _END_BYTES), min(_END_BYTES, end - start))
+    return LargeResult(line.kept, start, end, head, tail)
+
+
+def told_params(message_id: int, members: Members, caller: Caller, *, stateless: bool) -> bytes:
+    """Return a request's params as the server gets them."""
+    meta = members.get("_meta")
+    if meta is None and not stateless:
+        return joined(members)
+    told = meta_for_server(
+        members_of(meta if meta is not None else b""),
+        caller.client,
+        stateless=stateless,
+        token=message_id,
+        log_level=caller.log_level,
+    )
+    others = {key: value for key, value in members.items() if key != "_meta"}
+    return joined({**others, "_meta": msgspec.Raw(joined(told))} if told else others)
+
+
+def request_line(message_id: int, method: str, params: bytes) -> bytes:
+    """Return a request."""
+    return b'{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}' % (
+        message_id,
+        method.encode(),
+        one_line(params),
+    )
+
+
+def notification_line(method: str, params: bytes) -> bytes:
+    """Return a notification."""
+    told = b',"params":' + params if params else b""
+    return b'{"jsonrpc":"2.0","method":"%s"%s}' % (method.encode(), told)
+
+
 WRITE_TIMEOUT = 120.0
+
+
 """Seconds for one frame. A server of one thread reads nothing while it works on a call, and
 ordinary servers come before every defence."""
+
+
 IDLE_TIMEOUT = 1800.0
+
+
 """Seconds without a reply or progress after which a call is given up, unless its server's
 definition says otherwise: the client's own deadline comes first (80, head)."""
 
+
 _QUEUED_FRAMES = 1024
+
+
 _QUEUED_BYTES = 16 << 20
+
+
 """What waits for a server that reads nothing for a while; more is refused, unsent."""
+
+
 _ID_BITS = 31
+
+
 """Ids that every server's JSON library can hold; some have 32 bits for them."""
 
+
 _FEW_UNASKED = 16
+
+
 """Lines of a batch that no call waits for; more are a flood."""
+
+
 _JUNK_LINES = 1000
+
+
 _JUNK_BYTES = 1 << 20
+
+
 _JUNK_LOGGED = 5
+
+
 _NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 
 

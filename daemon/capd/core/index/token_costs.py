@@ -11,9 +11,78 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
-from capd.core.index.frame_costs import FRAMES
+# So a first turn has room for names also where nothing has been counted yet, or nothing can be.
+FRAMES: dict[str, int] = {
+    "Installed": 1,
+    " (verb": 2,
+    ":": 1,
+    " capabilities": 1,
+    "):\nuse": 2,
+    ",": 1,
+    " off": 1,
+    ".": 1,
+    " DO": 1,
+    " USE": 1,
+    "_WHEN": 2,
+    '"': 1,
+    " or": 1,
+    '".': 1,
+    " NEXT": 1,
+    " capability": 1,
+    ' {"action': 2,
+    '":"enable': 2,
+    '","name': 2,
+    '"}': 1,
+    " COST": 1,
+    " tool": 1,
+    " tokens": 1,
+    " tools": 1,
+    ";": 1,
+    " another": 1,
+    " of": 1,
+    "_capability": 2,
+    " capd": 2,
+    "capd": 2,
+    " mcp": 2,
+    "__capd": 3,
+    "__capability": 3,
+    "_capd": 2,
+    "-capability": 2,
+    " switched": 1,
+    " on": 1,
+    " for": 1,
+    " this": 1,
+    " message": 1,
+    " its": 1,
+    " are": 1,
+    " listed": 1,
+    " now": 1,
+    " and": 1,
+    " more": 1,
+    " Call": 1,
+    " with": 1,
+    " name": 1,
+    "=...:": 3,
+    "_tool": 1,
+    "_call": 1,
+    "Tools": 1,
+    " that": 1,
+    " fit": 1,
+    " by": 1,
+    "(name": 1,
+    "=...):": 3,
+    ":\n-": 2,
+    ".\n-": 2,
+    "\n-": 2,
+    "…\n-": 2,
+    ".\nTools": 2,
+    "\nTools": 2,
+}
+
 
 _SEAM = re.compile(r"(?<=\S)(?= )|(?<=[^\W_])(?=[\W_])")
+
+
 _CUT = "…"
 
 

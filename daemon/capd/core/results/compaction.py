@@ -6,7 +6,8 @@ Every other member, and every block that fits, stays the bytes that it came in. 
 limit and handle give the same bytes.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,7 +26,6 @@ from capd.core.results.json_cut import (
     width,
 )
 from capd.core.results.limits import MEDIA_LIMIT
-from capd.core.results.path_hints import hints, unseen
 from capd.core.results.schema_fit import Objections, fitted, note_of
 from capd.core.results.summary import (
     Told,
@@ -35,15 +35,235 @@ from capd.core.results.summary import (
     next_read,
     summary,
 )
-from capd.core.results.text_cut import cut_text
-from capd.core.results.truncated import closed
 from capd_protos.codec import MalformedError
 
+_TOKEN = re.compile(
+    rb'[ \t\r\n]*(?:([{\[])|([}\]])|([,:])|"((?:[^"\\]+|\\.)*)(")?|([^ \t\r\n",:{}\[\]]+))',
+    re.DOTALL,
+)
+
+
+# Two escapes are one character where a surrogate pair is spelled out.
+_COMPLETE = re.compile(
+    rb"(?:[^\\]+|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*",
+    re.DOTALL,
+)
+
+
+_DEEPEST = 200
+
+
+# {"content":[{"type":"text","text":"abc\u00   ->   {"content":[{"type":"text","text":"abc"}]}
+#
+# A text that the cut went through keeps its beginning; any other value is kept whole or not at all.
+def closed(beginning: bytes) -> bytes:
+    """Return the value that `beginning` is the beginning of, as far as it goes; nothing of none."""
+    at, depth = 0, bytearray()
+    safe, closers = 0, b""
+    is_key = False
+    while (token := _TOKEN.match(beginning, at)) is not None and len(depth) < _DEEPEST:
+        opening, closing, between, text, quote, scalar = token.groups()
+        at = token.end()
+        if opening:
+            depth += b"}" if opening == b"{" else b"]"
+            is_key = opening == b"{"
+            safe, closers = at, bytes(reversed(depth))
+        elif closing:
+            del depth[-1:]
+            safe, closers = at, bytes(reversed(depth))
+            is_key = False
+        elif between:
+            is_key = between == b"," and depth.endswith(b"}")
+        elif text is not None and not quote:
+            if is_key:
+                break
+            return (
+                beginning[: token.end() - len(text)] + _whole(text) + b'"' + bytes(reversed(depth))
+            )
+        elif not is_key and (text is not None or at < len(beginning)):
+            safe, closers = at, bytes(reversed(depth))
+        elif scalar:
+            break
+        if not depth:
+            break
+    return beginning[:safe] + closers
+
+
+def _whole(text: bytes) -> bytes:
+    """Return a JSON string's inside without the escape or the character that it ends within."""
+    complete = _COMPLETE.match(text)
+    return text[: complete.end() if complete is not None else 0].decode(errors="ignore").encode()
+
+
+_HEAD_SHARE = 0.7
+
+
+"""Of the room: tables and source begin with what explains the rest, logs end with what matters."""
+
+
+_WHOLE_LINES = 0.8
+
+
+"""A cut moves to the border of a line, unless more than a fifth of its part would go with that."""
+
+
+_TRIES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CutText:
+    """A text, cut; `start` to `end` is left out."""
+
+    text: str
+    start: int
+    end: int
+    lines: int
+    """How many line ends are in what is left out."""
+
+
+def cut_text(text: str, room: int, *, has_end: bool = True) -> CutText | None:
+    """Return `text` in `room` characters of JSON; None where not even the note has room.
+
+    Of a text whose end is not at hand only the beginning is kept.
+    """
+    inner = float(room)
+    for _ in range(_TRIES):
+        cut = _cut(text, int(inner), has_end=has_end)
+        if (over := encoded_width(cut.text) / max(room, 1)) <= 1:
+            return cut
+        inner *= min(0.97 / over, 0.95)
+        if inner < 1:
+            return None
+    return None
+
+
+def _cut(text: str, room: int, *, has_end: bool) -> CutText:
+    # The note takes about a hundred characters.
+    inner = max(room - 120, 0)
+    head = int(inner * _HEAD_SHARE) if has_end else inner
+    border = text.rfind("\n", 0, head) + 1
+    start = border if border >= head * _WHOLE_LINES else head
+    tail = inner - head
+    end = max(len(text) - tail, start)
+    border = text.find("\n", end - 1) + 1 if end else 0
+    if border and len(text) - border >= tail * _WHOLE_LINES:
+        end = max(border, start)
+    lines = text.count("\n", start, end)
+    note = _note(start, end, lines)
+    before = "" if start == 0 or text[start - 1] == "\n" else "\n"
+    return CutText(f"{text[:start]}{before}{note}\n{text[end:]}", start, end, lines)
+
+
+def _note(start: int, end: int, lines: int) -> str:
+    counted = f"{lines:,} lines, " if lines else ""
+    return f"[… capd left out {counted}{end - start:,} characters: offset {start} to {end} …]"
+
+
+LONGEST = 300
+
+
+"""Longer ones are data, or of no use when cut."""
+
+
+# Matched backwards: searched for from the front, it is looked for at every character.
+_BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
+
+
+_AFTER = re.compile(r"[^\s\"'`<>()\[\]{}|,;\\\x00-\x1f\x7f]*")
+
+
+_NAMED = re.compile(r"[^\W\d_]{2}")
+
+
+_MOST_LOOKS = 10_000
+
+
+"""Slashes that are looked at: text of nothing else would take seconds."""
+
+
+_MOST_FOUND = 1_000
+
+
+_TRAILING = ".:!?*"
+
+
+# A hand-written scan from slash to slash: a regular expression for whole paths looks at each
+# character of a long word once for every one before it, and took nine seconds for 19 MB.
+def hints(text: str) -> list[str]:
+    """Return the first paths and URLs in a text, each once."""
+    found: dict[str, None] = {}
+    for hint in _candidates(text):
+        found[hint] = None
+        if len(found) == _MOST_FOUND:
+            break
+    return list(found)
+
+
+def unseen(found: Sequence[str], shown: str, room: int) -> list[str]:
+    """Return those that `shown` does not have, as many as have room."""
+    seen = set(hints(shown))
+    kept: list[str] = []
+    for hint in found:
+        if hint in seen:
+            continue
+        room -= len(hint) + 3
+        if room < 0:
+            break
+        kept.append(hint)
+    return kept
+
+
+def _candidates(text: str) -> Iterator[str]:
+    at = 0
+    for _ in range(_MOST_LOOKS):
+        at = text.find("/", at)
+        if at < 0:
+            return
+        start = at - _length(_BEFORE, text[max(at - LONGEST, 0) : at][::-1], 0)
+        if text[start - 1 : start] == "\\" and text[start : start + 1] in "nrt":
+            # In JSON the end of a line before it.
+            start += 1
+        end = at + _length(_AFTER, text, at)
+        word = text[start : min(end, start + LONGEST + 1)].rstrip(_TRAILING)
+        if _is_hint(word):
+            yield word
+        at = max(end, at + 1)
+
+
+def _length(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() - at if found is not None else 0
+
+
+def _is_hint(word: str) -> bool:
+    """Tell a path from a date, a fraction, a closing tag, or base64."""
+    if len(word) > LONGEST or not _NAMED.search(word):
+        return False
+    if "://" in word:
+        return not word.startswith(":")
+    if word.startswith("//") or word.endswith("/>"):
+        return False
+    is_rooted = word.startswith(("/", "~/", "./", "../"))
+    # In prose a slash stands between two words; a path has more, or ends in a file's name.
+    name = word.rstrip("/").rpartition("/")[2]
+    return is_rooted or word.count("/") > 1 or "." in name[1:]
+
+
 _META = "capd/compacted"
+
+
 _FAIR_BLOCKS = 8
+
+
 _SMALL = 200
+
+
 _TOLD = 1500
+
+
 """What the sentences of a summary take at most, nearly always."""
+
+
 _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
 
 

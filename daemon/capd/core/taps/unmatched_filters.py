@@ -7,6 +7,7 @@ What the patterns could match is known from the lists that servers gave when the
 from collections.abc import Mapping, Sequence
 
 from capd.core.servers.identity import server_identity
+from capd.core.taps.catalog import Catalog, Tap, Unknown
 from capd.core.taps.tap_format import CapabilityFiles
 from capd.core.taps.toml_folder import TomlFolder
 from capd.core.tools.tool_filter import kept_tools, patterns_for
@@ -19,7 +20,25 @@ from capd_protos.types import (
     ToolName,
 )
 
+
+def unknown_capabilities(tap: Tap, catalog: Catalog) -> tuple[Finding, ...]:
+    """Return a finding for each, where the skill names it."""
+    findings = []
+    for read in tap.skill_reads:
+        if read.skill is None:
+            continue
+        for name, line in zip(read.skill.capabilities, read.lines, strict=True):
+            found = catalog.find(name)
+            if isinstance(found, Unknown):
+                near = f" (near names: {', '.join(found.near)})" if found.near else ""
+                reason = f"capability {name!r} cannot be switched on: {found.reason}{near}"
+                findings.append(Finding(read.path, line, reason))
+    return tuple(findings)
+
+
 ToolNames = Mapping[ServerIdentity, Sequence[ToolName]]
+
+
 _SHOWN = 8
 
 
