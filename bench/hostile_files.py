@@ -215,7 +215,7 @@ async def measured(name: str, folder: Path) -> tuple[float, int, float, str]:
         await live.meet(str(folder))
         rules = live.rules(str(folder)).policy(["zed"], str(folder))
         for number in range(200):
-            rules.bar("server", f"some_tool_of_a_server_{number}")
+            rules.restriction("server", f"some_tool_of_a_server_{number}")
         if name.startswith("skill"):
             reader = parser.reading()
             place = TapPlace(TapName("t"), folder)

@@ -21,33 +21,35 @@ import trio
 from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.sandboxing import Box, machine, own_folders
 from capd.core.errors import CapdError
-from capd.core.servers.sandbox import Wish
+from capd.core.servers.sandbox import SandboxRequest
 from capd_protos.places import places
 
 
 @dataclass(frozen=True)
-class Way:
+class DirectRoute:
     """One way to start a server."""
 
     name: str
-    wish: Wish
+    sandbox_request: SandboxRequest
 
 
 WAYS = (
-    Way("off", Wish("off")),
-    Way("guard, apart", Wish(is_covered=False)),
-    Way("guard", Wish()),
-    Way("guard, ssh masked", Wish(masks=("ssh",))),
-    Way("strict", Wish("strict")),
+    DirectRoute("off", SandboxRequest("off")),
+    DirectRoute("guard, apart", SandboxRequest(is_covered=False)),
+    DirectRoute("guard", SandboxRequest()),
+    DirectRoute("guard, ssh masked", SandboxRequest(masks=("ssh",))),
+    DirectRoute("strict", SandboxRequest("strict")),
 )
 
 
-async def start(way: Way, root: Path) -> float:
+async def start(way: DirectRoute, root: Path) -> float:
     """Return how long a start takes, in milliseconds."""
     where = places({"CAPD_HOME": str(root / "capd"), "HOME": str(root)}, os.getuid())
     environment = {"HOME": str(root), "PATH": os.defpath}
     cache = Path(where.cache, "sandbox", "bench")
-    box = Box(way.wish, (), environment, str(root), cache, folders=own_folders(where, {}))
+    box = Box(
+        way.sandbox_request, (), environment, str(root), cache, folders=own_folders(where, {})
+    )
     begun = time.perf_counter()
     spec = ProcessSpec(("/bin/sh", "-c", "echo; cat"), environment, root, box)
     async with running(spec) as process:

@@ -3,12 +3,12 @@
 import msgspec
 
 from capd.adapters.servers.callers import Caller, CallHooks
-from capd.adapters.servers.lane import Lane
-from capd.core.protocol.eras import Members, raw
+from capd.adapters.servers.server_connection import ServerConnection
+from capd.core.protocol.generations import Members, raw
 
 
 async def call_tool(
-    lane: Lane,
+    server_connection: ServerConnection,
     name: str,
     arguments: bytes = b"",
     meta: bytes = b"",
@@ -22,6 +22,8 @@ async def call_tool(
         members["arguments"] = msgspec.Raw(arguments)
     if meta:
         members["_meta"] = msgspec.Raw(meta)
-    result = await lane.relay("tools/call", members, caller or CallHooks(), timeout=timeout)
+    result = await server_connection.relay(
+        "tools/call", members, caller or CallHooks(), timeout=timeout
+    )
     assert isinstance(result, bytes)
     return result

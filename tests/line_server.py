@@ -38,16 +38,16 @@ class LineServer(trio.abc.SendStream):
             log=structlog.get_logger(),
             project=project,
         )
-        self.lane = self.instance.lane
+        self.server_connection = self.instance.server_connection
 
     def _note_tools(self) -> None:
         self.tools_changed += 1
 
     def offer(self, *, stateless: bool = False, **capabilities: Json) -> None:
         """Be a server whose handshake is over."""
-        self.lane.is_stateless = stateless
+        self.server_connection.is_stateless = stateless
         offered = json.loads(json.dumps(capabilities))
-        self.lane.capabilities = {k: raw_json(v) for k, v in offered.items()}
+        self.server_connection.capabilities = {k: raw_json(v) for k, v in offered.items()}
 
     def answer(self, method: str, *results: object) -> None:
         """Answer requests of `method` with `results`, the last one from then on."""
@@ -144,7 +144,7 @@ async def serving(project: str = "") -> AsyncIterator[tuple[LineServer, trio.Nur
     """A server whose lane runs, and a nursery for what is done to it."""
     server = LineServer(project)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.lane.run)
+        nursery.start_soon(server.server_connection.run)
         nursery.start_soon(server.instance.follow)
         try:
             yield server, nursery

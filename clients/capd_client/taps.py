@@ -143,9 +143,9 @@ def meant(name: str, names: Sequence[str], unknown: str) -> str:
     Raises:
         TapError: none is, or several may be; `unknown` is its first line.
     """
-    from capd_protos.naming import NameBook, Named, advice  # noqa: PLC0415 - 10 ms for who names one
+    from capd_protos.naming import Named, NameTable, advice  # noqa: PLC0415 - 10 ms for who names one
 
-    found = NameBook(names).find(name)
+    found = NameTable(names).find(name)
     if isinstance(found, Named):
         return found.name
     offered = advice(found) or f"There are: {', '.join(names) or 'none'}."

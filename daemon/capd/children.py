@@ -13,20 +13,20 @@ from trio.abc import Listener
 from capd import __version__
 from capd.actors import cache_cleanup as sweeper
 from capd.actors import definitions, ledger
-from capd.actors import settings as settings_keeper
+from capd.actors import settings as settings_watcher
 from capd.actors import stored_secrets as secret_keeper
 from capd.actors.control.connection import Control
 from capd.actors.embedder import embedder
-from capd.actors.embedder.process import EmbedderKeeper
+from capd.actors.embedder.process import EmbedderProcess
 from capd.actors.finder import finder as tool_finder
 from capd.actors.gateway import gateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
 from capd.actors.session import host as curator_host
-from capd.actors.session.index import IndexDesk
-from capd.actors.session.memory_catalog import MemoryShelf
-from capd.actors.session.results import ResultRoom
-from capd.actors.session.token_accounting import TokenDesk
+from capd.actors.session.index import IndexCache
+from capd.actors.session.memory_catalog import MemoryCatalog
+from capd.actors.session.results import ResultStorage
+from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.supervisor import supervisor
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.adapters import platform
@@ -48,7 +48,7 @@ from capd.adapters.parsing.parser import Parser
 from capd.adapters.result_store import ResultStore
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
-from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.instance import Instance
 from capd.adapters.servers.launching import remove_empty
@@ -67,7 +67,7 @@ from capd.core.servers.tree_limits import usual_limits
 from capd.core.sessions.own_tool_list import OWN_TOOLS
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.supervision import Child
 from capd_protos.places import Places
 from capd_protos.socket import StopParams
@@ -92,7 +92,7 @@ def addresses() -> dict[ActorName, Address]:
     """Return where each actor is reached."""
     names = (
         *(registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME),
-        *(settings_keeper.NAME, definitions.NAME, index_keeper.NAME, embedder.NAME),
+        *(settings_watcher.NAME, definitions.NAME, index_keeper.NAME, embedder.NAME),
     )
     return {name: Address(f"inproc://{name}") for name in names}
 
@@ -137,8 +137,8 @@ class Children:
         """Return them."""
         bus = shared.bus
         where, configuration = self._where, self._configuration
-        instances: Handover[InstanceId, Instance] = Handover()
-        connections: Handover[int, Connection] = Handover()
+        instances: HandleTable[InstanceId, Instance] = HandleTable()
+        connections: HandleTable[int, Connection] = HandleTable()
         stored = StoredSecrets(
             Path(where.config), self._environment.get("CREDENTIALS_DIRECTORY", "")
         )
@@ -166,7 +166,7 @@ class Children:
             spool=Spool(Path(where.cache)),
             tool_lists=tool_lists,
             path_known=shared.path_known,
-            eras=EraFile(Path(where.cache, "eras.json")),
+            generations=GenerationFile(Path(where.cache, "eras.json")),
             is_vetting=True,
             install_cwd=install_cwd,
             empty_folders=empty_folders,
@@ -185,7 +185,7 @@ class Children:
         )
         logins = Logins(Path(where.state, "logins"))
         starts = Starts(settings, logins)
-        results = self._result_room()
+        results = self._result_storage()
         counts = CountedTexts()
         # Of its own: a catalog's words are many, and would drive out what others have counted.
         pieces = PieceCounts(CountedTexts(), Path(where.cache, "piece_counts.json"))
@@ -203,8 +203,8 @@ class Children:
         return [
             self._embedder_child(bus),
             Child(
-                settings_keeper.NAME,
-                lambda task_status: settings_keeper.SettingsKeeper(bus, self._live).run(
+                settings_watcher.NAME,
+                lambda task_status: settings_watcher.SettingsWatcher(bus, self._live).run(
                     task_status=task_status
                 ),
             ),
@@ -224,7 +224,7 @@ class Children:
             ),
             Child(
                 secret_keeper.NAME,
-                lambda task_status: secret_keeper.SecretKeeper(bus, stored).run(
+                lambda task_status: secret_keeper.SecretPreloader(bus, stored).run(
                     task_status=task_status
                 ),
             ),
@@ -262,7 +262,7 @@ class Children:
             ),
             Child(
                 index_keeper.NAME,
-                lambda task_status: index_keeper.IndexKeeper(
+                lambda task_status: index_keeper.Index(
                     bus, IndexFile(Path(where.data, INDEX_FILE)), pieces
                 ).run(task_status=task_status),
             ),
@@ -279,11 +279,11 @@ class Children:
                     results=results,
                     journal=journal,
                     habits=HabitFile(Path(where.state, "habits.json")),
-                    tokens=TokenDesk(bus, counts),
-                    memories=MemoryShelf(
+                    tokens=TokenAccounting(bus, counts),
+                    memories=MemoryCatalog(
                         bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                     ),
-                    index=IndexDesk(bus, pieces),
+                    index=IndexCache(bus, pieces),
                 ).run(task_status=task_status),
             ),
             Child(
@@ -316,16 +316,16 @@ class Children:
         retention = Retention(table.days, table.size_mib << 20)
         return Database(Path(self._where.state, "ledger.sqlite"), retention)
 
-    def _result_room(self) -> ResultRoom | None:
+    def _result_storage(self) -> ResultStorage | None:
         """Return where long results are kept, None where none is ever cut."""
         table = self._configuration.results
         limits = result_limits(self._configuration)
         if not (table.limit or any(table.servers.values()) or any(table.tools.values())):
             return None
         folder = Path(self._where.cache, "results")
-        return ResultRoom(ResultStore(folder, most_bytes=table.store_mib << 20), limits)
+        return ResultStorage(ResultStore(folder, most_bytes=table.store_mib << 20), limits)
 
-    def _http_children(self, bus: Bus, connections: Handover[int, Connection]) -> list[Child]:
+    def _http_children(self, bus: Bus, connections: HandleTable[int, Connection]) -> list[Child]:
         table = self._configuration.listen_http
         if not table.enabled:
             return []
@@ -384,14 +384,14 @@ class Children:
             key: self._environment[key] for key in _EMBEDDER_ENVIRONMENT if key in self._environment
         }
         # onnxruntime uploads usage data unless this is set before it is imported.
-        keeper_environment = {
+        embedder_environment = {
             **kept,
             "ORT_DISABLE_TELEMETRY": "1",
             VARIABLE: TREES.mark.of_helper,
         }
         return Child(
             embedder.NAME,
-            lambda task_status: EmbedderKeeper(bus, argv, keeper_environment).run(
+            lambda task_status: EmbedderProcess(bus, argv, embedder_environment).run(
                 task_status=task_status
             ),
         )

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from capd import __version__
-from capd.actors import settings as settings_keeper
+from capd.actors import settings as settings_watcher
 from capd.actors.finder import finder as tool_finder
 from capd.actors.registry import registry
 from capd.actors.session import host as curator_host
@@ -279,7 +279,7 @@ class Daemon:
 
     async def _reload(self) -> None:
         try:
-            await self._bus.ask(settings_keeper.NAME, ReloadSettings(), SETTINGS, RELOAD_TIMEOUT)
+            await self._bus.ask(settings_watcher.NAME, ReloadSettings(), SETTINGS, RELOAD_TIMEOUT)
             await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
         except CapdError as error:
             log.error("reload_failed", reason=str(error))

@@ -41,12 +41,12 @@ def load_model() -> MiniLM:
 async def _run(idle: float) -> None:
     """Be the embedder until idle, or until the daemon is gone."""
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=os.dup(0))))
-    postbox = FramePostbox(embedder.NAME, stream)
+    endpoint = FramePostbox(embedder.NAME, stream)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(postbox.write)
-            await embedder.Embedder(postbox, load_model, idle=idle, on_idle="end").run()
-            postbox.finish()
+            nursery.start_soon(endpoint.write)
+            await embedder.Embedder(endpoint, load_model, idle=idle, on_idle="end").run()
+            endpoint.finish()
             nursery.cancel_scope.deadline = trio.current_time() + FAREWELL
     except* ChannelOverError:
         # The daemon is gone, or has no use for this process any more.

@@ -40,7 +40,7 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
     text: str
     budget: int = 0
     """Tokens that what is switched on and told may take together; 0 where nobody counts."""
-    is_mute: bool = False
+    has_no_output: bool = msgspec.field(default=False, name="is_mute")
     """Whether nothing that is answered reaches the model."""
     patience: float = 0.0
     """Seconds after which nobody hears the answer to a client's prompt; 0 for other turns."""
@@ -96,7 +96,7 @@ class TakeHookTurn(msgspec.Struct, frozen=True, tag="curator.hook"):
     """The hook's process, by the kernel's word."""
     turn: str = ""
     """The client's own id of the prompt."""
-    is_mute: bool = False
+    has_no_output: bool = msgspec.field(default=False, name="is_mute")
     """Whether nothing that is answered reaches the model."""
     patience: float = 0.0
     """Seconds after which nobody hears the answer; 0 where it is waited for."""

@@ -16,7 +16,7 @@ from capd_protos.types import (
 )
 
 
-class ToolBar(msgspec.Struct, frozen=True):
+class ToolRestriction(msgspec.Struct, frozen=True):
     """Why a session may not use a tool."""
 
     code: str
@@ -152,7 +152,7 @@ class ToolLookedUp(msgspec.Struct, frozen=True, tag="finder.looked_up"):
     """The tool, or why it is not to be had."""
 
     hit: ToolHit | None = None
-    bar: ToolBar | None = None
+    restriction: ToolRestriction | None = msgspec.field(default=None, name="bar")
     near: list[WireName] = []
     searched: int = 0
     unlisted: int = 0

@@ -39,7 +39,7 @@ class Unclear:
     is_ambiguous: bool = False
 
 
-class NameBook:
+class NameTable:
     """The names of one kind of thing."""
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -3,9 +3,9 @@
 import msgspec
 
 from capd_protos.types import (
-    CapabilityBar,
     CapabilityId,
     CapabilityName,
+    CapabilityRestriction,
     CapabilitySpec,
     Decision,
     Finding,
@@ -33,7 +33,7 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     """The session's project, whose files may speak for a capability; empty where there is none."""
     denied: list[CapabilityId] = []
     """Capabilities of which the session's policy leaves nothing."""
-    bars: list[CapabilityBar] = []
+    restrictions: list[CapabilityRestriction] = msgspec.field(default_factory=list, name="bars")
     """What the user has set on single capabilities."""
 
 

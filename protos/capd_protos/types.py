@@ -137,7 +137,7 @@ class Score(msgspec.Struct, frozen=True):
     score: float
 
 
-class CapabilityBar(msgspec.Struct, frozen=True, omit_defaults=True):
+class CapabilityRestriction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a person has set on switching one capability on by a message."""
 
     id: CapabilityId

@@ -67,7 +67,7 @@ class Script:
     call: "Callable[[FakeProcess, Json], Awaitable[None]] | None" = None
     list_says: Json = field(default_factory=dict)
     """Members of the list of tools beside the tools."""
-    eras: tuple[str, ...] = ("handshake",)
+    generations: tuple[str, ...] = ("handshake",)
     offers: Json = field(default_factory=lambda: {"tools": {"listChanged": True}})
     answers: "Callable[[str, Json], Json] | None" = None
     """What it says to every other request: the members of its response."""
@@ -163,10 +163,10 @@ class FakeProcess:
 
     async def _answer(self, message: Json) -> None:
         match message.get("method"):
-            case "initialize" if "handshake" not in self._script.eras:
+            case "initialize" if "handshake" not in self._script.generations:
                 error = {"code": -32601, "message": "Method not found"}
                 await self.say({"jsonrpc": "2.0", "id": message["id"], "error": error})
-            case "server/discover" if "stateless" in self._script.eras:
+            case "server/discover" if "stateless" in self._script.generations:
                 found = {"supportedVersions": ["2026-07-28"], "capabilities": self._script.offers}
                 await self.reply(message, found)
             case "initialize":

@@ -61,16 +61,16 @@ class FakeLedger:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with self._bus.mailbox(LEDGER, REQUESTS) as mailbox:
             task_status.started()
-            async for letter in mailbox:
-                async with letter:
-                    if not isinstance(letter.request, ledger.CountUses):
+            async for incoming in mailbox:
+                async with incoming:
+                    if not isinstance(incoming.request, ledger.CountUses):
                         # The index asks as well, for what was used over all.
-                        await letter.reply(ledger.LedgerRefused("nothing is recorded"))
+                        await incoming.reply(ledger.LedgerRefused("nothing is recorded"))
                         continue
                     self.asked += 1
                     if self.is_silent:
                         await trio.sleep_forever()
-                    await letter.reply(ledger.UsesCounted(self.uses))
+                    await incoming.reply(ledger.UsesCounted(self.uses))
 
 
 @asynccontextmanager

@@ -233,14 +233,14 @@ async def test_a_disable_that_its_client_cancels_lets_go_all_the_same(
         curator_of = world.host._sessions[next(iter(world.host._sessions))].curator
 
         # The cancellation comes in the moment in which the first release is asked.
-        asked = curator_of.activation.holds.ask_supervisor
+        asked = curator_of.activation.leases.ask_supervisor
 
         async def ask(request: object, timeout: float) -> object:
             await client.send({"jsonrpc": "2.0", **cancel})
             await trio.sleep(1)
             return await asked(request, timeout)  # type: ignore[arg-type]
 
-        curator_of.activation.holds.ask_supervisor = ask  # type: ignore[method-assign,assignment]
+        curator_of.activation.leases.ask_supervisor = ask  # type: ignore[method-assign,assignment]
         await client.send(request)
         await trio.sleep(20)
 
@@ -256,7 +256,7 @@ async def test_a_session_that_ended_is_given_nothing_more(
         host_session = world.host._sessions[next(iter(world.host._sessions))]
         activation = host_session.curator.activation
 
-        await activation.holds.release_all()
+        await activation.leases.release_all()
         outcome = await activation.enable("alpha")
 
         assert not outcome.is_ok

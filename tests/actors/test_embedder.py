@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 from capd.actors.embedder.embedder import MOST_TEXTS, Embedder
-from capd.actors.embedder.process import EmbedderKeeper
+from capd.actors.embedder.process import EmbedderProcess
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
 from capd.runtime.peer import AskFailedError
 from capd_protos import embedder as messages
@@ -243,8 +243,8 @@ async def kept(folder: Path, script: str) -> AsyncIterator[tuple[RecordingBus, P
     begin = f"import os, sys\nopen({str(journal)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
     argv = [sys.executable, "-I", "-S", "-c", begin + script]
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
-        keeper = EmbedderKeeper(bus, argv, {"ONLY": "this"})
-        await nursery.start(lambda task_status: keeper.run(task_status=task_status))
+        saver = EmbedderProcess(bus, argv, {"ONLY": "this"})
+        await nursery.start(lambda task_status: saver.run(task_status=task_status))
         yield bus, journal
         nursery.cancel_scope.cancel()
 
@@ -294,7 +294,7 @@ async def test_a_killed_embedder_is_started_again(tmp_path: Path) -> None:
         assert messages.EmbedderExited(-9, expected=False) in bus.events
 
 
-class Scripted(EmbedderKeeper):
+class Scripted(EmbedderProcess):
     """Its processes end at once, with the codes that it was given, the last one for ever."""
 
     def __init__(self, bus: RecordingBus, codes: list[int]) -> None:
@@ -310,16 +310,16 @@ class Scripted(EmbedderKeeper):
 
 async def test_only_a_need_starts_an_embedder_that_was_idle(autojump_clock: MockClock) -> None:
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
-        keeper = Scripted(bus, [0])
-        await nursery.start(lambda task_status: keeper.run(task_status=task_status))
+        saver = Scripted(bus, [0])
+        await nursery.start(lambda task_status: saver.run(task_status=task_status))
         bus.publish(messages.EmbedderNeeded())
         await trio.sleep(1000)
-        assert len(keeper.started_at) == 1
+        assert len(saver.started_at) == 1
 
         bus.publish(messages.EmbedderNeeded())
         await trio.sleep(1000)
 
-        assert len(keeper.started_at) == 2
+        assert len(saver.started_at) == 2
         nursery.cancel_scope.cancel()
 
 
@@ -327,12 +327,12 @@ async def test_an_embedder_that_keeps_crashing_is_started_ever_more_slowly(
     autojump_clock: MockClock,
 ) -> None:
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
-        keeper = Scripted(bus, [-9] * 12 + [0])
-        await nursery.start(lambda task_status: keeper.run(task_status=task_status))
+        saver = Scripted(bus, [-9] * 12 + [0])
+        await nursery.start(lambda task_status: saver.run(task_status=task_status))
         bus.publish(messages.EmbedderNeeded())
         await trio.sleep(3600)
 
-        starts = keeper.started_at
+        starts = saver.started_at
         waits = [later - earlier for earlier, later in pairwise(starts)]
         assert len(starts) == 13
         assert 0.5 <= waits[0] <= 1

@@ -11,7 +11,6 @@ import structlog
 import trio
 
 from capd.actors.supervisor.starts import Spawn
-from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import negotiate
 from capd.adapters.servers.processes import (
@@ -21,6 +20,7 @@ from capd.adapters.servers.processes import (
     SpawnFailedError,
     running,
 )
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_run import ServerEnd
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd_protos.types import ClientFacts, ServerName
@@ -45,25 +45,29 @@ def spec(tmp_path: Path) -> ProcessSpec:
 
 
 @asynccontextmanager
-async def serving(spawn: Spawn, spec: ProcessSpec) -> AsyncIterator[tuple[ServerEnd, Lane]]:
+async def serving(
+    spawn: Spawn, spec: ProcessSpec
+) -> AsyncIterator[tuple[ServerEnd, ServerConnection]]:
     with trio.fail_after(PATIENCE):
         async with spawn(spec) as process, trio.open_nursery() as nursery:
-            lane = Lane(
+            server_connection = ServerConnection(
                 ServerName("tiny"),
                 process.stdin,
                 process.stdout,
                 on_list_changed=lambda _: None,
                 log=structlog.get_logger(),
             )
-            nursery.start_soon(lane.run)
-            await negotiate(lane, ClientFacts(), wants_stateless=False, timeout=PATIENCE)
-            yield process, lane
+            nursery.start_soon(server_connection.run)
+            await negotiate(
+                server_connection, ClientFacts(), wants_stateless=False, timeout=PATIENCE
+            )
+            yield process, server_connection
             nursery.cancel_scope.cancel()
 
 
 async def test_its_handshake_names_its_tools(spawn: Spawn, spec: ProcessSpec) -> None:
-    async with serving(spawn, spec) as (process, lane):
-        tools = await list_tools(lane)
+    async with serving(spawn, spec) as (process, server_connection):
+        tools = await list_tools(server_connection)
 
         assert [tool.definition.name for tool in tools] == ["echo", "die"]
         assert process.pid > 0
@@ -71,8 +75,8 @@ async def test_its_handshake_names_its_tools(spawn: Spawn, spec: ProcessSpec) ->
 
 
 async def test_its_call_answers_what_it_was_asked(spawn: Spawn, spec: ProcessSpec) -> None:
-    async with serving(spawn, spec) as (_, lane):
-        result = await call_tool(lane, "echo", b'{"a":1}')
+    async with serving(spawn, spec) as (_, server_connection):
+        result = await call_tool(server_connection, "echo", b'{"a":1}')
 
     assert b'{\\"a\\": 1}' in result
 
@@ -80,15 +84,15 @@ async def test_its_call_answers_what_it_was_asked(spawn: Spawn, spec: ProcessSpe
 async def test_its_death_in_a_call_ends_its_output_and_shows_its_code(
     spawn: Spawn, spec: ProcessSpec
 ) -> None:
-    async with serving(spawn, spec) as (process, lane), trio.open_nursery() as nursery:
+    async with serving(spawn, spec) as (process, server_connection), trio.open_nursery() as nursery:
 
         async def call() -> None:
             with pytest.raises(OutcomeUnknownError, match="exited with code 9"):
-                await call_tool(lane, "die")
+                await call_tool(server_connection, "die")
 
         nursery.start_soon(call)
         status = await process.wait()
-        lane.close(str(status))
+        server_connection.close(str(status))
 
     assert status == ExitStatus(code=9)
 

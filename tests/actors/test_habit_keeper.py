@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session.client_habits import SAVE_PAUSE, TRY_AGAIN, HabitKeeper
+from capd.actors.session.client_habits import SAVE_PAUSE, TRY_AGAIN, HabitSaver
 from capd.core.sessions.habits import Habit
 
 
@@ -32,10 +32,10 @@ async def test_what_could_not_be_written_is_written_when_there_is_room(
     autojump_clock: MockClock,
 ) -> None:
     disk = FullDisk(trio.current_time() + TRY_AGAIN)
-    keeper = HabitKeeper(disk)
+    saver = HabitSaver(disk)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run)
-        keeper.habits.note("zed", "1", was_seen=True)
+        nursery.start_soon(saver.run)
+        saver.habits.note("zed", "1", was_seen=True)
 
         await trio.sleep(SAVE_PAUSE + TRY_AGAIN + SAVE_PAUSE + 0.1)
         kept = disk.kept

@@ -201,15 +201,15 @@ async def test_a_hook_of_the_connection_itself_counts_with_the_others(
         assert said == "{}"
 
 
-@pytest.mark.parametrize(("is_mute", "texts"), [(False, 1), (True, 0)])
+@pytest.mark.parametrize(("has_no_output", "texts"), [(False, 1), (True, 0)])
 async def test_what_no_model_is_told_costs_no_tokens(
-    autojump_clock: MockClock, tmp_path: Path, *, is_mute: bool, texts: int
+    autojump_clock: MockClock, tmp_path: Path, *, has_no_output: bool, texts: int
 ) -> None:
     async with running_world(tmp_path) as world:
         await world.session("s")
         control = await world.controller()
 
-        await hooked(control, patience=PATIENCE, mute=is_mute)
+        await hooked(control, patience=PATIENCE, mute=has_no_output)
 
         (session,) = (await control.result("tokens"))["sessions"]
         assert session["added"]["turns"]["count"] == texts

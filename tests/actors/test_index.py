@@ -185,13 +185,13 @@ async def test_what_a_person_set_counts_for_a_session_however_many_projects_come
         await indexed(world, lambda has: not has["alpha"].is_automatic)
         await world.session("s", cwd=str(world.project))
         curator = world.host._sessions[SessionKey("s")].curator
-        bars = curator.index.bars()
+        restrictions = curator.index.restrictions()
 
         for number in range(MOST_PROJECTS + 2):
             await world.host._index.meet(str(tmp_path / f"project-{number}"), "capability")
 
-        assert [(each.id.name, each.is_automatic) for each in bars] == [("alpha", False)]
-        assert curator.index.bars() == bars
+        assert [(each.id.name, each.is_automatic) for each in restrictions] == [("alpha", False)]
+        assert curator.index.restrictions() == restrictions
 
 
 async def test_a_suggestion_ends_in_the_exact_call_of_the_client(

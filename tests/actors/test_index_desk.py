@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from capd.actors.session.index import INDEX, IndexDesk
-from capd.runtime.mailbox import Letter
+from capd.actors.session.index import INDEX, IndexCache
+from capd.runtime.mailbox import IncomingRequest
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import CapabilityId, CapabilityName, TapName
@@ -18,7 +18,7 @@ REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 ALPHA = messages.IndexEntry(CapabilityId(TapName("mine"), CapabilityName("alpha")), "use", "")
 
 
-class Keeper:
+class IndexActor:
     """The index as the desk sees it, told how to be."""
 
     def __init__(self, bus: RecordingBus) -> None:
@@ -30,62 +30,62 @@ class Keeper:
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         async with self.bus.mailbox(INDEX, REQUESTS) as mailbox, trio.open_nursery() as nursery:
             task_status.started()
-            async for letter in mailbox:
-                assert isinstance(letter.request, messages.ListIndex)
-                self.asked.append(letter.request.project)
-                nursery.start_soon(self._answer, letter, self.is_silent)
+            async for incoming in mailbox:
+                assert isinstance(incoming.request, messages.ListIndex)
+                self.asked.append(incoming.request.project)
+                nursery.start_soon(self._answer, incoming, self.is_silent)
 
-    async def _answer(self, letter: Letter[messages.Request], is_silent: bool) -> None:
-        async with letter:
+    async def _answer(self, incoming: IncomingRequest[messages.Request], is_silent: bool) -> None:
+        async with incoming:
             if is_silent:
                 await trio.sleep_forever()
             entries = [ALPHA] if self.is_known else []
-            await letter.reply(messages.IndexListed(entries, is_known=self.is_known))
+            await incoming.reply(messages.IndexListed(entries, is_known=self.is_known))
 
 
 @asynccontextmanager
-async def desk_of(*projects: str) -> AsyncIterator[tuple[IndexDesk, Keeper]]:
+async def cache_of(*projects: str) -> AsyncIterator[tuple[IndexCache, IndexActor]]:
     """A desk while sessions of these projects are open."""
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
-        keeper = Keeper(bus)
-        await nursery.start(keeper.run)
-        desk = IndexDesk(bus)
-        desk.open_projects = lambda: set(projects)
-        nursery.start_soon(desk.follow)
+        index_actor = IndexActor(bus)
+        await nursery.start(index_actor.run)
+        cache = IndexCache(bus)
+        cache.open_projects = lambda: set(projects)
+        nursery.start_soon(cache.follow)
         await wait_all_tasks_blocked()
-        yield desk, keeper
+        yield cache, index_actor
         nursery.cancel_scope.cancel()
 
 
-async def until_held(desk: IndexDesk, project: str) -> None:
+async def until_held(cache: IndexCache, project: str) -> None:
     with trio.fail_after(60):
-        while not desk.entries(project):
+        while not cache.entries(project):
             await trio.sleep(0.1)
 
 
 async def test_a_session_whose_patience_ended_has_the_index_once_it_is_answered(
     autojump_clock: MockClock,
 ) -> None:
-    async with desk_of("/p") as (desk, keeper):
-        keeper.is_silent = True
+    async with cache_of("/p") as (cache, index_actor):
+        index_actor.is_silent = True
         with trio.move_on_after(1.5):
-            await desk.meet("/p", "capability")
+            await cache.meet("/p", "capability")
 
-        keeper.is_silent = False
+        index_actor.is_silent = False
 
-        await until_held(desk, "/p")
-        assert desk.entries("/p") == [ALPHA]
+        await until_held(cache, "/p")
+        assert cache.entries("/p") == [ALPHA]
 
 
 async def test_what_was_not_known_yet_is_asked_for_when_it_is_told_anew(
     autojump_clock: MockClock,
 ) -> None:
-    async with desk_of("/p") as (desk, keeper):
-        keeper.is_known = False
-        await desk.meet("/p", "capability")
-        keeper.is_known = True
+    async with cache_of("/p") as (cache, index_actor):
+        index_actor.is_known = False
+        await cache.meet("/p", "capability")
+        index_actor.is_known = True
 
-        keeper.bus.publish(messages.IndexChanged(1))
+        index_actor.bus.publish(messages.IndexChanged(1))
 
-        await until_held(desk, "/p")
-        assert keeper.asked == ["/p", "/p"]
+        await until_held(cache, "/p")
+        assert index_actor.asked == ["/p", "/p"]

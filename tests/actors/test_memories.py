@@ -356,8 +356,8 @@ async def test_what_a_turn_would_tell_is_due_after_one_that_no_model_hears(
         made.host._sessions[SessionKey("s")].curator.heard_in("c-2")
 
         told = [
-            (await person.result("turn", text="x y", mute=is_mute))["memories"]
-            for is_mute in (True, False)
+            (await person.result("turn", text="x y", mute=has_no_output))["memories"]
+            for has_no_output in (True, False)
         ]
 
         assert told == ["", HEAD + TOLD_FACT]

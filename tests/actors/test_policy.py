@@ -272,7 +272,7 @@ async def test_a_subscription_that_is_denied_by_now_is_not_renewed(
         entry.curator.view.is_settled = False
         await client.result("initialize", protocolVersion="2025-06-18")
 
-        assert entry.curator.activation.holds.subscribed.servers
+        assert entry.curator.activation.leases.subscribed.servers
         assert sorted(entry.curator.subscriptions) == ["x://open/a"]
 
 

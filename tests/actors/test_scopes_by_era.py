@@ -20,12 +20,12 @@ STATELESS = ClientFacts("2026-07-28")
 
 @asynccontextmanager
 async def two_projects(
-    folder: Path, eras: tuple[str, ...], client: ClientFacts = STATELESS
+    folder: Path, generations: tuple[str, ...], client: ClientFacts = STATELESS
 ) -> AsyncIterator[tuple[Stage, str]]:
     """A supervisor of one server, and another project than its own."""
     other = folder / "other"
     other.mkdir(exist_ok=True)
-    async with staged(folder, alpha=Script(eras=eras)) as stage:
+    async with staged(folder, alpha=Script(generations=generations)) as stage:
         stage.client = client
         yield stage, str(other)
 
@@ -35,7 +35,7 @@ async def scopes(stage: Stage) -> list[tuple[str, list[SessionKey]]]:
 
 
 @pytest.mark.parametrize(
-    ("eras", "client", "scope"),
+    ("generations", "client", "scope"),
     [
         (("handshake",), STATELESS, "project"),
         (BOTH, ClientFacts("2025-11-25"), "project"),
@@ -47,11 +47,11 @@ async def scopes(stage: Stage) -> list[tuple[str, list[SessionKey]]]:
 async def test_the_era_in_which_a_server_was_met_decides_at_its_next_start(
     autojump_clock: MockClock,
     tmp_path: Path,
-    eras: tuple[str, ...],
+    generations: tuple[str, ...],
     client: ClientFacts,
     scope: str,
 ) -> None:
-    async with two_projects(tmp_path, eras, client) as (stage, other):
+    async with two_projects(tmp_path, generations, client) as (stage, other):
         await stage.ready("a")
 
         second = await stage.ready("b", project=other)

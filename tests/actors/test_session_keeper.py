@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session.store import TRY_AGAIN, SessionKeeper
+from capd.actors.session.store import TRY_AGAIN, SessionSaver
 from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import SessionKey
 
@@ -32,10 +32,10 @@ async def test_what_could_not_be_written_is_written_when_there_is_room(
 ) -> None:
     began_at = trio.current_time()
     store = FullDisk(began_at + 2 * TRY_AGAIN)
-    keeper = SessionKeeper(store, lambda key: SessionRecord(key, "", 0.0, [], [], [], []))
+    saver = SessionSaver(store, lambda key: SessionRecord(key, "", 0.0, [], [], [], []))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run)
-        keeper.changed(ONE)
+        nursery.start_soon(saver.run)
+        saver.changed(ONE)
 
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
@@ -47,14 +47,14 @@ async def test_who_could_not_be_written_down_is_told_until_they_are(
     autojump_clock: MockClock,
 ) -> None:
     store = FullDisk(trio.current_time() + 1)
-    keeper = SessionKeeper(store, lambda key: SessionRecord(key, "", 0.0, [], [], [], []))
+    saver = SessionSaver(store, lambda key: SessionRecord(key, "", 0.0, [], [], [], []))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run)
+        nursery.start_soon(saver.run)
         for number in range(7):
-            keeper.changed(SessionKey(f"s{number}"))
+            saver.changed(SessionKey(f"s{number}"))
 
         await trio.sleep(0.5)
-        full = keeper.problem
+        full = saver.problem
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
 
@@ -62,4 +62,4 @@ async def test_who_could_not_be_written_down_is_told_until_they_are(
         "what sessions have cannot be written down at present: s0, s1, s2, s3, s4, 2 more;"
         " look for room on the disk of the state folder, and in capd logs"
     )
-    assert (full, keeper.problem) == (said, "")
+    assert (full, saver.problem) == (said, "")

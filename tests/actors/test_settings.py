@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from capd.actors.settings import SettingsKeeper
+from capd.actors.settings import SettingsWatcher
 from capd.adapters.live_settings import LiveSettings
 from capd_protos import settings
 from capd_protos.codec import MsgpackCodec
@@ -161,7 +161,7 @@ async def test_files_are_followed_while_a_project_does_not_answer(
         await live.meet(str(far))
         await live.meet(str(near))
         async with bus.subscribe(EVENTS, "settings.changed") as events:
-            await nursery.start(SettingsKeeper(bus, live).run)
+            await nursery.start(SettingsWatcher(bus, live).run)
 
             (near / ".capd.toml").write_text("[sessions]\ntools = 3\n")
             await events.__anext__()

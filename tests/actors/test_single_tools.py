@@ -433,7 +433,7 @@ async def test_a_list_for_capds_own_use_is_no_habit_of_the_client(
         seen = (await client.result("capd/tools"))["tools"]
 
         assert [each["name"] for each in seen] == [*OWN, "alpha__echo", "alpha__die"]
-        assert world.host._habit_keeper.habits.written == []
+        assert world.host._habit_saver.habits.written == []
         assert not world.host._sessions[SessionKey("s")].curator.view.is_settled
 
 

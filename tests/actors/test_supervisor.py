@@ -13,12 +13,12 @@ from capd.actors.supervisor.instance_records import InstanceRecord
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.actors.supervisor.supervisor import Instances, Supervisor
 from capd.adapters.clients.session_environment import NothingStored, SessionEnvironments
-from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import Leases
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import AskFailedError
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
@@ -44,7 +44,7 @@ class Stage:
         self.machine = machine
         self.project = str(project)
         self.client = ClientFacts()
-        self.lanes: Instances = Handover()
+        self.server_connections: Instances = HandleTable()
         self.environments = SessionEnvironments()
         settings = SupervisorSettings(
             linger=LINGER,
@@ -52,10 +52,10 @@ class Stage:
             environment={"PATH": "/bin", "AWS_SECRET": "not for servers"},
             extra_path="/uvx",
             version="0",
-            eras=EraFile(project / "eras.json"),
+            generations=GenerationFile(project / "eras.json"),
         )
         starts = Starts(settings, Logins(Path("no-logins")), machine.spawn)
-        self.actor = kind(bus, self.lanes, self.environments, settings, starts)
+        self.actor = kind(bus, self.server_connections, self.environments, settings, starts)
         self.stop = trio.CancelScope()
 
     async def ask(self, request: messages.Request, timeout: float = 500.0) -> messages.Reply:
@@ -99,9 +99,9 @@ class Stage:
         return [(entry.state, entry.leases) for entry in await self.entries()]
 
     async def call(self, instance: InstanceId, name: str) -> bytes:
-        running = self.lanes.get(instance)
+        running = self.server_connections.get(instance)
         assert running is not None
-        return await call_tool(running.lane, name)
+        return await call_tool(running.server_connection, name)
 
 
 @asynccontextmanager
@@ -517,7 +517,7 @@ async def test_a_call_that_the_server_dies_in_has_an_unknown_outcome_and_the_nex
             await stage.call(held.instance, "die")
 
         await wait_all_tasks_blocked()
-        assert stage.lanes.get(held.instance) is None
+        assert stage.server_connections.get(held.instance) is None
         assert await stage.states() == [("backing_off", ["a"])]
         died_at = trio.current_time()
         again = await stage.ready("a")
@@ -784,12 +784,12 @@ async def test_an_installer_that_cannot_run_at_all_is_an_answer(tmp_path: Path) 
         assert "sh was not found" in reply.message
 
 
-@pytest.mark.parametrize(("eras", "asked"), [(("stateless",), 3), (("handshake",), 1)])
+@pytest.mark.parametrize(("generations", "asked"), [(("stateless",), 3), (("handshake",), 1)])
 async def test_a_list_is_read_again_after_an_hour_whatever_its_server_says(
-    autojump_clock: MockClock, tmp_path: Path, eras: tuple[str, ...], asked: int
+    autojump_clock: MockClock, tmp_path: Path, generations: tuple[str, ...], asked: int
 ) -> None:
     says = {"ttlMs": 10**12, "cacheScope": "public"}
-    async with staged(tmp_path, alpha=Script(eras=eras, list_says=says)) as stage:
+    async with staged(tmp_path, alpha=Script(generations=generations, list_says=says)) as stage:
         held = await stage.ready("a")
         stage.machine.scripts["alpha"].tools = [tool("other")]
 
@@ -809,7 +809,7 @@ async def test_a_list_is_read_again_after_a_restart_whatever_its_server_said(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     says = {"ttlMs": 10**12, "cacheScope": "public"}
-    async with staged(tmp_path, alpha=Script(eras=("stateless",), list_says=says)) as stage:
+    async with staged(tmp_path, alpha=Script(generations=("stateless",), list_says=says)) as stage:
         await stage.ready("a")
         stage.machine.scripts["alpha"].tools = [tool("other")]
         stage.machine.processes[-1].exit(9)
@@ -834,6 +834,6 @@ async def test_a_session_that_comes_while_a_server_dies_gets_the_next_one(
         second = await stage.ready("a")
 
         assert first.instance != second.instance
-        link = stage.lanes.get(second.instance)
+        link = stage.server_connections.get(second.instance)
         assert link is not None
         assert link.is_alive

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session.token_accounting import SETTLE
+from capd.actors.session.token_accounting import DEBOUNCE
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.core.sessions.policy import PolicyRules
 from capd.core.sessions.session_rules import SessionRules
@@ -99,7 +99,7 @@ async def test_what_was_counted_is_not_counted_again(
         asked = len(counts.journal)
 
         await client.tools()
-        await trio.sleep(100 * SETTLE)
+        await trio.sleep(100 * DEBOUNCE)
 
         assert len(counts.journal) == asked
 

@@ -17,14 +17,14 @@ from capd.actors.definitions import Definitions
 from capd.actors.finder.finder import ToolFinder
 from capd.actors.finder.tool_tokens import Counts
 from capd.actors.gateway.gateway import Gateway
-from capd.actors.index.index import IndexKeeper
+from capd.actors.index.index import Index
 from capd.actors.ledger import Ledger
 from capd.actors.registry.registry import Registry
 from capd.actors.session.client_habits import HabitStore
 from capd.actors.session.host import CuratorHost
-from capd.actors.session.index import IndexDesk
-from capd.actors.session.token_accounting import TokenDesk
-from capd.actors.settings import SettingsKeeper
+from capd.actors.session.index import IndexCache
+from capd.actors.session.token_accounting import TokenAccounting
+from capd.actors.settings import SettingsWatcher
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
 from capd.actors.supervisor.supervisor import Instances, Supervisor
 from capd.adapters.clients.connection import Connection
@@ -39,7 +39,7 @@ from capd.adapters.servers.http.logins import Logins
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.sessions.session_rules import SessionRules
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.socket import StopParams
@@ -91,13 +91,13 @@ class FakeEmbedder:
             trio.open_nursery() as nursery,
         ):
             task_status.started()
-            async for letter in mailbox:
+            async for incoming in mailbox:
 
-                async def answer(letter: Any = letter) -> None:
-                    async with letter:
+                async def answer(incoming: Any = incoming) -> None:
+                    async with incoming:
                         if self.is_silent:
                             await trio.sleep_forever()
-                        await letter.reply(await self._answer(letter.request))
+                        await incoming.reply(await self._answer(incoming.request))
 
                 nursery.start_soon(answer)
 
@@ -233,12 +233,12 @@ class World:
         self.folder = folder
         self.live = LiveSettings(folder / "config", {}, None)
         self.live.load()
-        self.settings = SettingsKeeper(bus, self.live, is_watching=False)
+        self.settings = SettingsWatcher(bus, self.live, is_watching=False)
         self.bus = bus
         self.machine = Machine()
         self.embedder = FakeEmbedder(bus)
-        self.instances: Instances = Handover()
-        self.connections: Handover[int, Connection] = Handover()
+        self.instances: Instances = HandleTable()
+        self.connections: HandleTable[int, Connection] = HandleTable()
         self.environments = SessionEnvironments()
         self.tap_list = folder / "taps.toml"
         self.tap_list.write_text(f'[[taps]]\nname = "mine"\npath = "{folder}/tap"\n')
@@ -286,13 +286,13 @@ class World:
             self.kept,
             rules=rules,
             version="0",
-            tokens=TokenDesk(bus, counts),
+            tokens=TokenAccounting(bus, counts),
             live=self.live if is_live else None,
             journal=self.journal,
             habits=habits,
-            index=IndexDesk(bus, self.pieces),
+            index=IndexCache(bus, self.pieces),
         )
-        self.index = IndexKeeper(bus, IndexFile(folder / INDEX_FILE), self.pieces)
+        self.index = Index(bus, IndexFile(folder / INDEX_FILE), self.pieces)
         self.socket = folder / "s"
         self.stops: list[StopParams] = []
         self.control = Control(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from capd.adapters.definition_files import DefinitionFiles, Loaded
-from capd.core.definitions.baseline import Baseline, Change, Known
+from capd.core.definitions.baseline import Baseline, Change, TrustedTool
 from capd_protos.types import ServerIdentity, ServerName, ToolName
 
 GIT = ServerIdentity("9c1e9c1e9c1e9c1e")
@@ -15,7 +15,7 @@ BASELINE = Baseline(
     GIT,
     ServerName("git"),
     "pinned",
-    {ToolName("log"): Known(("a" * 64,), b'{"name":"log"}', ("b" * 64,))},
+    {ToolName("log"): TrustedTool(("a" * 64,), b'{"name":"log"}', ("b" * 64,))},
     {ToolName("log"): Change("changed", "c" * 64, b"{}", 2.5, is_rejected=True)},
 )
 LOST = Baseline(GIT, ServerName(""), is_lost=True)

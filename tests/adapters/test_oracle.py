@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from capd.adapters.clients.conversation import Request
 from capd.adapters.servers.listings import KINDS, list_tools
 from capd.adapters.servers.negotiation import negotiate
-from capd.core.protocol.eras import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
+from capd.core.protocol.generations import HANDSHAKE_VERSIONS, STATELESS_VERSIONS
 from capd.core.protocol.outcomes import NotSentError
 from capd_protos.types import ClientFacts
 from client_stage import Stage, staged
@@ -212,9 +212,9 @@ def checked(server: LineServer, version: str) -> list[str]:
 
 async def used(server: LineServer) -> None:
     """Have everything done to a server that capd does by itself."""
-    await list_tools(server.lane)
+    await list_tools(server.server_connection)
     server.offer(
-        stateless=server.lane.is_stateless,
+        stateless=server.server_connection.is_stateless,
         prompts={},
         resources={"subscribe": True, "listChanged": True},
         logging={},
@@ -229,9 +229,9 @@ async def used(server: LineServer) -> None:
     await wait_all_tasks_blocked()
     with trio.move_on_after(1):
         call = {"name": msgspec.Raw(b'"t"'), "_meta": msgspec.Raw(b'{"progressToken":"p"}')}
-        await server.lane.relay("tools/call", call, editor)
-    if not server.lane.is_stateless:
-        server.lane.tell("notifications/roots/list_changed")
+        await server.server_connection.relay("tools/call", call, editor)
+    if not server.server_connection.is_stateless:
+        server.server_connection.tell("notifications/roots/list_changed")
     await wait_all_tasks_blocked()
 
 
@@ -274,7 +274,7 @@ async def test_what_a_server_of_the_handshake_era_is_told_is_valid(
         server.answer("initialize", initialized)
         client = ClientFacts("2025-11-25", INFO, EVERYTHING)
 
-        await negotiate(server.lane, client, wants_stateless=False, timeout=10)
+        await negotiate(server.server_connection, client, wants_stateless=False, timeout=10)
         await server.say(
             {"id": 1, "method": "roots/list"}, {"id": 2, "method": "sampling/createMessage"}
         )
@@ -292,7 +292,7 @@ async def test_what_a_server_of_the_stateless_era_is_told_is_valid(
         server.answer("server/discover", discovered)
         client = ClientFacts(STATELESS, INFO, EVERYTHING)
 
-        await negotiate(server.lane, client, wants_stateless=True, timeout=10)
+        await negotiate(server.server_connection, client, wants_stateless=True, timeout=10)
         await used(server)
 
     assert set(checked(server, STATELESS)) == {

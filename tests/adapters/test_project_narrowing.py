@@ -104,7 +104,7 @@ def is_narrower(one: Effective, whole: Effective) -> bool:
 
 def permitted_tools(live: LiveSettings, project: str) -> set[tuple[str, str]]:
     policy = live.rules(project).policy(["zed"], project)
-    return {(s, t) for s, t in TOOLS if policy.bar(s, t) is None}
+    return {(s, t) for s, t in TOOLS if policy.restriction(s, t) is None}
 
 
 def pinned_tools(live: LiveSettings, project: str) -> set[tuple[str, str]]:

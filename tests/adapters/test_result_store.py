@@ -106,14 +106,14 @@ async def test_a_large_result_is_adopted_by_name_and_read_without_what_is_around
 async def test_where_files_cannot_be_named_a_large_result_is_copied(
     tmp_path: Path, store: ResultStore
 ) -> None:
-    class Held:
+    class ServerLease:
         async def read(self, start: int, size_bytes: int) -> bytes:
             await trio.lowlevel.checkpoint()
             return data[start : start + size_bytes]
 
     data = b"[" + b"1," * 500_000 + b"1]"
 
-    handle = await store.keep(LargeResult(Held(), 0, len(data), b"", b""), ONE, "t")
+    handle = await store.keep(LargeResult(ServerLease(), 0, len(data), b"", b""), ONE, "t")
 
     assert await read(store, handle) == data
 

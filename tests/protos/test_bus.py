@@ -34,9 +34,9 @@ from capd_protos.envelope import Envelope, Failure
 from capd_protos.types import (
     ActorName,
     Address,
-    CapabilityBar,
     CapabilityId,
     CapabilityName,
+    CapabilityRestriction,
     CapabilitySpec,
     ClientFacts,
     Decision,
@@ -182,7 +182,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         is_enabled=False,
         project="/src/app",
         denied=[ID],
-        bars=[CapabilityBar(ID, 0.5, is_automatic=False)],
+        restrictions=[CapabilityRestriction(ID, 0.5, is_automatic=False)],
     ),
     registry.ResolveCapability("me/mine/git", "/src/app"),
     registry.ListCapabilities("/src/app", all_projects=True),
@@ -289,7 +289,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ToolListKept(GIT, IDENTITY),
     finder.FindTools("show it", 3, 9, [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"], "/src/app", "developer"),
-    finder.ToolLookedUp(TOOL_HIT, finder.ToolBar("denied", "no"), [WireName("git__diff")], 7, 2),
+    finder.ToolLookedUp(
+        TOOL_HIT, finder.ToolRestriction("denied", "no"), [WireName("git__diff")], 7, 2
+    ),
     finder.DescribeTools(["git:*"], [RULES], waits=True, project="/src/app", domain="developer"),
     finder.ToolsDescribed(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
     finder.ListDenied([RULES], "/src/app"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd_protos.naming import NameBook, Named, Unclear, advice, near_names, offer
+from capd_protos.naming import Named, NameTable, Unclear, advice, near_names, offer
 
 KNOWN = (
     *("git", "github", "gitlab", "git-history"),
@@ -107,7 +107,7 @@ TABLE = {
 def test_a_name_means_one_thing_or_is_offered_what_it_may_mean(
     wanted: str, expected: Named | Unclear
 ) -> None:
-    got = NameBook(KNOWN).find(wanted)
+    got = NameTable(KNOWN).find(wanted)
 
     assert got == expected
 
@@ -124,14 +124,14 @@ def test_a_name_means_one_thing_or_is_offered_what_it_may_mean(
 def test_a_call_takes_another_spelling_and_no_other_word(
     wanted: str, expected: Named | Unclear
 ) -> None:
-    got = NameBook(["delete_row", "delete_row_and_all"]).find(wanted, is_call=True)
+    got = NameTable(["delete_row", "delete_row_and_all"]).find(wanted, is_call=True)
 
     assert got == expected
 
 
 @given(st.lists(st.text(max_size=12), max_size=12), st.text(max_size=12))
 def test_what_is_found_is_known_and_nobody_is_guessed_for(known: list[str], wanted: str) -> None:
-    got = NameBook(known).find(wanted)
+    got = NameTable(known).find(wanted)
 
     if isinstance(got, Named):
         assert got.name in known
@@ -142,7 +142,7 @@ def test_what_is_found_is_known_and_nobody_is_guessed_for(known: list[str], want
 
 @given(st.lists(st.text(min_size=1, max_size=12).map(str.strip).filter(bool), min_size=1))
 def test_every_name_means_itself(known: list[str]) -> None:
-    got = [NameBook(known).find(name) for name in known]
+    got = [NameTable(known).find(name) for name in known]
 
     assert got == [Named(name) for name in known]
 

@@ -18,7 +18,7 @@ from capd.adapters.skill_files import read_skills, skill_body
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.adapters.trust.project_taps import read_project
 from capd.adapters.trust.trust_file import TrustFile
-from capd.core.definitions.baseline import Baseline, Change, Known
+from capd.core.definitions.baseline import Baseline, Change, TrustedTool
 from capd.core.records.retention import Retention
 from capd.core.sessions.habits import Habit
 from capd.core.trust.startable import Agreed
@@ -75,7 +75,7 @@ async def trust(folder: Path) -> Kept:
 
 async def definitions(folder: Path) -> Kept:
     log = ToolName("log")
-    known = {log: Known(("a" * 64,), b'{"name":"log"}', ("b" * 64,))}
+    known = {log: TrustedTool(("a" * 64,), b'{"name":"log"}', ("b" * 64,))}
     changes = {log: Change("changed", "c" * 64, b"{}", 2.5, is_rejected=True)}
     given = Baseline(ID, ServerName("git"), "pinned", known, changes)
     files = DefinitionFiles(folder)

@@ -124,7 +124,7 @@ class Costs:
         rules = self.live.rules(project)
         policy = rules.policy(["zed"], project)
         for number in range(200):
-            policy.bar("server", f"a_tool_of_some_server_{number}")
+            policy.restriction("server", f"a_tool_of_some_server_{number}")
 
         self._note(before, cpu)
         said = self.live.project_problems.get(project, [])

@@ -45,7 +45,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc"),
 ]
 
-Way = Literal["sweep", "cgroup", "namespace"]
+DirectRoute = Literal["sweep", "cgroup", "namespace"]
 SIGNALS = {
     "TERM": [signal.SIGTERM],
     "KILL": [signal.SIGKILL],
@@ -74,7 +74,7 @@ class Stage:
     """A world, and how its servers' processes are known."""
 
     world: World
-    way: Way
+    way: DirectRoute
     systemd: UserSystemd | None = None
     terminal: Terminal | None = None
     guards: dict[str, int] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Stage:
 
 @pytest.fixture(params=["sweep", "cgroup", "namespace"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    way: Way = request.param
+    way: DirectRoute = request.param
     if way == "cgroup" and missing():
         pytest.skip(f"systemd --user: {missing()}")
     if way == "namespace":

@@ -23,7 +23,7 @@ OF_A_SESSION = (
     "capd.actors.session.calls.Relaying",
     "capd.actors.session.turns.Turns",
     "capd.actors.session.own_calls.OwnCalls",
-    "capd.actors.session.memories.MemoryDesk",
+    "capd.actors.session.memories.SessionMemories",
     "capd.core.sessions.session.SessionState",
     "capd.core.sessions.surface.Surface",
     "capd.adapters.clients.upstream.Upstream",
@@ -33,7 +33,7 @@ OF_A_SESSION = (
 )
 OF_A_SERVER = (
     "capd.adapters.servers.instance.Instance",
-    "capd.adapters.servers.lane.Lane",
+    "capd.adapters.servers.server_connection.Lane",
 )
 ROUNDS = 4
 MANY = 300

@@ -446,9 +446,9 @@ def test_a_server_killed_in_a_call_a_hundred_times_runs_no_call_twice(world: Wor
     world.start()
     outcomes: list[str] = []
 
-    def rounds(lane: int) -> None:
+    def rounds(server_connection: int) -> None:
         for number in range(20):
-            nonce = f"{lane}-{number}"
+            nonce = f"{server_connection}-{number}"
             session = world.session(nonce, "evil")
             call = session.begin("evil__echo", {"x": nonce})
             pid = wait_for(partial(called_in, world.out, nonce))
@@ -456,7 +456,9 @@ def test_a_server_killed_in_a_call_a_hundred_times_runs_no_call_twice(world: Wor
             outcomes.append(outcome(session.answer(call)))
             session.leave()
 
-    workers = [threading.Thread(target=rounds, args=(lane,)) for lane in range(5)]
+    workers = [
+        threading.Thread(target=rounds, args=(server_connection,)) for server_connection in range(5)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:

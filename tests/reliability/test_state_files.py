@@ -24,7 +24,7 @@ from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.overlay_files import read_overlays
 from capd.adapters.result_store import NotKeptError, ResultStore
 from capd.adapters.secrets.secrets_file import SecretsFile
-from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins, Record
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.http.token_store import FileStore
@@ -35,7 +35,7 @@ from capd.adapters.tool_lists import ToolLists
 from capd.core.records.retention import Retention
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
-from capd.core.sessions.session import Held, SessionState, SingleTool
+from capd.core.sessions.session import ServerLease, SessionState, SingleTool
 from capd.core.sessions.session_record import recorded, restore
 from capd.core.sessions.surface import Surface
 from capd_client import shim
@@ -88,7 +88,7 @@ def session_state() -> SessionState:
 async def sessions(folder: Path) -> Kept:
     files = SessionFiles(folder)
     before = session_state()
-    before.activate(CAPABILITY, [Held(GIT, IDENTITY, InstanceId("i"), tuple(TOOLS))], 1.0)
+    before.activate(CAPABILITY, [ServerLease(GIT, IDENTITY, InstanceId("i"), tuple(TOOLS))], 1.0)
     other = ServerSpec(ServerName("fs"), "stdio", TAP, command="fs")
     before.activate_tools([SingleTool(other, server_identity(other), TOOLS[0], ID)], 2.0)
     record = recorded(ONE, before, "token", 4e9, {"file:///x": IDENTITY})
@@ -112,9 +112,9 @@ async def sessions(folder: Path) -> Kept:
     return Kept(next(folder.iterdir()), use, "msgpack", renew)
 
 
-async def eras(folder: Path) -> Kept:
+async def generations(folder: Path) -> Kept:
     path = folder / "eras.json"
-    file = EraFile(path)
+    file = GenerationFile(path)
     known = {ServerIdentity(f"{n:016x}"): "2026-07-28" for n in range(20)}
     await file.save(known)
 
@@ -407,7 +407,7 @@ async def installed(folder: Path) -> Kept:
 
 
 MAKERS = (
-    *(sessions, eras, tool_lists, vectors, login, secrets_env, clients_toml, config_toml),
+    *(sessions, generations, tool_lists, vectors, login, secrets_env, clients_toml, config_toml),
     *(taps_toml, ledger, handle, result_secret, result, handshake, http_token, installed),
 )
 SILENT = (handle, result_secret, result, handshake, http_token)

@@ -17,7 +17,7 @@ from capd.runtime.frame_channel import (
     FramePostbox,
     FrameTooLargeError,
 )
-from capd.runtime.mailbox import Letter
+from capd.runtime.mailbox import IncomingRequest
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
 
@@ -35,19 +35,19 @@ REQUESTS: MsgpackCodec[Say] = MsgpackCodec(Say)
 @asynccontextmanager
 async def linked() -> AsyncIterator[tuple[FrameClient, FramePostbox, trio.Nursery]]:
     near, far = memory_stream_pair()
-    client, postbox = FrameClient(near), FramePostbox(ECHO, far)
+    client, endpoint = FrameClient(near), FramePostbox(ECHO, far)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.run)
-        nursery.start_soon(postbox.write)
-        yield client, postbox, nursery
+        nursery.start_soon(endpoint.write)
+        yield client, endpoint, nursery
         nursery.cancel_scope.cancel()
 
 
-async def echo(postbox: FramePostbox) -> None:
-    async with postbox.mailbox(ECHO, REQUESTS) as mailbox:
-        async for letter in mailbox:
-            async with letter:
-                await letter.reply(letter.request)
+async def echo(endpoint: FramePostbox) -> None:
+    async with endpoint.mailbox(ECHO, REQUESTS) as mailbox:
+        async for incoming in mailbox:
+            async with incoming:
+                await incoming.reply(incoming.request)
 
 
 async def test_each_asker_gets_the_answer_to_the_own_question_in_any_order() -> None:
@@ -56,14 +56,16 @@ async def test_each_asker_gets_the_answer_to_the_own_question_in_any_order() -> 
     async def ask(client: FrameClient, text: str) -> None:
         said[text] = REQUESTS.decode(await client.ask(Say(text), LONG))
 
-    async with linked() as (client, postbox, nursery):
+    async with linked() as (client, endpoint, nursery):
         async with trio.open_nursery() as askers:
             for number in range(5):
                 askers.start_soon(ask, client, str(number))
-            async with postbox.mailbox(ECHO, REQUESTS) as mailbox:
-                letters: list[Letter[Say]] = [await anext(mailbox) for _ in range(5)]
-                for letter in reversed(letters):
-                    await letter.reply(letter.request)
+            async with endpoint.mailbox(ECHO, REQUESTS) as mailbox:
+                incoming_requests: list[IncomingRequest[Say]] = [
+                    await anext(mailbox) for _ in range(5)
+                ]
+                for incoming in reversed(incoming_requests):
+                    await incoming.reply(incoming.request)
                 while len(said) < 5:
                     await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
@@ -117,8 +119,8 @@ async def test_a_process_that_writes_no_frames_is_given_up(garbage: bytes) -> No
 
 
 async def test_a_message_over_the_limit_is_refused_and_the_next_one_goes_through() -> None:
-    async with linked() as (client, postbox, nursery):
-        nursery.start_soon(echo, postbox)
+    async with linked() as (client, endpoint, nursery):
+        nursery.start_soon(echo, endpoint)
 
         with pytest.raises(FrameTooLargeError):
             await client.ask(Say("x" * MOST_FRAME_BYTES), LONG)
@@ -128,8 +130,8 @@ async def test_a_message_over_the_limit_is_refused_and_the_next_one_goes_through
 
 
 async def test_a_request_that_cannot_be_read_is_answered_as_malformed() -> None:
-    async with linked() as (client, postbox, nursery):
-        nursery.start_soon(echo, postbox)
+    async with linked() as (client, endpoint, nursery):
+        nursery.start_soon(echo, endpoint)
 
         body = await client.ask(msgspec.defstruct("No", [], tag="test.no")(), LONG)
 
@@ -137,10 +139,10 @@ async def test_a_request_that_cannot_be_read_is_answered_as_malformed() -> None:
 
 
 async def test_an_asker_that_gives_up_leaves_the_next_one_its_own_answer() -> None:
-    async with linked() as (client, postbox, nursery):
+    async with linked() as (client, endpoint, nursery):
         with trio.move_on_after(0.01):
             await client.ask(Say("given up"), LONG)
-        nursery.start_soon(echo, postbox)
+        nursery.start_soon(echo, endpoint)
 
         after = await client.ask(Say("after"), LONG)
 
@@ -149,7 +151,7 @@ async def test_an_asker_that_gives_up_leaves_the_next_one_its_own_answer() -> No
 
 async def test_answers_that_are_queued_go_out_before_the_process_ends() -> None:
     near, far = memory_stream_pair()
-    client, postbox = FrameClient(near), FramePostbox(ECHO, far)
+    client, endpoint = FrameClient(near), FramePostbox(ECHO, far)
     said: list[bytes] = []
 
     async def ask(text: str) -> None:
@@ -160,11 +162,11 @@ async def test_answers_that_are_queued_go_out_before_the_process_ends() -> None:
         async with trio.open_nursery() as askers:
             for text in "abc":
                 askers.start_soon(ask, text)
-            async with postbox.mailbox(ECHO, REQUESTS) as mailbox:
-                letters = [await anext(mailbox) for _ in range(3)]
-                await letters[0].reply(letters[0].request)
-            postbox.finish()
-            await postbox.write()
+            async with endpoint.mailbox(ECHO, REQUESTS) as mailbox:
+                incoming_requests = [await anext(mailbox) for _ in range(3)]
+                await incoming_requests[0].reply(incoming_requests[0].request)
+            endpoint.finish()
+            await endpoint.write()
         nursery.cancel_scope.cancel()
 
     kinds = [msgspec.msgpack.decode(each)["type"] for each in said]
@@ -177,7 +179,7 @@ def test_frames_come_whole_however_the_stream_cuts_them(texts: list[str], step: 
     async def main() -> list[Say]:
         near, far = memory_stream_pair()
         assert isinstance(far.receive_stream, MemoryReceiveStream)
-        client, postbox = FrameClient(near), FramePostbox(ECHO, far)
+        client, endpoint = FrameClient(near), FramePostbox(ECHO, far)
         whole, said = far.receive_some, []
 
         async def cut(max_bytes: int | None = None) -> bytearray:
@@ -186,8 +188,8 @@ def test_frames_come_whole_however_the_stream_cuts_them(texts: list[str], step: 
         far.receive_some = cut  # type: ignore[method-assign]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.run)
-            nursery.start_soon(postbox.write)
-            nursery.start_soon(echo, postbox)
+            nursery.start_soon(endpoint.write)
+            nursery.start_soon(echo, endpoint)
             for text in texts:
                 body = await client.ask(Say(text), LONG)
                 said.append(REQUESTS.decode(body))

@@ -9,7 +9,7 @@ import zmq
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.runtime.bus import Bus
-from capd.runtime.mailbox import AlreadyAnsweredError, Letter, Mailbox
+from capd.runtime.mailbox import AlreadyAnsweredError, IncomingRequest, Mailbox
 from capd.runtime.peer import AskFailedError
 from capd.runtime.zmq_socket import Context, TrioSocket
 from capd_protos.codec import MsgpackCodec
@@ -52,10 +52,10 @@ async def ask_into(
         answers.append(reply)
 
 
-async def answer_one(mailbox: Mailbox[Add]) -> Letter[Add]:
-    letter = await anext(mailbox)
-    await letter.reply(Sum(letter.request.a + letter.request.b))
-    return letter
+async def answer_one(mailbox: Mailbox[Add]) -> IncomingRequest[Add]:
+    incoming = await anext(mailbox)
+    await incoming.reply(Sum(incoming.request.a + incoming.request.b))
+    return incoming
 
 
 async def test_a_request_gets_the_reply_of_the_actor(context: Context) -> None:
@@ -67,9 +67,9 @@ async def test_a_request_gets_the_reply_of_the_actor(context: Context) -> None:
     ):
         nursery.start_soon(ask_into, answers, bus, Add(1, 2))
 
-        letter = await answer_one(mailbox)
+        incoming = await answer_one(mailbox)
 
-    assert (answers, letter.request, letter.sender) == ([Sum(3)], Add(1, 2), "tester")
+    assert (answers, incoming.request, incoming.sender) == ([Sum(3)], Add(1, 2), "tester")
 
 
 async def test_an_actor_that_forgets_to_answer_is_answered_for(context: Context) -> None:
@@ -115,10 +115,10 @@ async def test_an_actor_that_is_cancelled_over_a_letter_answers_that_it_stops(
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(ask_into, answers, bus, Add(1, 2))
-        letter = await anext(mailbox)
+        incoming = await anext(mailbox)
 
         with trio.CancelScope() as scope:
-            async with letter:
+            async with incoming:
                 scope.cancel()
                 await trio.sleep_forever()
 
@@ -133,12 +133,12 @@ async def test_an_actor_that_is_cancelled_as_it_replies_has_replied(context: Con
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(ask_into, answers, bus, Add(1, 2))
-        letter = await anext(mailbox)
+        incoming = await anext(mailbox)
 
         with trio.CancelScope() as scope:
-            async with letter:
+            async with incoming:
                 scope.cancel()
-                await letter.reply(Sum(3))
+                await incoming.reply(Sum(3))
 
     assert answers == [Sum(3)]
 
@@ -148,10 +148,10 @@ async def test_a_second_reply_is_an_error_and_is_not_sent(context: Context) -> N
     async with open_bus(context) as bus, bus.mailbox(ADDER, REQUESTS) as mailbox:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask_into, answers, bus, Add(1, 2))
-            letter = await answer_one(mailbox)
+            incoming = await answer_one(mailbox)
 
             with pytest.raises(AlreadyAnsweredError):
-                await letter.reply(Sum(4))
+                await incoming.reply(Sum(4))
 
         await wait_all_tasks_blocked()
         assert (answers, bus.counts) == ([Sum(3)], {})
@@ -170,9 +170,9 @@ async def test_a_body_that_the_actor_does_not_know_is_refused_and_not_shown(
         await wait_all_tasks_blocked()
         nursery.start_soon(ask_into, answers, bus, Add(1, 2))
 
-        letter = await answer_one(mailbox)
+        incoming = await answer_one(mailbox)
 
-    assert (letter.request, answers) == (
+    assert (incoming.request, answers) == (
         Add(1, 2),
         [("malformed", "Invalid value 'test.sum' - at `$.type`"), Sum(3)],
     )
@@ -221,9 +221,9 @@ async def test_a_letter_whose_sender_has_given_up_is_skipped(
         await send_request(dealer, 2, float("inf"))
         await trio.sleep(1)
 
-        letter = await answer_one(mailbox)
+        incoming = await answer_one(mailbox)
 
-        assert (letter.request, bus.counts) == (Add(2, 0), {"expired_request": 1})
+        assert (incoming.request, bus.counts) == (Add(2, 0), {"expired_request": 1})
 
 
 async def test_the_time_a_letter_lies_unread_is_taken_from_its_deadline(
@@ -238,10 +238,10 @@ async def test_the_time_a_letter_lies_unread_is_taken_from_its_deadline(
         nursery.start_soon(ask_into, answers, bus, Add(1, 2), 5)
         await trio.sleep(2)
 
-        letter = await anext(mailbox)
+        incoming = await anext(mailbox)
 
-        assert letter.remaining == pytest.approx(3)
-        await letter.reply(Sum(3))
+        assert incoming.remaining == pytest.approx(3)
+        await incoming.reply(Sum(3))
 
 
 async def test_closing_a_mailbox_answers_what_was_taken_and_what_was_not(context: Context) -> None:
@@ -250,11 +250,11 @@ async def test_closing_a_mailbox_answers_what_was_taken_and_what_was_not(context
         async with bus.mailbox(ADDER, REQUESTS) as mailbox:
             for number in range(3):
                 nursery.start_soon(ask_into, answers, bus, Add(number, 0))
-            letter = await anext(mailbox)
+            incoming = await anext(mailbox)
             await wait_all_tasks_blocked()
 
         with pytest.raises(AlreadyAnsweredError):
-            await letter.reply(Sum(0))
+            await incoming.reply(Sum(0))
 
     assert answers == [("stopping", "adder is stopping; ask again in a moment")] * 3
 
@@ -329,18 +329,18 @@ async def test_an_answer_to_a_sender_that_is_gone_is_counted(
     dealer.connect(ADDRESSES[ADDER])
     async with open_bus(context) as bus, bus.mailbox(ADDER, REQUESTS) as mailbox:
         await send_request(dealer, 1, 10)
-        letter = await anext(mailbox)
-        async with letter:
+        incoming = await anext(mailbox)
+        async with incoming:
             dealer.close()
             # The reaper thread of libzmq tells the mailbox about it in its own time.
-            await wait_until_unknown(bus, letter)
+            await wait_until_unknown(bus, incoming)
 
         assert bus.counts == {"undeliverable_answer": 1}
 
 
-async def wait_until_unknown(bus: Bus, letter: Letter[Add]) -> None:
-    postbox = bus._postboxes[ADDER]
+async def wait_until_unknown(bus: Bus, incoming: IncomingRequest[Add]) -> None:
+    endpoint = bus._postboxes[ADDER]
     while not bus.counts:
-        postbox.fail(letter._arrival, "probe", "")
+        endpoint.fail(incoming._arrival, "probe", "")
         await trio.sleep(0.001)
     bus.counts.clear()

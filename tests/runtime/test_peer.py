@@ -61,9 +61,11 @@ async def test_answers_in_another_order_reach_those_who_asked(context: Context) 
         for text in "abc":
             nursery.start_soon(ask, bus, text)
 
-        letters = [await anext(mailbox) for _ in range(3)]
-        for letter in sorted(letters, key=lambda letter: letter.request.text, reverse=True):
-            await letter.reply(Said(letter.request.text))
+        incoming_requests = [await anext(mailbox) for _ in range(3)]
+        for incoming in sorted(
+            incoming_requests, key=lambda incoming: incoming.request.text, reverse=True
+        ):
+            await incoming.reply(Said(incoming.request.text))
 
     assert replies == {text: Said(text) for text in "abc"}
 
@@ -103,8 +105,8 @@ async def test_a_caller_that_is_cancelled_costs_nobody_else_an_answer(context: C
         await wait_all_tasks_blocked()
 
         for _ in range(2):
-            letter = await anext(mailbox)
-            await letter.reply(Said(letter.request.text))
+            incoming = await anext(mailbox)
+            await incoming.reply(Said(incoming.request.text))
 
     assert (replies, bus.counts) == ([Said("stayer")], {"late_reply": 1})
 
@@ -119,8 +121,8 @@ async def test_an_actor_that_binds_after_the_question_answers_it(context: Contex
         await wait_all_tasks_blocked()
 
         async with open_echo(context) as (_, mailbox):
-            letter = await anext(mailbox)
-            await letter.reply(Said(letter.request.text))
+            incoming = await anext(mailbox)
+            await incoming.reply(Said(incoming.request.text))
 
     assert replies == [Said("early")]
 

@@ -11,8 +11,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "servers.md"
 
 def row(server: Server, calls: int) -> str:
     package, version = server.package.split()
-    eras = f"{server.speaks}, 2026-07-28" if server.is_modern else server.speaks
-    cells = (server.name, f"`{package}`", version, server.registry, eras, server.tools, calls)
+    generations = f"{server.speaks}, 2026-07-28" if server.is_modern else server.speaks
+    cells = (
+        server.name,
+        f"`{package}`",
+        version,
+        server.registry,
+        generations,
+        server.tools,
+        calls,
+    )
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

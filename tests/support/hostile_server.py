@@ -51,7 +51,7 @@ def parsed() -> argparse.Namespace:
 
 OPTIONS = parsed()
 MODES = set(OPTIONS.mode.split(","))
-IS_STATELESS = OPTIONS.era == "modern"
+IS_STATELESS = OPTIONS.generation == "modern"
 WRITING = threading.Lock()
 AT_START: dict[str, Callable[[], None]] = {}
 IN_CALL: dict[str, Callable[["Call"], bool]] = {}

@@ -75,11 +75,11 @@ def summary(answer: Any) -> str:
     return " ".join(str(root.uri) for root in answer.roots)
 
 
-class EraServer:
+class GenerationServer:
     """The features, whichever era they are asked in."""
 
-    def __init__(self, era: str) -> None:
-        self.is_stateless = era == "stateless"
+    def __init__(self, generation: str) -> None:
+        self.is_stateless = generation == "stateless"
         self.extra_tools: list[str] = []
         self.ended: list[str] = []
         self.bus = InMemorySubscriptionBus()
@@ -103,9 +103,9 @@ class EraServer:
             on_completion=self.complete,
             **listening,
         )
-        self.server.middleware.append(self.only_one_era)
+        self.server.middleware.append(self.only_one_generation)
 
-    async def only_one_era(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+    async def only_one_generation(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         is_handshakes = ctx.method == "initialize" or (
             ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
         )
@@ -260,13 +260,13 @@ class EraServer:
 
 
 def main() -> None:
-    transport, era = sys.argv[1:3]
+    transport, generation = sys.argv[1:3]
     if transport == "stdio":
-        anyio.run(EraServer(era).serve, backend="trio")
+        anyio.run(GenerationServer(generation).serve, backend="trio")
         return
     listener = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
-    app = EraServer(era).server.streamable_http_app()
+    app = GenerationServer(generation).server.streamable_http_app()
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listener])
 

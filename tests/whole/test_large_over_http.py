@@ -27,9 +27,9 @@ def request(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": "mine", "method": method, "params": params}
 
 
-async def session_headers(client: httpx2.AsyncClient, url: str, era: str) -> dict[str, str]:
+async def session_headers(client: httpx2.AsyncClient, url: str, generation: str) -> dict[str, str]:
     """Return what goes with each request of a client of an era."""
-    if era == "stateless":
+    if generation == "stateless":
         names = {"mcp-method": "tools/call", "mcp-name": "give"}
         return {"mcp-protocol-version": "2026-07-28", **names}
     info = {"name": "raw", "version": "1"}
@@ -43,9 +43,9 @@ async def session_headers(client: httpx2.AsyncClient, url: str, era: str) -> dic
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("generation", ["handshake", "stateless"])
 async def test_a_large_result_is_the_same_in_either_form_and_era(
-    home: Home, era: str, kind: str
+    home: Home, generation: str, kind: str
 ) -> None:
     home.capability("large", [sys.executable, "-I", str(LARGE_SERVER), home.tag])
     port = switched_on(home, 'names = "bare"', 'capabilities = ["mine/large"]')
@@ -55,9 +55,9 @@ async def test_a_large_result_is_the_same_in_either_form_and_era(
     async with httpx2.AsyncClient(
         headers={"Authorization": f"Bearer {token}"}, timeout=60
     ) as client:
-        headers = await session_headers(client, url, era)
+        headers = await session_headers(client, url, generation)
         arguments = {"layout": "id first", "blocks": BLOCKS}
-        meta = {"_meta": META} if era == "stateless" else {}
+        meta = {"_meta": META} if generation == "stateless" else {}
         call = request("tools/call", {"name": "give", "arguments": arguments, **meta})
 
         answer = await client.post(url, json=call, headers={**headers, "accept": kind})
@@ -70,7 +70,7 @@ async def test_a_large_result_is_the_same_in_either_form_and_era(
     message = json.loads(body)
     text = message["result"]["content"][0].pop("text")
     assert (len(text), text == text_of(BLOCKS)) == (len(text_of(BLOCKS)), True)
-    complete = {"resultType": "complete"} if era == "stateless" else {}
+    complete = {"resultType": "complete"} if generation == "stateless" else {}
     result = {"content": [{"type": "text"}], "isError": False, **complete}
     assert message == {"jsonrpc": "2.0", "id": "mine", "result": result}
     wait_for(lambda: spooled_files(daemon.pid, home.folder) == [])

@@ -22,10 +22,10 @@ from mcp.client.session import ClientRequestContext
 
 from whole_daemon import SHIM, Home
 
-ERA_SERVER = Path(__file__).parent / "era_server.py"
+GENERATION_SERVER = Path(__file__).parent / "era_server.py"
 PATIENCE = 30.0
 STATELESS = "2026-07-28"
-ERAS = {"handshake": "legacy", "stateless": STATELESS}
+GENERATIONS = {"handshake": "legacy", "stateless": STATELESS}
 
 # The SDK warns of what the newer revision drops, and that is what the older one is tested for.
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -41,13 +41,13 @@ def daemon() -> Iterator[Home]:
     # By itself a list of the stateless era does not change.
     home.env["CAPD_SURFACE"] = "dynamic"
     sites = []
-    for era in ERAS:
-        argv = [sys.executable, "-W", "ignore", str(ERA_SERVER)]
-        home.capability(f"{era}-stdio", [*argv, "stdio", era, home.tag])
-        site = subprocess.Popen([*argv, "http", era, home.tag], stdout=subprocess.PIPE)
+    for generation in GENERATIONS:
+        argv = [sys.executable, "-W", "ignore", str(GENERATION_SERVER)]
+        home.capability(f"{generation}-stdio", [*argv, "stdio", generation, home.tag])
+        site = subprocess.Popen([*argv, "http", generation, home.tag], stdout=subprocess.PIPE)
         sites.append(site)
         assert site.stdout is not None
-        by_url(home, f"{era}-http", site.stdout.readline().decode().strip())
+        by_url(home, f"{generation}-http", site.stdout.readline().decode().strip())
     try:
         home.start()
         yield home
@@ -68,10 +68,10 @@ def by_url(home: Home, name: str, url: str) -> None:
     )
 
 
-@pytest.fixture(params=ERAS)
-def client_era(request: pytest.FixtureRequest) -> str:
-    era: str = request.param
-    return era
+@pytest.fixture(params=GENERATIONS)
+def client_generation(request: pytest.FixtureRequest) -> str:
+    generation: str = request.param
+    return generation
 
 
 @pytest.fixture(params=["handshake-stdio", "stateless-stdio", "handshake-http", "stateless-http"])
@@ -137,7 +137,7 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(home: Home, era: str, server: str, **more: Any) -> AsyncIterator[Talk]:
+async def talking(home: Home, generation: str, server: str, **more: Any) -> AsyncIterator[Talk]:
     talk = Talk(server)
     shim = StdioServerParameters(
         command=sys.executable,
@@ -148,7 +148,7 @@ async def talking(home: Home, era: str, server: str, **more: Any) -> AsyncIterat
     with trio.fail_after(PATIENCE):
         async with Client(
             shim,
-            mode=ERAS[era],
+            mode=GENERATIONS[generation],
             cache=None,
             message_handler=talk.hear,
             logging_callback=talk.log,
@@ -163,29 +163,29 @@ async def talking(home: Home, era: str, server: str, **more: Any) -> AsyncIterat
             yield talk
 
 
-async def test_a_call_is_answered(daemon: Home, client_era: str, server: str) -> None:
-    async with talking(daemon, client_era, server) as talk:
+async def test_a_call_is_answered(daemon: Home, client_generation: str, server: str) -> None:
+    async with talking(daemon, client_generation, server) as talk:
         said = await talk.call("echo", "gr\u00fc\u00dfe \U0001f642")
 
     assert said == "gr\u00fc\u00dfe \U0001f642"
 
 
 async def test_progress_arrives_under_the_clients_own_token(
-    daemon: Home, client_era: str, server: str
+    daemon: Home, client_generation: str, server: str
 ) -> None:
     steps: list[tuple[float, float | None, str | None]] = []
 
     async def progressed(done: float, total: float | None, said: str | None) -> None:
         steps.append((done, total, said))
 
-    async with talking(daemon, client_era, server) as talk:
+    async with talking(daemon, client_generation, server) as talk:
         await talk.call("count", "now", progress_callback=progressed)
 
     assert steps == [(1, 3, "now"), (2, 3, "now"), (3, 3, "now")]
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server(
-    daemon: Home, client_era: str, server: str
+    daemon: Home, client_generation: str, server: str
 ) -> None:
     nonce, ended = uuid.uuid4().hex, ""
     begun = trio.Event()
@@ -193,7 +193,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(
     async def progressed(*_: object) -> None:
         begun.set()
 
-    async with talking(daemon, client_era, server) as talk, trio.open_nursery() as nursery:
+    async with talking(daemon, client_generation, server) as talk, trio.open_nursery() as nursery:
 
         async def hang() -> None:
             await talk.call("hang", nonce, progress_callback=progressed)
@@ -218,9 +218,9 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(
     ],
 )
 async def test_what_a_server_asks_in_a_call_is_answered_by_its_client(
-    daemon: Home, client_era: str, server: str, what: str, expected: str
+    daemon: Home, client_generation: str, server: str, what: str, expected: str
 ) -> None:
-    async with talking(daemon, client_era, server) as talk:
+    async with talking(daemon, client_generation, server) as talk:
         answer = await talk.call("ask", what)
 
     assert answer == expected
@@ -228,8 +228,10 @@ async def test_what_a_server_asks_in_a_call_is_answered_by_its_client(
         assert [params.url for params in talk.asked] == ["https://example.org/go"]
 
 
-async def test_resources_are_listed_and_read(daemon: Home, client_era: str, server: str) -> None:
-    async with talking(daemon, client_era, server) as talk:
+async def test_resources_are_listed_and_read(
+    daemon: Home, client_generation: str, server: str
+) -> None:
+    async with talking(daemon, client_generation, server) as talk:
         resources = (await talk.client.list_resources()).resources
         templates = (await talk.client.list_resource_templates()).resource_templates
         listed = await talk.client.read_resource("note://one")
@@ -242,16 +244,16 @@ async def test_resources_are_listed_and_read(daemon: Home, client_era: str, serv
 
 
 async def test_a_subscriber_hears_of_its_resource_and_of_no_other(
-    daemon: Home, client_era: str, server: str
+    daemon: Home, client_generation: str, server: str
 ) -> None:
-    async with talking(daemon, client_era, server) as talk:
-        uris = await updates_heard(talk, client_era)
+    async with talking(daemon, client_generation, server) as talk:
+        uris = await updates_heard(talk, client_generation)
 
     assert uris == ["note://mine"]
 
 
-async def updates_heard(talk: Talk, era: str) -> list[str]:
-    if era == "stateless":
+async def updates_heard(talk: Talk, generation: str) -> list[str]:
+    if generation == "stateless":
         async with talk.client.listen(resource_subscriptions=["note://mine"]) as changes:
             await talk.call("touch", "note://other")
             await talk.call("touch", "note://mine")
@@ -269,9 +271,9 @@ async def updates_heard(talk: Talk, era: str) -> list[str]:
 
 
 async def test_prompts_are_listed_and_got_also_one_that_is_named_like_a_tool(
-    daemon: Home, client_era: str, server: str
+    daemon: Home, client_generation: str, server: str
 ) -> None:
-    async with talking(daemon, client_era, server) as talk:
+    async with talking(daemon, client_generation, server) as talk:
         names = [prompt.name for prompt in (await talk.client.list_prompts()).prompts]
         got = await talk.client.get_prompt(names[0], {"name": "Ada"})
         same = await talk.client.get_prompt(names[1])
@@ -280,8 +282,8 @@ async def test_prompts_are_listed_and_got_also_one_that_is_named_like_a_tool(
     assert (len(names), texts) == (2, ["greet Ada", "echo"])
 
 
-async def test_arguments_are_completed(daemon: Home, client_era: str, server: str) -> None:
-    async with talking(daemon, client_era, server) as talk:
+async def test_arguments_are_completed(daemon: Home, client_generation: str, server: str) -> None:
+    async with talking(daemon, client_generation, server) as talk:
         name = (await talk.client.list_prompts()).prompts[0].name
         argument = {"name": "name", "value": "A"}
         prompt = await talk.client.complete(types.PromptReference(name=name), argument)
@@ -293,11 +295,11 @@ async def test_arguments_are_completed(daemon: Home, client_era: str, server: st
 
 
 async def test_a_client_hears_the_log_from_its_level_on(
-    daemon: Home, client_era: str, server: str
+    daemon: Home, client_generation: str, server: str
 ) -> None:
-    level: dict[str, Any] = {"log_level": "warning"} if client_era == "stateless" else {}
-    async with talking(daemon, client_era, server, **level) as talk:
-        if client_era == "handshake":
+    level: dict[str, Any] = {"log_level": "warning"} if client_generation == "stateless" else {}
+    async with talking(daemon, client_generation, server, **level) as talk:
+        if client_generation == "handshake":
             await talk.client.set_logging_level("warning")
         await talk.call("log", "careful")
         while not talk.logged:
@@ -320,18 +322,18 @@ CHANGED: dict[str, type] = {
 
 @pytest.mark.parametrize("what", LISTED)
 async def test_a_client_hears_that_a_servers_list_changed(
-    daemon: Home, client_era: str, server: str, what: str
+    daemon: Home, client_generation: str, server: str, what: str
 ) -> None:
-    async with talking(daemon, client_era, server) as talk:
+    async with talking(daemon, client_generation, server) as talk:
         await LISTED[what](talk.client)
         talk.heard.clear()
-        heard = await change_heard(talk, client_era, what)
+        heard = await change_heard(talk, client_generation, what)
 
     assert heard
 
 
-async def change_heard(talk: Talk, era: str, what: str) -> bool:
-    if era == "handshake":
+async def change_heard(talk: Talk, generation: str, what: str) -> bool:
+    if generation == "handshake":
         await talk.call("change", what)
         return await talk.until_heard(CHANGED[what]) is not None
     wanted: dict[str, Any] = {f"{what}_list_changed": True}

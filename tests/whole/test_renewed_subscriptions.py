@@ -11,7 +11,7 @@ import trio
 
 from whole_daemon import Home, wait_for
 
-from .test_matrix import ERA_SERVER, Talk, talking
+from .test_matrix import GENERATION_SERVER, Talk, talking
 
 URI = "note://mine"
 
@@ -42,20 +42,20 @@ def replace_the_daemon(home: Home) -> None:
 LOSSES: list[Callable[[Home], None]] = [kill_the_server, replace_the_daemon]
 
 
-def with_server(home: Home, era: str) -> str:
+def with_server(home: Home, generation: str) -> str:
     """Start a daemon whose capability is a server of an era; return its name."""
-    argv = [sys.executable, "-W", "ignore", str(ERA_SERVER), "stdio", era, home.tag]
+    argv = [sys.executable, "-W", "ignore", str(GENERATION_SERVER), "stdio", generation, home.tag]
     home.capability("notes", argv)
     home.start()
     return "notes"
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("generation", ["handshake", "stateless"])
 async def test_a_handshake_client_hears_of_its_resource_after_a_loss(
-    home: Home, era: str, lose: Callable[[Home], None]
+    home: Home, generation: str, lose: Callable[[Home], None]
 ) -> None:
-    async with talking(home, "handshake", with_server(home, era)) as talk:
+    async with talking(home, "handshake", with_server(home, generation)) as talk:
         await talk.client.subscribe_resource(URI)
         await trio.to_thread.run_sync(lose, home)
         await talk.until_heard(types.ResourceUpdatedNotification)
@@ -81,13 +81,13 @@ def uris(talk: Talk) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("era", ["handshake", "stateless"])
+@pytest.mark.parametrize("generation", ["handshake", "stateless"])
 @pytest.mark.parametrize("lose", LOSSES)
 async def test_a_stateless_clients_stream_goes_on_after_a_loss(
-    home: Home, era: str, lose: Callable[[Home], None]
+    home: Home, generation: str, lose: Callable[[Home], None]
 ) -> None:
     async with (
-        talking(home, "stateless", with_server(home, era)) as talk,
+        talking(home, "stateless", with_server(home, generation)) as talk,
         talk.client.listen(resource_subscriptions=[URI]) as changes,
     ):
         await trio.to_thread.run_sync(lose, home)

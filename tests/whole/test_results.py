@@ -389,7 +389,12 @@ def client_of(shop: Shop, way: str) -> AbstractAsyncContextManager[Client]:
 
 
 @pytest.mark.parametrize(
-    "way", [f"{era} over {by}" for era in ("handshake", "stateless") for by in ("stdio", "HTTP")]
+    "way",
+    [
+        f"{generation} over {by}"
+        for generation in ("handshake", "stateless")
+        for by in ("stdio", "HTTP")
+    ],
 )
 async def test_the_sdk_client_takes_short_results_for_valid_ones_in_both_eras(
     shop: Shop, way: str

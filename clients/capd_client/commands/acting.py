@@ -117,8 +117,10 @@ def _switched(method: str, name: str, result: dict[str, Any], *, as_json: bool) 
 def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> None:
     """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
     # A terminal shows no more than what is on; whoever reads JSON may have a model to tell.
-    is_mute = not as_json
-    result = ask("turn", text=text_of(text), session=session, budget=budget or "", mute=is_mute)
+    has_no_output = not as_json
+    result = ask(
+        "turn", text=text_of(text), session=session, budget=budget or "", mute=has_no_output
+    )
     if as_json:
         print_json(result)
     elif not result.get("problem"):

@@ -38,7 +38,7 @@ MOST_LOOKS = 2
 log = structlog.get_logger(actor="settings")
 
 
-class SettingsKeeper:
+class SettingsWatcher:
     """Message in, settings out."""
 
     def __init__(self, bus: Bus, settings: LiveSettings, *, is_watching: bool = True) -> None:
@@ -102,7 +102,7 @@ class SettingsKeeper:
                     await self._reload()
                     if self._settings.wait:
                         nursery.start_soon(self._until_still)
-                    nursery.start_soon(self._until_met, nursery.cancel_scope)
+                    nursery.start_soon(self._wait_ready, nursery.cancel_scope)
                     if self._settings.silent:
                         nursery.start_soon(self._until_later, nursery.cancel_scope)
                     await watch.changed()
@@ -112,7 +112,7 @@ class SettingsKeeper:
                 log.warning("settings_not_watched", reason=self._watch_error)
                 await trio.sleep(TRY_AGAIN)
 
-    async def _until_met(self, scope: trio.CancelScope) -> None:
+    async def _wait_ready(self, scope: trio.CancelScope) -> None:
         """Watch anew when another project is to be followed."""
         await self._settings.met.wait()
         scope.cancel()

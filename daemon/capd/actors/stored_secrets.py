@@ -22,7 +22,7 @@ CATALOG_TIMEOUT = 30.0
 log = structlog.get_logger(actor="secrets")
 
 
-class SecretKeeper:
+class SecretPreloader:
     """The stored secrets of one daemon."""
 
     def __init__(self, bus: Bus, stored: Stored) -> None:

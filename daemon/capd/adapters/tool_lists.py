@@ -15,7 +15,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.core.protocol.eras import members_or_none
+from capd.core.protocol.generations import members_or_none
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition
 

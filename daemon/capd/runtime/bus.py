@@ -16,10 +16,10 @@ import msgspec
 import trio
 import zmq
 
+from capd.runtime.endpoint import ActorEndpoint
 from capd.runtime.events import Publisher, Subscription
 from capd.runtime.mailbox import Mailbox
 from capd.runtime.peer import Peer
-from capd.runtime.postbox import Postbox
 from capd.runtime.zmq_socket import CannotBindError, Context
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, Address, MessageId
@@ -54,7 +54,7 @@ class Bus:
         self._shared_context = context
         self._ids = itertools.count(1)
         self._peers: dict[ActorName, Peer] = {}
-        self._postboxes: dict[ActorName, Postbox] = {}
+        self._postboxes: dict[ActorName, ActorEndpoint] = {}
         self._publisher: Publisher | None = None
 
     async def __aenter__(self) -> Self:
@@ -81,8 +81,8 @@ class Bus:
             # Told nothing of `error`, the nursery does not wrap it in a group.
             await self._nursery_manager.__aexit__(None, None, None)
         finally:
-            for postbox in self._postboxes.values():
-                postbox.close()
+            for endpoint in self._postboxes.values():
+                endpoint.close()
             for peer in self._peers.values():
                 peer.close()
             if self._publisher is not None:
@@ -143,20 +143,20 @@ class Bus:
     async def _mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AsyncIterator[Mailbox[Q]]:
-        postbox = self._postboxes.get(actor)
-        if postbox is None:
-            postbox = Postbox(self._context, actor, self._addresses[actor], self.counts)
-            self._postboxes[actor] = postbox
-            self._nursery.start_soon(postbox.collect, name=f"requests to {actor}")
-        if postbox.has_reader:
+        endpoint = self._postboxes.get(actor)
+        if endpoint is None:
+            endpoint = ActorEndpoint(self._context, actor, self._addresses[actor], self.counts)
+            self._postboxes[actor] = endpoint
+            self._nursery.start_soon(endpoint.collect, name=f"requests to {actor}")
+        if endpoint.has_reader:
             raise RuntimeError(f"{actor} has a mailbox in this process already")
-        postbox.has_reader = True
-        mailbox = Mailbox(postbox, request_codec)
+        endpoint.has_reader = True
+        mailbox = Mailbox(endpoint, request_codec)
         try:
             yield mailbox
         finally:
             mailbox.close()
-            postbox.has_reader = False
+            endpoint.has_reader = False
 
     @asynccontextmanager
     async def _subscribe(

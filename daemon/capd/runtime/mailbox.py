@@ -25,7 +25,7 @@ class AlreadyAnsweredError(CapdError):
     """A second answer to one request."""
 
 
-class Letter(Generic[Q]):
+class IncomingRequest(Generic[Q]):
     """A request and the duty to answer it; `async with letter:` keeps the duty."""
 
     def __init__(self, mailbox: "Mailbox[Q]", arrival: Arrival, request: Q) -> None:
@@ -58,12 +58,12 @@ class Letter(Generic[Q]):
         """
         body = BODIES.encode(message)
         self._close()
-        await self._mailbox.postbox.answer(self._arrival, body)
+        await self._mailbox.endpoint.answer(self._arrival, body)
 
     def lose(self, message: str) -> None:
         """Answer that whom the request was passed on to has ended: the sender has lost it."""
         self._close()
-        self._mailbox.postbox.fail(self._arrival, LOST, message)
+        self._mailbox.endpoint.fail(self._arrival, LOST, message)
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,18 +77,18 @@ class Letter(Generic[Q]):
         if self.is_answered:
             return
         self._close()
-        postbox = self._mailbox.postbox
+        endpoint = self._mailbox.endpoint
         if error is None:
-            postbox.fail(self._arrival, "no_answer", f"{postbox.actor} gave no answer")
+            endpoint.fail(self._arrival, "no_answer", f"{endpoint.actor} gave no answer")
         elif isinstance(error, trio.Cancelled):
-            postbox.stop(self._arrival)
+            endpoint.stop(self._arrival)
         else:
             # The type alone: the text may hold what the sender of another letter wrote.
-            postbox.fail(self._arrival, "crashed", f"{postbox.actor}: {type(error).__name__}")
+            endpoint.fail(self._arrival, "crashed", f"{endpoint.actor}: {type(error).__name__}")
 
     def _close(self) -> None:
         if self.is_answered:
-            raise AlreadyAnsweredError(f"{self._mailbox.postbox.actor} answered this already")
+            raise AlreadyAnsweredError(f"{self._mailbox.endpoint.actor} answered this already")
         del self._mailbox.unanswered[self]
 
 
@@ -98,35 +98,35 @@ class Mailbox(Generic[Q]):
     A body that is not a request of the actor is answered as `malformed` and not shown.
     """
 
-    def __init__(self, postbox: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
-        self.postbox = postbox
-        self.unanswered: dict[Letter[Q], Arrival] = {}
+    def __init__(self, endpoint: Arrivals, request_codec: MsgpackCodec[Q]) -> None:
+        self.endpoint = endpoint
+        self.unanswered: dict[IncomingRequest[Q], Arrival] = {}
         self._codec = request_codec
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Letter[Q]:
+    async def __anext__(self) -> IncomingRequest[Q]:
         while True:
-            arrival = await self.postbox.take()
+            arrival = await self.endpoint.take()
             if arrival.body == _PING:
                 # Here, so that the answer proves that the actor takes its letters.
-                await self.postbox.answer(arrival, _PONG)
+                await self.endpoint.answer(arrival, _PONG)
                 continue
             try:
                 request = self._codec.decode(arrival.body)
             except MalformedError as error:
-                self.postbox.count("malformed_request", arrival.envelope)
-                self.postbox.fail(arrival, "malformed", str(error))
+                self.endpoint.count("malformed_request", arrival.envelope)
+                self.endpoint.fail(arrival, "malformed", str(error))
                 continue
-            letter = Letter(self, arrival, request)
-            self.unanswered[letter] = arrival
-            return letter
+            incoming = IncomingRequest(self, arrival, request)
+            self.unanswered[incoming] = arrival
+            return incoming
 
     def close(self) -> None:
         """Answer as `stopping` whatever the actor took or could have taken."""
         for arrival in self.unanswered.values():
-            self.postbox.stop(arrival)
+            self.endpoint.stop(arrival)
         self.unanswered.clear()
-        for arrival in self.postbox.drain():
-            self.postbox.stop(arrival)
+        for arrival in self.endpoint.drain():
+            self.endpoint.stop(arrival)

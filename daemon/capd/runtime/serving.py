@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.mailbox import Letter
+from capd.runtime.mailbox import IncomingRequest
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
 
@@ -32,14 +32,14 @@ async def serve(
 ) -> None:
     """Answer every request to `actor` with what `replied` returns, until cancelled."""
 
-    async def answer(letter: Letter[Q]) -> None:
-        async with letter:
-            await letter.reply(await replied(letter.request))
+    async def answer(incoming: IncomingRequest[Q]) -> None:
+        async with incoming:
+            await incoming.reply(await replied(incoming.request))
 
-    async def answer_contained(letter: Letter[Q]) -> None:
-        await contained(type(letter.request).__name__, answer, letter, log=log)
+    async def answer_contained(incoming: IncomingRequest[Q]) -> None:
+        await contained(type(incoming.request).__name__, answer, incoming, log=log)
 
     async with trio.open_nursery() as nursery, bus.mailbox(actor, requests) as mailbox:
         task_status.started()
-        async for letter in mailbox:
-            nursery.start_soon(answer_contained, letter)
+        async for incoming in mailbox:
+            nursery.start_soon(answer_contained, incoming)

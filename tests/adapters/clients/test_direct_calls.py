@@ -12,8 +12,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from capd.adapters.clients.conversation import Request
-from capd.adapters.servers.lane import Lane
-from capd.core.protocol.eras import Members
+from capd.adapters.servers.server_connection import ServerConnection
+from capd.core.protocol.generations import Members
 from capd.core.results.large_results import Result
 from capd_protos.types import ServerName
 from client_stage import Json, Stage, Talk, staged
@@ -26,7 +26,7 @@ class TalkWay:
 
     def __init__(self, talk: "DirectTalk", members: Members) -> None:
         self._talk = talk
-        self.lane = talk.lane
+        self.server_connection = talk.server_connection
         self.members = members
         self.timeout: float | None = TIMEOUT
 
@@ -56,9 +56,9 @@ class TalkWay:
 class DirectTalk(Talk):
     """A conversation whose tools all run on one lane."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, server_connection: ServerConnection) -> None:
         super().__init__()
-        self.lane = lane
+        self.server_connection = server_connection
         self.left: list[bytes | None] = []
         self.is_release_due = False
         self.passed_as: Result | None = None
@@ -80,7 +80,7 @@ class Server:
             for each in (stdin, self._stdin, self._stdout, stdout)
         ]
         self.log: list[str] = []
-        self.lane = Lane(
+        self.server_connection = ServerConnection(
             ServerName("alpha"),
             self._streams[0],
             self._streams[3],
@@ -125,9 +125,9 @@ class Scene:
 @asynccontextmanager
 async def scene(*, dispatched: bool = False) -> AsyncIterator[Scene]:
     server = Server()
-    talk = DirectTalk(server.lane)
+    talk = DirectTalk(server.server_connection)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.lane.run)
+        nursery.start_soon(server.server_connection.run)
         async with staged(dispatched=dispatched, talk=talk) as stage:
             await wait_all_tasks_blocked()
             yield Scene(stage, server, talk)
@@ -228,7 +228,7 @@ async def test_a_cancelled_call_tells_the_server_once_and_has_no_answer(
         await it.server.say({"id": written["id"], "result": {}})
         assert told == [written["id"]]
         assert (await it.stage.heard(), it.talk.left) == ([], [None])
-        assert it.server.lane.counts["unknown_reply"] == 1
+        assert it.server.server_connection.counts["unknown_reply"] == 1
 
 
 async def test_a_client_that_vanishes_has_its_calls_cancelled_and_lets_go(
@@ -250,7 +250,7 @@ async def test_a_server_that_dies_leaves_an_unknown_outcome(autojump_clock: Mock
     async with scene() as it:
         await it.stage.send(call(1, name="t"))
 
-        it.server.lane.close("exited")
+        it.server.server_connection.close("exited")
 
         (answer,) = await it.answers()
         assert answer["result"]["_meta"]["capd/outcome"] == "outcome_unknown"
@@ -328,7 +328,7 @@ async def test_where_nothing_more_goes_in_a_call_goes_the_long_way(
         await it.stage.send(call(1, name="t"))
 
         assert it.talk.left == [None]
-        it.server.lane.close("exited")
+        it.server.server_connection.close("exited")
         assert it.talk.left == [None]
         assert [request.members.keys() for request in it.talk.calls] == [{"name"}]
         assert full == "the server's" or await it.server.told() == []
@@ -381,4 +381,4 @@ async def test_two_calls_of_one_id_both_end_with_their_connection(
 
         ended = {each["params"]["requestId"] for each in told}
         assert ended == {each["id"] for each in written}
-        assert it.server.lane.is_alive
+        assert it.server.server_connection.is_alive

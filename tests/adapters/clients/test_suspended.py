@@ -19,7 +19,7 @@ from capd.adapters.clients.suspended import (
     SuspendedCalls,
 )
 from capd.adapters.servers.callers import Caller
-from capd.core.protocol.eras import EnvelopeError, Members, members_of
+from capd.core.protocol.generations import EnvelopeError, Members, members_of
 from capd.core.protocol.outcomes import (
     CallFailedError,
     OutcomeUnknownError,
@@ -279,12 +279,12 @@ async def test_a_connection_that_is_lost_leaves_no_question_open(
     autojump_clock: MockClock,
 ) -> None:
     server = Server()
-    async with trio.open_nursery() as lane:
+    async with trio.open_nursery() as server_connection:
         async with trio.open_nursery() as connection:
             call = SuspendableCall(Editor(), server.run)
             connection.start_soon(call.run)
             await wait_all_tasks_blocked()
-            lane.start_soon(server.ask)
+            server_connection.start_soon(server.ask)
             await wait_all_tasks_blocked()
             connection.cancel_scope.cancel()
         await wait_all_tasks_blocked()

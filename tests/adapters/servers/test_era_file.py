@@ -5,27 +5,27 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.generation_file import GenerationFile
 from capd_protos.types import ServerIdentity
 
-ERAS = {ServerIdentity("0123456789abcdef"): "both", ServerIdentity("f" * 16): "stateless"}
+GENERATIONS = {ServerIdentity("0123456789abcdef"): "both", ServerIdentity("f" * 16): "stateless"}
 
 
 async def test_what_is_saved_is_loaded_and_private(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "eras.json"
-    file = EraFile(path)
+    file = GenerationFile(path)
     await file.save({})
-    await file.save(ERAS)
+    await file.save(GENERATIONS)
 
-    got = await EraFile(path).load()
+    got = await GenerationFile(path).load()
 
-    assert got == ERAS
+    assert got == GENERATIONS
     assert (path.stat().st_mode & 0o777, list(path.parent.iterdir())) == (0o600, [path])
 
 
 async def test_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        got = await EraFile(tmp_path / "eras.json").load()
+        got = await GenerationFile(tmp_path / "eras.json").load()
 
     assert (got, logs) == ({}, [])
 
@@ -36,7 +36,7 @@ async def test_a_file_that_is_broken_is_empty_and_said(tmp_path: Path, content: 
     path.write_bytes(content)
 
     with capture_logs() as logs:
-        got = await EraFile(path).load()
+        got = await GenerationFile(path).load()
 
     assert (got, [each["event"] for each in logs]) == ({}, ["eras_unreadable"])
 
@@ -47,7 +47,7 @@ async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
 
     with capture_logs() as logs:
-        got = await EraFile(path).load()
+        got = await GenerationFile(path).load()
 
     assert (got, [each["event"] for each in logs]) == ({}, ["eras_unreadable"])
 
@@ -56,6 +56,6 @@ async def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     tmp_path.joinpath("file").write_bytes(b"")
 
     with capture_logs() as logs:
-        await EraFile(tmp_path / "file" / "eras.json").save(ERAS)
+        await GenerationFile(tmp_path / "file" / "eras.json").save(GENERATIONS)
 
     assert [each["event"] for each in logs] == ["eras_not_saved"]

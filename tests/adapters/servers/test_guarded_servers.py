@@ -20,7 +20,7 @@ from capd.adapters import platform
 from capd.adapters.servers import sandboxing
 from capd.adapters.servers.processes import ProcessSpec, running
 from capd.adapters.servers.sandboxing import Box, own_folders
-from capd.core.servers.sandbox import Machine, Wish
+from capd.core.servers.sandbox import Machine, SandboxRequest
 from capd_protos.places import places
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +43,7 @@ class Place:
         self.environment = {"HOME": str(root), "PATH": os.environ["PATH"]}
 
     def box(self, **more: Any) -> Box:
-        return replace(Box(Wish(), (), self.environment, folders=self.folders), **more)
+        return replace(Box(SandboxRequest(), (), self.environment, folders=self.folders), **more)
 
     async def run(
         self,
@@ -146,8 +146,10 @@ async def test_the_socket_is_kept_for_a_server_that_may_connect(
 async def test_nothing_is_hidden_from_a_server_of_which_the_user_says_so(place: Place) -> None:
     script = f"cat {place.secrets}"
 
-    uncovered = await place.run("sh", "-c", script, box=place.box(wish=Wish(is_covered=False)))
-    off = await place.run("sh", "-c", script, box=place.box(wish=Wish("off")))
+    uncovered = await place.run(
+        "sh", "-c", script, box=place.box(sandbox_request=SandboxRequest(is_covered=False))
+    )
+    off = await place.run("sh", "-c", script, box=place.box(sandbox_request=SandboxRequest("off")))
 
     assert uncovered[0] == off[0] == "KEY=canary"
     assert off[1] == "off"

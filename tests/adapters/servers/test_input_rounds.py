@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from capd.adapters.servers.input_rounds import MOST_ROUNDS, settled
-from capd.core.protocol.eras import Members, members_of
+from capd.core.protocol.generations import Members, members_of
 from capd.core.protocol.outcomes import OutcomeUnknownError, RefusedError, ServerError
 from line_server import Editor, Json
 

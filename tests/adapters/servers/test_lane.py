@@ -12,11 +12,11 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, memory_stream_one_way_pair, wait_all_tasks_blocked
 
-from capd.adapters.servers import lane as lane_module
+from capd.adapters.servers import server_connection as connection_module
 from capd.adapters.servers.callers import CallHooks
-from capd.adapters.servers.lane import Lane, LaneBrokenError
 from capd.adapters.servers.listings import list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
+from capd.adapters.servers.server_connection import ConnectionBrokenError, ServerConnection
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
 from capd_protos.types import ClientFacts, ServerName
 from lane_calls import call_tool
@@ -55,7 +55,7 @@ class Stage:
         self.stdout, receive = memory_stream_one_way_pair()
         self.changes: list[str] = []
         self.broken: list[str] = []
-        self.lane = Lane(
+        self.server_connection = ServerConnection(
             ServerName("alpha"),
             self.stdin,
             receive,
@@ -68,10 +68,10 @@ class Stage:
 
     async def run(self) -> None:
         try:
-            await self.lane.run()
-        except* LaneBrokenError as errors:
+            await self.server_connection.run()
+        except* ConnectionBrokenError as errors:
             self.broken += [str(error) for error in errors.exceptions]
-            self.lane.close("broke the protocol")
+            self.server_connection.close("broke the protocol")
 
     async def say(self, *messages: Json | bytes) -> None:
         for message in messages:
@@ -95,7 +95,9 @@ class Stage:
 
     async def call(self, meta: bytes = b"", *, timeout: float | None = None, **hooks: Any) -> bytes:
         caller = CallHooks(**{f"on_{name}": hook for name, hook in hooks.items()})
-        return await call_tool(self.lane, "echo", b'{"a":1}', meta, timeout=timeout, caller=caller)
+        return await call_tool(
+            self.server_connection, "echo", b'{"a":1}', meta, timeout=timeout, caller=caller
+        )
 
 
 class Call:
@@ -180,7 +182,7 @@ async def test_a_second_reply_to_one_call_is_dropped_and_counted(
         await stage.say(first + b"\n" + second)
 
         assert call.ends == [b'"a"']
-        assert stage.lane.counts == {"unknown_reply": 1}
+        assert stage.server_connection.counts == {"unknown_reply": 1}
 
 
 async def test_replies_that_nobody_waits_for_reach_nobody(autojump_clock: MockClock) -> None:
@@ -193,7 +195,7 @@ async def test_replies_that_nobody_waits_for_reach_nobody(autojump_clock: MockCl
         await stage.say({"jsonrpc": "2.0", "id": [1], "result": "STOLEN"})
 
         assert call.ends == []
-        assert stage.lane.counts == {"unknown_reply": 6, "junk_lines": 1}
+        assert stage.server_connection.counts == {"unknown_reply": 6, "junk_lines": 1}
         await stage.answer(request, "mine")
         assert call.ends == [b'"mine"']
 
@@ -225,7 +227,7 @@ async def test_junk_is_counted_logged_five_times_and_survived(
             await stage.answer(request, "fine")
 
             assert call.kinds == ["result"]
-            assert stage.lane.counts["junk_lines"] == 7
+            assert stage.server_connection.counts["junk_lines"] == 7
     assert len(logs) == 5
     assert "\x1b" not in repr([entry["begins"] for entry in logs])
 
@@ -297,7 +299,7 @@ async def test_an_oversized_reply_fails_its_own_call_with_its_size(
     autojump_clock: MockClock,
 ) -> None:
     async with staged() as (stage, start):
-        stage.lane._reader._cap_bytes = 1000
+        stage.server_connection._reader._cap_bytes = 1000
         mine = start()
         first = (await stage.asked())[0]
         other = start()
@@ -333,7 +335,10 @@ async def test_progress_finds_its_call_by_the_lanes_own_token(autojump_clock: Mo
 
         mine = first["params"]["_meta"]["k"]
         assert {name: len(notes) for name, notes in heard.items()} == {"a": 0, "b": 0, mine: 1}
-        assert stage.lane.counts == {"unknown_progress": 2, "malformed_notification": 1}
+        assert stage.server_connection.counts == {
+            "unknown_progress": 2,
+            "malformed_notification": 1,
+        }
 
 
 @pytest.mark.parametrize("meta", [b'{"x":"progressToken"}', b'{"a/b":[1, 2]}'])
@@ -362,14 +367,14 @@ async def test_progress_extends_the_wait_and_silence_ends_it(autojump_clock: Moc
         cancelled = stage.read("notifications/cancelled")
         assert [each["params"]["requestId"] for each in cancelled] == [request["id"]]
         await stage.answer(request, "late")
-        assert stage.lane.counts == {"unknown_reply": 1}
+        assert stage.server_connection.counts == {"unknown_reply": 1}
 
 
 async def test_progress_does_not_extend_the_wait_beyond_the_longest_call(
     autojump_clock: MockClock,
 ) -> None:
     async with staged() as (stage, start):
-        stage.lane.longest_call = 30.0
+        stage.server_connection.longest_call = 30.0
         call = start(b'{"progressToken":1}', timeout=10)
         request = (await stage.asked())[0]
 
@@ -400,7 +405,7 @@ async def test_without_a_timeout_of_its_own_a_call_has_half_an_hour(
         call = start()
         await stage.asked()
 
-        await trio.sleep(lane_module.IDLE_TIMEOUT - 1)
+        await trio.sleep(connection_module.IDLE_TIMEOUT - 1)
         assert call.ends == []
         await trio.sleep(2)
 
@@ -506,7 +511,7 @@ async def test_a_death_tells_what_was_sent_from_what_was_not(autojump_clock: Moc
         undispatched = start(dispatched=never)
         await wait_all_tasks_blocked()
 
-        stage.lane.close("exited with code 9")
+        stage.server_connection.close("exited with code 9")
         await stage.stdout.aclose()
         await trio.sleep(5)
 
@@ -554,7 +559,7 @@ async def test_a_server_that_stops_reading_refuses_what_does_not_fit(
 
         refused = [call for call in calls if call.ends]
         assert [call.kinds for call in refused] == [["not_sent"]] * 76
-        await trio.sleep(lane_module.WRITE_TIMEOUT + 1)
+        await trio.sleep(connection_module.WRITE_TIMEOUT + 1)
 
         assert "did not read a frame" in stage.broken[0]
         kinds = sorted(call.kinds[0] for call in calls)
@@ -615,7 +620,7 @@ async def test_changed_tools_are_told_and_other_notifications_ignored(
             await stage.say({"jsonrpc": "2.0", "method": f"notifications/{method}"})
 
         assert stage.changes == ["tools", "tools"]
-        assert stage.lane.counts == {"unclaimed_notification": 2}
+        assert stage.server_connection.counts == {"unclaimed_notification": 2}
 
 
 # The handshake
@@ -637,7 +642,7 @@ async def test_the_handshake_offers_what_the_client_offers_and_is_completed(
 ) -> None:
     async with staged() as (stage, _), trio.open_nursery() as nursery:
         nursery.start_soon(served, stage, {"result": {"protocolVersion": "2025-03-26"}})
-        await negotiate(stage.lane, CLIENT, wants_stateless=False, timeout=10)
+        await negotiate(stage.server_connection, CLIENT, wants_stateless=False, timeout=10)
         await wait_all_tasks_blocked()
 
         first, second = stage.read()
@@ -647,7 +652,7 @@ async def test_the_handshake_offers_what_the_client_offers_and_is_completed(
             "clientInfo": {"name": "editor", "version": "1.2"},
         }
         assert second == {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        assert stage.lane.protocol_version == "2025-03-26"
+        assert stage.server_connection.protocol_version == "2025-03-26"
 
 
 @pytest.mark.parametrize(
@@ -664,7 +669,7 @@ async def test_a_handshake_that_goes_wrong_says_how(
     async with staged() as (stage, _), trio.open_nursery() as nursery:
         nursery.start_soon(served, stage, answer)
         with pytest.raises(HandshakeError, match=expected):
-            await negotiate(stage.lane, CLIENT, wants_stateless=False, timeout=10)
+            await negotiate(stage.server_connection, CLIENT, wants_stateless=False, timeout=10)
 
 
 async def test_a_handshake_without_an_answer_ends_and_is_not_cancelled(
@@ -672,7 +677,7 @@ async def test_a_handshake_without_an_answer_ends_and_is_not_cancelled(
 ) -> None:
     async with staged() as (stage, _):
         with pytest.raises(HandshakeError, match="did not answer within 10 s"):
-            await negotiate(stage.lane, CLIENT, wants_stateless=False, timeout=10)
+            await negotiate(stage.server_connection, CLIENT, wants_stateless=False, timeout=10)
 
         # MCP: a client must not cancel `initialize`.
         assert stage.read("notifications/cancelled") == []
@@ -688,7 +693,7 @@ async def test_pages_are_followed_until_a_cursor_repeats(autojump_clock: MockClo
         pages = [page("a", cursor="1"), page("b", cursor="2"), page("c", "a", cursor="1")]
         nursery.start_soon(served, stage, *pages)
 
-        tools = await list_tools(stage.lane)
+        tools = await list_tools(stage.server_connection)
 
         assert [tool.definition.name for tool in tools] == ["a", "b", "c"]
         cursors = [each["params"].get("cursor") for each in stage.read("tools/list")]
@@ -700,7 +705,7 @@ async def test_pages_without_an_end_are_given_up_after_fifty(autojump_clock: Moc
         pages = [page(f"t{number}", cursor=str(number)) for number in range(60)]
         nursery.start_soon(served, stage, *pages[:50])
 
-        assert len(await list_tools(stage.lane)) == 50
+        assert len(await list_tools(stage.server_connection)) == 50
 
 
 async def test_slow_pages_share_one_deadline(autojump_clock: MockClock) -> None:
@@ -715,7 +720,7 @@ async def test_slow_pages_share_one_deadline(autojump_clock: MockClock) -> None:
         nursery.start_soon(slowly)
         started_at = trio.current_time()
         with pytest.raises(HandshakeError, match="did not answer"):
-            await list_tools(stage.lane)
+            await list_tools(stage.server_connection)
 
         assert trio.current_time() - started_at == pytest.approx(30)
         nursery.cancel_scope.cancel()
@@ -732,4 +737,6 @@ async def test_entries_that_are_no_tools_are_left_out(autojump_clock: MockClock)
     async with staged() as (stage, _), trio.open_nursery() as nursery:
         nursery.start_soon(served, stage, {"result": {"tools": entries}})
 
-        assert [tool.definition.name for tool in await list_tools(stage.lane)] == ["good"]
+        assert [tool.definition.name for tool in await list_tools(stage.server_connection)] == [
+            "good"
+        ]

@@ -14,11 +14,11 @@ from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from capd.adapters import large_frames
 from capd.adapters.large_frames import LargeFrame, held
-from capd.adapters.servers import lane as lanes
+from capd.adapters.servers import server_connection as server_connections
 from capd.adapters.servers.callers import CallHooks
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.spool import Spool
-from capd.core.protocol.eras import raw
+from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.types import ServerName
@@ -34,7 +34,7 @@ class Stage:
         self.spool = spool
         stdin, self._read = memory_stream_one_way_pair()
         self._say, stdout = memory_stream_one_way_pair()
-        self.lane = Lane(
+        self.server_connection = ServerConnection(
             ServerName("alpha"),
             stdin,
             stdout,
@@ -42,7 +42,7 @@ class Stage:
             log=structlog.get_logger(),
             spool=spool.of_server(),
         )
-        self.lane._reader.allow(HELD_BYTES)
+        self.server_connection._reader.allow(HELD_BYTES)
         self._ends: dict[int, Result | CallFailedError] = {}
         self._ended: defaultdict[int, trio.Event] = defaultdict(trio.Event)
 
@@ -50,7 +50,9 @@ class Stage:
         """Be the lane's call of this number, which is its id as well."""
         members = {"name": raw("echo")}
         try:
-            self._ends[number] = await self.lane.relay("tools/call", members, CallHooks())
+            self._ends[number] = await self.server_connection.relay(
+                "tools/call", members, CallHooks()
+            )
         except CallFailedError as error:
             self._ends[number] = error
         self._ended[number].set()
@@ -76,12 +78,12 @@ class Stage:
 async def staged(
     monkeypatch: pytest.MonkeyPatch, folder: Path, calls: int = 1
 ) -> AsyncIterator[Stage]:
-    monkeypatch.setattr(lanes, "READABLE_BYTES", READABLE_BYTES)
+    monkeypatch.setattr(server_connections, "READABLE_BYTES", READABLE_BYTES)
     stage = Stage(Spool(folder))
     # The lines of these tests name their calls; the lane's own ids cannot be foreseen.
-    monkeypatch.setattr(stage.lane, "_fresh_id", count(1).__next__)
+    monkeypatch.setattr(stage.server_connection, "_fresh_id", count(1).__next__)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.lane.run)
+        nursery.start_soon(stage.server_connection.run)
         for number in range(1, calls + 1):
             nursery.start_soon(stage.call, number)
             await wait_all_tasks_blocked()
@@ -170,7 +172,7 @@ async def test_a_large_request_of_the_servers_is_nobodys_reply(
         await stage.say(request, b'{"id":1,"result":{}}')
 
         assert await stage.outcome(1) == b"{}"
-        assert stage.lane.counts == {"large_unasked": 1, "refused_question": 1}
+        assert stage.server_connection.counts == {"large_unasked": 1, "refused_question": 1}
 
 
 async def test_a_large_reply_that_nobody_waits_for_leaves_nothing(
@@ -180,7 +182,7 @@ async def test_a_large_reply_that_nobody_waits_for_leaves_nothing(
         await stage.say(b'{"id":77,"result":["%s"]}' % LONG, b'{"id":1,"result":{}}')
 
         assert await stage.outcome(1) == b"{}"
-        assert stage.lane.counts == {"unknown_reply": 1}
+        assert stage.server_connection.counts == {"unknown_reply": 1}
         assert stage.spool.used_bytes == 0
 
 

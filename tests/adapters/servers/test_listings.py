@@ -62,7 +62,9 @@ async def test_a_list_has_an_end(autojump_clock: MockClock) -> None:
         server.answer("prompts/list", prompts(*names))
 
         assert len(await entries(server)) == MOST_ENTRIES["prompts"]
-        assert server.lane.findings["prompts"].startswith("the first 1000 of its prompts")
+        assert server.server_connection.findings["prompts"].startswith(
+            "the first 1000 of its prompts"
+        )
 
 
 async def test_two_sessions_that_list_at_once_cost_one_question(autojump_clock: MockClock) -> None:
@@ -211,7 +213,7 @@ async def test_a_server_of_prompts_alone_has_no_tools(autojump_clock: MockClock)
         server.offer(prompts={})
         server.answer("tools/list", UNKNOWN)
 
-        assert await list_tools(server.lane) == []
+        assert await list_tools(server.server_connection) == []
 
 
 async def test_a_server_that_fails_at_the_tools_that_it_offers_is_told_of(
@@ -222,7 +224,7 @@ async def test_a_server_that_fails_at_the_tools_that_it_offers_is_told_of(
         server.answer("tools/list", BROKEN)
 
         with pytest.raises(HandshakeError, match="oops"):
-            await list_tools(server.lane)
+            await list_tools(server.server_connection)
 
 
 @pytest.mark.parametrize(

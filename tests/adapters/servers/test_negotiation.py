@@ -40,7 +40,7 @@ class Met:
         client = ClientFacts("2025-11-25", INFO, EVERYTHING)
         try:
             await negotiate(
-                self._server.lane,
+                self._server.server_connection,
                 client,
                 wants_stateless=self._wants_stateless,
                 timeout=TIMEOUT,
@@ -69,8 +69,13 @@ def methods(server: LineServer) -> list[str]:
 
 
 def facts(server: LineServer) -> tuple[bool, str, list[str], str]:
-    lane = server.lane
-    return lane.is_stateless, lane.protocol_version, list(lane.capabilities), lane.instructions
+    server_connection = server.server_connection
+    return (
+        server_connection.is_stateless,
+        server_connection.protocol_version,
+        list(server_connection.capabilities),
+        server_connection.instructions,
+    )
 
 
 HANDSHAKE = (False, "2025-06-18", ["tools"], "old ways")

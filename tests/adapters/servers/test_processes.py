@@ -27,7 +27,7 @@ from capd.adapters.servers.processes import (
     running,
 )
 from capd.adapters.servers.sandboxing import Box
-from capd.core.servers.sandbox import Machine, SandboxMissingError, Wish
+from capd.core.servers.sandbox import Machine, SandboxMissingError, SandboxRequest
 from support.programs import HOSTILE_SERVER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")
@@ -145,14 +145,16 @@ async def test_a_server_that_heeds_sigterm_is_not_killed(tmp_path: Path) -> None
     ("trap", "status"),
     [("trap 'exit 7' TERM", ExitStatus(code=7)), (":", ExitStatus(signal=signal.SIGTERM))],
 )
-@pytest.mark.parametrize("wish", [Wish("strict"), Wish(masks=("ssh",))])
+@pytest.mark.parametrize(
+    "sandbox_request", [SandboxRequest("strict"), SandboxRequest(masks=("ssh",))]
+)
 async def test_a_confined_server_ends_by_itself_when_it_is_asked_to(
-    tmp_path: Path, wish: Wish, trap: str, status: ExitStatus
+    tmp_path: Path, sandbox_request: SandboxRequest, trap: str, status: ExitStatus
 ) -> None:
     if not sandboxing.machine().bwrap:
         pytest.skip("this machine has no bubblewrap, or forbids it")
     (tmp_path / "home").mkdir()
-    box = Box(wish, (), {"HOME": str(tmp_path / "home")}, str(tmp_path))
+    box = Box(sandbox_request, (), {"HOME": str(tmp_path / "home")}, str(tmp_path))
     spec = shell(f"{trap}; echo; while :; do sleep 0.01; done", tmp_path)
     async with running(replace(spec, box=box)) as process:
         await process.stdout.receive_some()
@@ -165,7 +167,7 @@ async def test_a_confined_server_ends_by_itself_when_it_is_asked_to(
 
 
 async def test_a_server_that_cannot_be_confined_is_not_started(tmp_path: Path) -> None:
-    box = Box(Wish("strict"), (), {"HOME": str(tmp_path)}, machine=Machine)
+    box = Box(SandboxRequest("strict"), (), {"HOME": str(tmp_path)}, machine=Machine)
     mark = tmp_path / "mark"
 
     with pytest.raises(SandboxMissingError, match="install bubblewrap"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capd.adapters.servers import sandboxing
-from capd.core.servers.sandbox import Machine, Wish
+from capd.core.servers.sandbox import Machine, SandboxRequest
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="namespaces and Landlock are Linux")
 pytestmark = linux_only
@@ -38,7 +38,7 @@ class Place:
         tool.write_text("#!/bin/sh\necho from the tool\n")
         tool.chmod(0o755)
 
-    def run(self, wish: Wish, script: str, machine: Machine) -> str:
+    def run(self, sandbox_request: SandboxRequest, script: str, machine: Machine) -> str:
         """Return what a shell prints that is confined so."""
         environment = {
             "HOME": str(self.home),
@@ -47,7 +47,12 @@ class Place:
             ),
         }
         box = sandboxing.Box(
-            wish, (self.own,), environment, str(self.project), self.cache, lambda: machine
+            sandbox_request,
+            (self.own,),
+            environment,
+            str(self.project),
+            self.cache,
+            lambda: machine,
         )
         found = sandboxing.confinement(box, Path("/bin/sh"), self.project)
         answer = subprocess.run(
@@ -88,7 +93,7 @@ touch ~/left 2>/dev/null || echo no home
 
 @pytest.mark.parametrize("name", ["bwrap", "landlock"])
 def test_strict_leaves_the_project_a_cache_and_the_tools(place: Place, name: str) -> None:
-    said = place.run(Wish("strict", has_network=True), LOOK, means(name))
+    said = place.run(SandboxRequest("strict", has_network=True), LOOK, means(name))
 
     expected = "no key\nno login\nno secrets\nshop\nchanged\nfrom the tool\nkept\n"
     # Under bwrap the home is an empty one that is gone with the server.
@@ -115,7 +120,7 @@ def test_strict_reads_no_credentials_that_lie_beside_programs(place: Place, name
     files = " ".join(f"~/{key} ~/{folder}/program" for key, folder in KEYS.items())
     script = f"for each in {files}; do cat $each 2>/dev/null || echo none; done"
 
-    said = place.run(Wish("strict"), script, means(name))
+    said = place.run(SandboxRequest("strict"), script, means(name))
 
     programs = ["there"] * 3 + ["none"]
     assert said.split() == [each for program in programs for each in ("none", program)]
@@ -143,7 +148,7 @@ def test_strict_connects_nowhere_unless_that_was_agreed_to(
         port = server.getsockname()[1]
         script = CONNECT.replace("$PORT", str(port))
 
-        answer = place.run(Wish("strict", has_network=has_network), script, means(name))
+        answer = place.run(SandboxRequest("strict", has_network=has_network), script, means(name))
 
     assert answer == said
 
@@ -151,7 +156,9 @@ def test_strict_connects_nowhere_unless_that_was_agreed_to(
 def test_guard_hides_what_is_masked_and_nothing_else(place: Place) -> None:
     script = LOOK.replace("$TMPDIR", "$HOME")
 
-    said = place.run(Wish("guard", masks=("capd", "ssh", "netrc")), script, means("bwrap"))
+    said = place.run(
+        SandboxRequest("guard", masks=("capd", "ssh", "netrc")), script, means("bwrap")
+    )
 
     expected = "no key\nno login\nno secrets\nshop\nchanged\nfrom the tool\nkept\n"
     assert said == expected

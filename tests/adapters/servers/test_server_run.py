@@ -16,8 +16,8 @@ from trio.testing import MockClock, memory_stream_one_way_pair
 from capd.actors.supervisor.starts import Spawn
 from capd.adapters.servers import server_run
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.processes import ExitStatus, ProcessSpec, running
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_run import (
     NotVettedError,
     ServerLostError,
@@ -45,7 +45,7 @@ class Run:
     ) -> None:
         self.tag = f"capd-test-{uuid.uuid4().hex}"
         self.effects = folder / "effects"
-        self.lanes: list[Lane] = []
+        self.server_connections: list[ServerConnection] = []
         self.tools: list[list[str]] = []
         self.errors: list[CapdError] = []
         self.ended = trio.Event()
@@ -65,7 +65,7 @@ class Run:
             self.settled.set()
 
     def _ready(self, instance: Instance) -> None:
-        self.lanes.append(instance.lane)
+        self.server_connections.append(instance.server_connection)
         self.settled.set()
 
     def _changed(self) -> None:
@@ -74,7 +74,9 @@ class Run:
     async def call(self, timeout: float = PATIENCE) -> str:
         """Return the outcome of one call, or its result."""
         try:
-            result = await call_tool(self.lanes[0], "echo", b'{"x":"hello"}', timeout=timeout)
+            result = await call_tool(
+                self.server_connections[0], "echo", b'{"x":"hello"}', timeout=timeout
+            )
         except CallFailedError as error:
             return error.outcome
         return result.decode()
@@ -126,7 +128,7 @@ async def test_a_server_that_exits_at_its_start_is_named_by_its_code(tmp_path: P
 
         assert [str(error) for error in run.errors] == ["it exited with code 3"]
         assert isinstance(run.errors[0], StartFailedError)
-        assert run.lanes == []
+        assert run.server_connections == []
 
 
 async def test_what_a_failed_start_said_last_is_kept(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ async def test_a_call_ends_once_whatever_its_server_writes(
         assert expected in await run.call()
         assert expected in await run.call()
 
-        assert run.lanes[0].is_alive
+        assert run.server_connections[0].is_alive
         assert run.errors == []
 
 
@@ -208,7 +210,7 @@ async def test_a_call_without_its_reply_ends_by_its_deadline(tmp_path: Path, mod
     async with served(tmp_path, mode) as run:
         assert await run.call(timeout=0.3) == "outcome_unknown"
 
-        assert run.lanes[0].is_alive
+        assert run.server_connections[0].is_alive
 
 
 async def test_a_server_that_stops_reading_refuses_and_blocks_nobody(tmp_path: Path) -> None:

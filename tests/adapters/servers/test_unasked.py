@@ -54,8 +54,10 @@ class Stage:
         members = {"name": msgspec.Raw(b'"t"'), "_meta": msgspec.Raw(b'{"progressToken":"p"}')}
         with scope:
             try:
-                lane = self.server.lane
-                result = await lane.relay("tools/call", members, editor, timeout=TIMEOUT)
+                server_connection = self.server.server_connection
+                result = await server_connection.relay(
+                    "tools/call", members, editor, timeout=TIMEOUT
+                )
             except CallFailedError as error:
                 self.ends.append(error.outcome)
             else:
@@ -246,7 +248,7 @@ async def test_an_id_that_is_open_already_is_refused_and_the_first_question_stay
 
         assert len(a.asked) == 1
         assert refused == [error(1, -32600, "a request with this id is open already")] * 999
-        assert stage.server.lane.counts == {"repeated_id": 999}
+        assert stage.server.server_connection.counts == {"repeated_id": 999}
         assert stage.server.answered()[-1]["result"] == {"action": "accept"}
 
 
@@ -260,7 +262,7 @@ async def test_a_flood_of_questions_passes_at_a_steady_rate(autojump_clock: Mock
         await trio.sleep(30 - (trio.current_time() - began))
 
         # Those that find no room are refused, for the others wait.
-        assert len(a.asked) + stage.server.lane.counts["refused_question"] == 1000
+        assert len(a.asked) + stage.server.server_connection.counts["refused_question"] == 1000
         assert len(a.asked) <= QUESTION_BURST + 30 * QUESTIONS_A_SECOND
 
 
@@ -296,7 +298,7 @@ async def test_a_notification_has_a_bound_in_bytes(autojump_clock: MockClock) ->
             await stage.server.say({"method": "notifications/message", "params": params})
 
         assert len(a.told) == 1
-        assert stage.server.lane.counts == {"large_notification": 1}
+        assert stage.server.server_connection.counts == {"large_notification": 1}
 
 
 async def test_a_form_that_asks_for_a_secret_reaches_nobody(autojump_clock: MockClock) -> None:
@@ -338,7 +340,7 @@ async def test_a_question_takes_nothing_of_the_longest_time_of_a_call(
     autojump_clock: MockClock,
 ) -> None:
     async with staged() as stage:
-        stage.server.lane.longest_call = TIMEOUT
+        stage.server.server_connection.longest_call = TIMEOUT
         a = Editor("a")
         a.hold = trio.Event()
         await stage.call(a)
@@ -455,7 +457,7 @@ async def test_what_could_be_for_two_sessions_is_told_to_none_and_counted(
         await stage.server.say(log_of("alert"), {"method": "notifications/x", "params": {}})
 
         assert (a.told, b.told) == ([], [])
-        assert stage.server.lane.counts["unclaimed_notification"] == 2
+        assert stage.server.server_connection.counts["unclaimed_notification"] == 2
 
 
 @pytest.mark.parametrize(
@@ -558,5 +560,5 @@ async def test_a_notification_that_is_none_costs_nothing(
 
         await stage.server.say(wrong, {"id": 1, "method": "ping"})
 
-        assert stage.server.lane.counts["malformed_notification"] == 1
+        assert stage.server.server_connection.counts["malformed_notification"] == 1
         assert (a.told, len(stage.server.answered())) == ([], 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from capd.core.definitions import baseline as rules
-from capd.core.definitions.baseline import Baseline, Change, Compared, Instances, Known, Rule
+from capd.core.definitions.baseline import Baseline, Change, Compared, Instances, Rule, TrustedTool
 from capd.core.definitions.canonical import digest
 from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, TapName, ToolName
 
@@ -22,8 +22,8 @@ def listing(**tools: str) -> dict[ToolName, bytes]:
     return {ToolName(name): text.encode() for name, text in tools.items()}
 
 
-def known(text: str) -> Known:
-    return Known((digest(text.encode()),), text.encode())
+def known(text: str) -> TrustedTool:
+    return TrustedTool((digest(text.encode()),), text.encode())
 
 
 def change(kind: str, text: str, at: float = 2.0, *, is_rejected: bool = False) -> Change:
@@ -135,7 +135,7 @@ def test_what_a_person_accepts_is_trusted_beside_what_was() -> None:
 
     got = rules.accepted(changed, {LOG: digest(b"x")})
 
-    trusted = {LOG: Known((digest(b"x"), digest(b"a")), b"x")}
+    trusted = {LOG: TrustedTool((digest(b"x"), digest(b"a")), b"x")}
     assert got == msgspec.structs.replace(FRESH, known=trusted)
     assert after(got, QUARANTINE, log="a") == Compared(got)
 

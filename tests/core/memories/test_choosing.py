@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from capd.adapters.tokens.token_counts import count
 from capd.core.memories.choosing import HEAD_TOKENS, Chosen, Priced, chosen, ordered
-from capd.core.memories.known import Known, key_of, known_memories, texts_of
+from capd.core.memories.known import PricedMemory, key_of, known_memories, texts_of
 from capd.core.memories.telling import Telling
 from capd.core.memories.wording import entry, told
 from capd_protos.types import MemorySpec, TapName
@@ -127,4 +127,4 @@ def test_a_memory_whose_words_change_is_another_one() -> None:
     keys = [key_of(before), key_of(after), key_of(memory("a", content="one", priority=3.0))]
 
     assert (keys[0] == keys[1], keys[0] == keys[2]) == (False, True)
-    assert isinstance(known_memories([before]).all[0], Known)
+    assert isinstance(known_memories([before]).all[0], PricedMemory)

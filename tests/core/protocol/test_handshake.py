@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.protocol.eras import HANDSHAKE_VERSIONS as VERSIONS
+from capd.core.protocol.generations import HANDSHAKE_VERSIONS as VERSIONS
 from capd.core.protocol.handshake import (
     CAPABILITIES,
     agreed_version,

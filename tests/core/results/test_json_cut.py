@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capd.core.results.json_cut import Kept, Omission, cut_json, water_level, width
+from capd.core.results.json_cut import KeptPlaces, Omission, cut_json, water_level, width
 
 SCALARS = (
     st.none()
@@ -95,9 +95,9 @@ def test_places_that_must_stay_stay_as_long_as_they_have_room() -> None:
     whole = {"ids": list(range(60)), "note": "n" * 2000}
     data = json.dumps(whole, separators=(",", ":")).encode()
 
-    full = cut_json(data, 400, Kept(full={("ids",)}))
-    left_out = cut_json(data, 400, Kept(whole={("note",)}))
-    too_much = cut_json(data, 400, Kept(whole={("note",)}, full={()}))
+    full = cut_json(data, 400, KeptPlaces(full={("ids",)}))
+    left_out = cut_json(data, 400, KeptPlaces(whole={("note",)}))
+    too_much = cut_json(data, 400, KeptPlaces(whole={("note",)}, full={()}))
 
     assert full is not None
     assert json.loads(full.data)["ids"] == whole["ids"]

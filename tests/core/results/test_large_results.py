@@ -3,17 +3,17 @@
 import pytest
 
 from capd.core.protocol.calls import is_success
-from capd.core.protocol.eras import input_required, result_for_stateless
+from capd.core.protocol.generations import input_required, result_for_stateless
 from capd.core.results.large_results import LargeResult
 
 
-class Kept:
+class KeptPlaces:
     async def read(self, start: int, size_bytes: int) -> bytes:
         raise AssertionError(f"nothing is read to decide, nor {size_bytes} bytes from {start} on")
 
 
 def result(head: bytes, tail: bytes = b'"}]}') -> LargeResult:
-    return LargeResult(Kept(), 30, 40_000_000, head, tail)
+    return LargeResult(KeptPlaces(), 30, 40_000_000, head, tail)
 
 
 def begins(large: LargeResult | bytes) -> bytes:

@@ -3,7 +3,7 @@
 import pytest
 
 from capd.core.routing.gates import REASONS
-from capd.core.routing.remedies import Known, consequence, followed, remedies
+from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
 from capd_protos.ledger import ActivationNote, DecisionNote
 from capd_protos.types import SessionKey
 
@@ -11,9 +11,9 @@ ONE, TWO = SessionKey("one"), SessionKey("two")
 GIT, FILES = "starter/git", "starter/files"
 TOP = [(GIT, 0.41), (FILES, 0.38)]
 KNOWN = {
-    GIT: Known(("what changed", "who wrote this")),
-    FILES: Known(),
-    "starter/mail": Known(("send a mail",), ("MAIL_TOKEN", "MAIL_USER")),
+    GIT: CapabilityFacts(("what changed", "who wrote this")),
+    FILES: CapabilityFacts(),
+    "starter/mail": CapabilityFacts(("send a mail",), ("MAIL_TOKEN", "MAIL_USER")),
 }
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from capd.core.routing.user_bars import held_back
 from capd_protos.types import (
-    CapabilityBar,
     CapabilityId,
     CapabilityName,
+    CapabilityRestriction,
     Decision,
     Score,
     TapName,
@@ -23,14 +23,14 @@ HELD = Decision("suggest", "set_by_user", top=TOP, suggested=(GIT,))
     ("bars", "decision"),
     [
         pytest.param([], ON, id="nothing set"),
-        pytest.param([CapabilityBar(GIT, 0.6)], ON, id="reached"),
-        pytest.param([CapabilityBar(GIT, 0.7)], HELD, id="not reached"),
-        pytest.param([CapabilityBar(GIT, is_automatic=False)], HELD, id="never by itself"),
-        pytest.param([CapabilityBar(WEB, is_automatic=False)], ON, id="another's"),
+        pytest.param([CapabilityRestriction(GIT, 0.6)], ON, id="reached"),
+        pytest.param([CapabilityRestriction(GIT, 0.7)], HELD, id="not reached"),
+        pytest.param([CapabilityRestriction(GIT, is_automatic=False)], HELD, id="never by itself"),
+        pytest.param([CapabilityRestriction(WEB, is_automatic=False)], ON, id="another's"),
     ],
 )
 def test_what_is_held_back_is_suggested_in_its_place(
-    bars: list[CapabilityBar], decision: Decision
+    bars: list[CapabilityRestriction], decision: Decision
 ) -> None:
     got = held_back(ON, bars)
 
@@ -40,6 +40,6 @@ def test_what_is_held_back_is_suggested_in_its_place(
 def test_what_would_not_come_on_stays_as_it_is_decided() -> None:
     abstained = Decision("abstain", "below_threshold", top=TOP)
 
-    got = held_back(abstained, [CapabilityBar(GIT, is_automatic=False)])
+    got = held_back(abstained, [CapabilityRestriction(GIT, is_automatic=False)])
 
     assert got == abstained

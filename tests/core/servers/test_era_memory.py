@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from capd.core.servers.era_memory import MOST_SERVERS, EraMemory
+from capd.core.servers.generation_memory import MOST_SERVERS, GenerationMemory
 from capd.core.servers.identity import server_identity
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, TapName
 
@@ -39,7 +39,7 @@ SEEN = {
 @pytest.mark.parametrize("seen", SEEN)
 def test_a_start_follows_what_was_seen(seen: str) -> None:
     meetings, *expected = SEEN[seen]
-    memory = EraMemory()
+    memory = GenerationMemory()
     for tried, stateless in meetings:
         memory.met(IDENTITY, tried_stateless=tried, is_stateless=stateless)
 
@@ -55,7 +55,7 @@ def test_a_start_follows_what_was_seen(seen: str) -> None:
 
 
 def test_a_server_of_which_nothing_is_known_is_not_probed_after_a_failure() -> None:
-    memory = EraMemory()
+    memory = GenerationMemory()
 
     assert not memory.is_tried_stateless(IDENTITY, by_stateless=True, has_failed=True)
 
@@ -73,7 +73,7 @@ def test_a_server_of_which_nothing_is_known_is_not_probed_after_a_failure() -> N
 def test_what_a_definition_or_a_servers_state_fixes_stays(
     said: dict[str, object], scope: str
 ) -> None:
-    memory = EraMemory()
+    memory = GenerationMemory()
     memory.met(IDENTITY, tried_stateless=False, is_stateless=True)
 
     got = memory.scope(msgspec.structs.replace(SERVER, **said), IDENTITY, by_stateless=True)
@@ -88,7 +88,7 @@ def test_what_a_definition_or_a_servers_state_fixes_stays(
 def test_what_was_written_down_counts_until_the_server_is_met_otherwise(
     written: str, scope: str
 ) -> None:
-    memory = EraMemory()
+    memory = GenerationMemory()
     memory.restore({IDENTITY: written})
     before = memory.scope(SERVER, IDENTITY, by_stateless=True)
 
@@ -99,7 +99,7 @@ def test_what_was_written_down_counts_until_the_server_is_met_otherwise(
 
 
 def test_of_too_many_the_ones_that_were_met_last_are_written_down() -> None:
-    memory = EraMemory()
+    memory = GenerationMemory()
     names = [ServerIdentity(str(number)) for number in range(MOST_SERVERS + 1)]
     for name in (*names, names[0]):
         memory.met(name, tried_stateless=True, is_stateless=True)

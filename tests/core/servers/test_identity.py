@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from capd.core.servers.identity import InstanceKey, instance_key, server_identity
-from capd.core.servers.sandbox import Wish
+from capd.core.servers.sandbox import SandboxRequest
 from capd_protos.types import OAuthClient, ServerName, ServerSpec, SessionKey, TapName
 
 PEPPER = b"p" * 32
@@ -169,8 +169,12 @@ def test_the_digest_of_secrets_is_of_this_run_alone_and_shows_none_of_them() -> 
 
 def test_who_is_confined_otherwise_is_another_instance() -> None:
     keys = {
-        instance_key(BASE, "/src/a", ONE, {}, PEPPER, wish=wish)
-        for wish in (Wish(), Wish(masks=("ssh",)), Wish("strict"))
+        instance_key(BASE, "/src/a", ONE, {}, PEPPER, sandbox_request=sandbox_request)
+        for sandbox_request in (
+            SandboxRequest(),
+            SandboxRequest(masks=("ssh",)),
+            SandboxRequest("strict"),
+        )
     }
 
     assert len(keys) == 3

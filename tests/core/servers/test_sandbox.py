@@ -15,8 +15,8 @@ from capd.core.servers.sandbox import (
     Machine,
     Masked,
     SandboxMissingError,
+    SandboxRequest,
     Surroundings,
-    Wish,
     confined,
     masked_paths,
     tool_folders,
@@ -46,7 +46,7 @@ def pairs(prefix: Sequence[str], option: str) -> list[str]:
 
 def test_off_and_guard_without_masks_start_the_server_as_it_is() -> None:
     found = [
-        confined(Wish(level), machine, WHERE, MASKED)
+        confined(SandboxRequest(level), machine, WHERE, MASKED)
         for level in ("off", "guard")
         for machine in (Machine(), BWRAP, LANDLOCK)
     ]
@@ -64,27 +64,27 @@ HIDING = (
 
 
 @pytest.mark.parametrize(
-    ("wish", "machine", "options"),
+    ("sandbox_request", "machine", "options"),
     [
-        (Wish(), Machine(), ()),
-        (Wish(), BWRAP, ()),
-        (Wish(), LANDLOCK, ()),
-        (Wish(), APART, ("--apart",)),
-        (Wish(), Machine(can_hide=True), HIDING),
-        (Wish(), FREE, (*HIDING, "--apart")),
+        (SandboxRequest(), Machine(), ()),
+        (SandboxRequest(), BWRAP, ()),
+        (SandboxRequest(), LANDLOCK, ()),
+        (SandboxRequest(), APART, ("--apart",)),
+        (SandboxRequest(), Machine(can_hide=True), HIDING),
+        (SandboxRequest(), FREE, (*HIDING, "--apart")),
         # Who says that nothing is masked gets no mount namespace.
-        (Wish(is_covered=False), FREE, ("--apart",)),
-        (Wish("off"), FREE, ()),
+        (SandboxRequest(is_covered=False), FREE, ("--apart",)),
+        (SandboxRequest("off"), FREE, ()),
     ],
 )
 def test_guard_has_what_the_machine_can_do(
-    wish: Wish, machine: Machine, options: tuple[str, ...]
+    sandbox_request: SandboxRequest, machine: Machine, options: tuple[str, ...]
 ) -> None:
     where = replace(WHERE, cover=COVER, ssh_files=("/etc/ssh/ssh_config.d/x.conf",))
 
-    found = confined(wish, machine, where, Masked())
+    found = confined(sandbox_request, machine, where, Masked())
 
-    assert found == Confinement("none", wish.level, guard_options=options)
+    assert found == Confinement("none", sandbox_request.level, guard_options=options)
 
 
 def test_masks_come_with_what_guard_does_by_itself() -> None:
@@ -92,7 +92,7 @@ def test_masks_come_with_what_guard_does_by_itself() -> None:
     where = replace(WHERE, cover=Cover(("/own",)))
 
     found = [
-        confined(Wish(masks=(name,)), machine, where, Masked()).guard_options
+        confined(SandboxRequest(masks=(name,)), machine, where, Masked()).guard_options
         for name in ("ssh", "capd")
     ]
 
@@ -102,7 +102,7 @@ def test_masks_come_with_what_guard_does_by_itself() -> None:
 def test_a_program_that_takes_privileges_is_left_as_it_is_and_that_is_said() -> None:
     where = replace(WHERE, cover=COVER, takes_privilege="podman")
 
-    found = confined(Wish(), FREE, where, Masked())
+    found = confined(SandboxRequest(), FREE, where, Masked())
 
     assert found.guard_options == ()
     assert found.told_of(()) == ("guard (podman takes privileges that a confined program has not)")
@@ -124,7 +124,7 @@ def test_the_level_says_what_the_guard_says_that_holds(held: tuple[str, ...], to
 def test_the_level_says_what_cannot_be_hidden() -> None:
     where = replace(WHERE, cover=Cover(("/own/state",), left=("/own/config",)))
 
-    found = confined(Wish(), FREE, where, Masked())
+    found = confined(SandboxRequest(), FREE, where, Masked())
 
     assert found.told_of(["hidden"]) == "guard, capd hidden (it lives in /own/config)"
 
@@ -134,7 +134,7 @@ def test_guard_hides_what_is_masked_and_shows_the_servers_own_folder_in_it() -> 
     where = replace(WHERE, cwd=f"{state}/shared")
 
     found = confined(
-        Wish(masks=("capd", "netrc")), BWRAP, where, Masked((state,), (f"{HOME}/.netrc",))
+        SandboxRequest(masks=("capd", "netrc")), BWRAP, where, Masked((state,), (f"{HOME}/.netrc",))
     )
 
     assert found == Confinement(
@@ -153,11 +153,11 @@ def test_a_command_in_what_is_masked_is_refused_and_named() -> None:
     where = replace(WHERE, command=f"{HOME}/.config/capd/run.sh")
 
     with pytest.raises(SandboxMissingError, match=r"its own command, .*/run\.sh, is in"):
-        confined(Wish(masks=("capd",)), BWRAP, where, MASKED)
+        confined(SandboxRequest(masks=("capd",)), BWRAP, where, MASKED)
 
 
 def test_strict_under_bwrap_shows_the_project_and_the_tools_and_no_home() -> None:
-    found = confined(Wish("strict"), BWRAP, WHERE, MASKED)
+    found = confined(SandboxRequest("strict"), BWRAP, WHERE, MASKED)
 
     assert (found.means, found.told) == ("bwrap", "strict, no network")
     assert pairs(found.prefix, "--tmpfs") == ["/tmp", "/run", HOME]
@@ -171,7 +171,9 @@ def test_strict_under_bwrap_shows_the_project_and_the_tools_and_no_home() -> Non
 def test_strict_shows_no_secret_of_a_project_that_has_the_home_in_it(project: str) -> None:
     secrets = Masked((f"{HOME}/.config/capd", f"{HOME}/.ssh"), (f"{HOME}/.netrc",))
 
-    found = confined(Wish("strict"), BWRAP, replace(WHERE, project=project, cwd=project), secrets)
+    found = confined(
+        SandboxRequest("strict"), BWRAP, replace(WHERE, project=project, cwd=project), secrets
+    )
 
     mounts = list(zip(found.prefix, found.prefix[1:], strict=False))
     shown_at = mounts.index(("--bind", project))
@@ -185,7 +187,9 @@ def test_strict_shows_no_secret_of_a_project_that_has_the_home_in_it(project: st
 def test_strict_hides_capds_folders_wherever_they_are_and_shows_the_servers_cache() -> None:
     where = replace(WHERE, cache="/srv/capd/cache/sandbox/1")
 
-    found = confined(Wish("strict"), BWRAP, where, Masked(("/srv/capd/cache", "/srv/capd/state")))
+    found = confined(
+        SandboxRequest("strict"), BWRAP, where, Masked(("/srv/capd/cache", "/srv/capd/state"))
+    )
 
     assert {"/srv/capd/cache", "/srv/capd/state"} < set(pairs(found.prefix, "--tmpfs"))
     at = found.prefix.index("/srv/capd/cache/sandbox/1")
@@ -194,11 +198,11 @@ def test_strict_hides_capds_folders_wherever_they_are_and_shows_the_servers_cach
 
 def test_landlock_refuses_to_leave_a_secret_where_it_can_be_read() -> None:
     with pytest.raises(SandboxMissingError, match="Landlock alone cannot hide /usr/share/capd"):
-        confined(Wish("strict"), LANDLOCK, WHERE, Masked(("/usr/share/capd",)))
+        confined(SandboxRequest("strict"), LANDLOCK, WHERE, Masked(("/usr/share/capd",)))
 
 
 def test_strict_under_landlock_lists_what_may_be_read() -> None:
-    found = confined(Wish("strict", has_network=True), LANDLOCK, WHERE, MASKED)
+    found = confined(SandboxRequest("strict", has_network=True), LANDLOCK, WHERE, MASKED)
 
     read = [each[len("--read=") :] for each in found.prefix if each.startswith("--read=")]
     assert (found.means, found.told) == ("landlock", "strict (Landlock)")
@@ -208,36 +212,42 @@ def test_strict_under_landlock_lists_what_may_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "machine", "said"),
+    ("sandbox_request", "machine", "said"),
     [
-        (Wish("strict"), Machine(), "it is to run in the sandbox, and bwrap is not there"),
-        (Wish("guard", ("ssh", "aws")), Machine(), "ssh, aws cannot be masked: bwrap"),
-        (Wish("guard", ("ssh",)), LANDLOCK, "ssh cannot be masked"),
+        (
+            SandboxRequest("strict"),
+            Machine(),
+            "it is to run in the sandbox, and bwrap is not there",
+        ),
+        (SandboxRequest("guard", ("ssh", "aws")), Machine(), "ssh, aws cannot be masked: bwrap"),
+        (SandboxRequest("guard", ("ssh",)), LANDLOCK, "ssh cannot be masked"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_with_the_remedy(
-    wish: Wish, machine: Machine, said: str
+    sandbox_request: SandboxRequest, machine: Machine, said: str
 ) -> None:
     with pytest.raises(SandboxMissingError, match=said):
-        confined(wish, machine, WHERE, MASKED)
+        confined(sandbox_request, machine, WHERE, MASKED)
 
 
 @pytest.mark.parametrize(
-    ("wish", "paths"),
+    ("sandbox_request", "paths"),
     [
-        (Wish(), []),
-        (Wish("off", ("ssh",)), []),
-        (Wish(masks=("ssh",)), [f"{HOME}/.ssh"]),
-        (Wish(masks=("capd", "aws")), ["/own", f"{HOME}/.aws"]),
+        (SandboxRequest(), []),
+        (SandboxRequest("off", ("ssh",)), []),
+        (SandboxRequest(masks=("ssh",)), [f"{HOME}/.ssh"]),
+        (SandboxRequest(masks=("capd", "aws")), ["/own", f"{HOME}/.aws"]),
     ],
 )
-def test_what_is_hidden_is_what_was_named(wish: Wish, paths: list[str]) -> None:
-    assert masked_paths(wish, HOME, ["/own"]) == paths
+def test_what_is_hidden_is_what_was_named(
+    sandbox_request: SandboxRequest, paths: list[str]
+) -> None:
+    assert masked_paths(sandbox_request, HOME, ["/own"]) == paths
 
 
 @given(
-    wish=st.builds(
-        Wish,
+    sandbox_request=st.builds(
+        SandboxRequest,
         st.sampled_from(["guard", "strict"]),
         st.lists(st.sampled_from(sorted(MASKS)), unique=True).map(tuple),
         st.booleans(),
@@ -248,19 +258,21 @@ def test_what_is_hidden_is_what_was_named(wish: Wish, paths: list[str]) -> None:
         st.sampled_from([(), ("python", "launcher.py")]),
     ),
 )
-def test_what_was_asked_for_is_enforced_or_refused(wish: Wish, machine: Machine) -> None:
-    paths = masked_paths(wish, HOME, [])
+def test_what_was_asked_for_is_enforced_or_refused(
+    sandbox_request: SandboxRequest, machine: Machine
+) -> None:
+    paths = masked_paths(sandbox_request, HOME, [])
     try:
-        found = confined(wish, machine, WHERE, Masked(tuple(paths)))
+        found = confined(sandbox_request, machine, WHERE, Masked(tuple(paths)))
     except SandboxMissingError:
         assert not machine.bwrap
         return
 
-    if wish.level == "strict":
+    if sandbox_request.level == "strict":
         assert found.means != "none"
         is_cut_off = "--unshare-net" in found.prefix or "--no-network" in found.prefix
-        assert is_cut_off == (not wish.has_network)
-    elif wish.masks:
+        assert is_cut_off == (not sandbox_request.has_network)
+    elif sandbox_request.masks:
         assert set(paths) <= set(pairs(found.prefix, "--tmpfs"))
 
 

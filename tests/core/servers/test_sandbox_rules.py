@@ -4,39 +4,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd.core.servers.sandbox import Level, Wish
+from capd.core.servers.sandbox import Level, SandboxRequest
 from capd.core.servers.sandbox_rules import LEVELS, SandboxRule, SandboxRules, declared_level
 
 
 @pytest.mark.parametrize(
-    ("rules", "declared", "is_project", "wish"),
+    ("rules", "declared", "is_project", "sandbox_request"),
     [
-        (SandboxRules(), "", False, Wish("guard")),
-        (SandboxRules(), "", True, Wish("strict")),
-        (SandboxRules(), "off", False, Wish("guard")),
-        (SandboxRules(), "strict", False, Wish("strict")),
-        (SandboxRules(), "strict+network", True, Wish("strict", has_network=True)),
-        (SandboxRules(masks=("ssh",)), "", False, Wish("guard", ("ssh",))),
-        (SandboxRules(level="off"), "guard", False, Wish("guard")),
-        (SandboxRules(servers={"fs*": SandboxRule("off")}), "strict", True, Wish("off")),
+        (SandboxRules(), "", False, SandboxRequest("guard")),
+        (SandboxRules(), "", True, SandboxRequest("strict")),
+        (SandboxRules(), "off", False, SandboxRequest("guard")),
+        (SandboxRules(), "strict", False, SandboxRequest("strict")),
+        (SandboxRules(), "strict+network", True, SandboxRequest("strict", has_network=True)),
+        (SandboxRules(masks=("ssh",)), "", False, SandboxRequest("guard", ("ssh",))),
+        (SandboxRules(level="off"), "guard", False, SandboxRequest("guard")),
+        (SandboxRules(servers={"fs*": SandboxRule("off")}), "strict", True, SandboxRequest("off")),
         (
             SandboxRules(servers={"fs": SandboxRule(masks=())}, masks=("ssh",)),
             "",
             False,
-            Wish(is_covered=False),
+            SandboxRequest(is_covered=False),
         ),
         (
             SandboxRules(servers={"fs": SandboxRule(network=False)}),
             "strict+network",
             False,
-            Wish("strict"),
+            SandboxRequest("strict"),
         ),
     ],
 )
 def test_the_user_has_the_last_word_and_a_definition_may_ask_for_more(
-    rules: SandboxRules, declared: str, is_project: bool, wish: Wish
+    rules: SandboxRules, declared: str, is_project: bool, sandbox_request: SandboxRequest
 ) -> None:
-    assert rules.wish("fs", declared, is_project=is_project) == wish
+    assert rules.sandbox_request("fs", declared, is_project=is_project) == sandbox_request
 
 
 @given(
@@ -50,10 +50,10 @@ def test_no_definition_gets_less_than_the_user_says(
 ) -> None:
     rules = SandboxRules(level=level, project=project)
 
-    wish = rules.wish("any", declared, is_project=is_project)
+    sandbox_request = rules.sandbox_request("any", declared, is_project=is_project)
 
     usual = project if is_project else level
-    assert LEVELS.index(wish.level) >= LEVELS.index(usual)
+    assert LEVELS.index(sandbox_request.level) >= LEVELS.index(usual)
 
 
 @pytest.mark.parametrize("declared", ["none", "strict+", "strict+net", "+network", "Strict"])

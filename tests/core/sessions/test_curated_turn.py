@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.curated_turn import Brought, Ranked, bring
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, SingleTool, Step
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, SingleTool, Step
 from capd.core.sessions.surface import Surface
 from capd_protos.types import (
     CapabilityId,
@@ -169,7 +169,7 @@ class CuratedSession(RuleBasedStateMachine):
     @precondition(lambda self: len(self.pins) < 14)
     @rule(tool=st.sampled_from(TOOLS))
     def pin(self, tool: SingleTool) -> None:
-        server = Held(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), VIA)
+        server = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), VIA)
         self.state.pin(server, [tool.definition.name])
         if tool.grant not in self.pins:
             self.pins.append(tool.grant)

@@ -16,7 +16,7 @@ from capd.core.sessions.hook_context import (
     contexts,
     hook_output,
     said,
-    tools_told,
+    tools_described,
 )
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, TapName, WireName
@@ -141,14 +141,14 @@ def test_the_output_is_what_claude_code_reads() -> None:
 
 
 def test_single_tools_that_fit_are_told_with_the_way_to_call_them() -> None:
-    told, words = tools_told([WireName("git__log"), WireName("git__diff")], CALL, EXACT)
+    told, words = tools_described([WireName("git__log"), WireName("git__diff")], CALL, EXACT)
 
     assert told == ["git__log", "git__diff"]
     assert words == "Tools that fit, by capd_tool_call(name=...): git__log, git__diff"
 
 
 def test_no_tool_is_no_word() -> None:
-    got = tools_told([], CALL, EXACT, suggestion="words")
+    got = tools_described([], CALL, EXACT, suggestion="words")
 
     assert got == ([], "words")
 
@@ -189,8 +189,8 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_twice_that(
     on = context(CapabilityName(name), [WireName(each) for each in added], costs, caller)
     capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
     names = [WireName(each) for each in tools]
-    words = tools_told(names, CALL, costs, context=on, suggestion=capabilities)[1]
+    words = tools_described(names, CALL, costs, context=on, suggestion=capabilities)[1]
 
     assert count(words) <= 60
     assert count(on) <= 120
-    assert count(said(on, tools_told(names, CALL, costs, context=on)[1])) <= 120
+    assert count(said(on, tools_described(names, CALL, costs, context=on)[1])) <= 120

@@ -5,7 +5,7 @@ import json
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.leaving_project import resting_on, without_project
-from capd.core.sessions.session import Held, SessionState, SingleTool
+from capd.core.sessions.session import ServerLease, SessionState, SingleTool
 from capd.core.sessions.surface import Surface
 from capd_protos.types import (
     CapabilityId,
@@ -26,11 +26,11 @@ def server(name: str, project: str = "") -> ServerSpec:
     return ServerSpec(ServerName(name), "stdio", TapName("t"), command=name, project=project)
 
 
-def held(spec: ServerSpec, *tools: str) -> Held:
+def held(spec: ServerSpec, *tools: str) -> ServerLease:
     definitions = tuple(
         ToolDefinition(ToolName(each), json.dumps({"name": each}).encode()) for each in tools
     )
-    return Held(spec, server_identity(spec), InstanceId(spec.name), definitions)
+    return ServerLease(spec, server_identity(spec), InstanceId(spec.name), definitions)
 
 
 def capability(name: str, *servers: ServerSpec) -> CapabilitySpec:

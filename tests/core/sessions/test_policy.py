@@ -3,7 +3,7 @@
 import pytest
 
 from capd.core.sessions.policy import Policy, PolicyRules, policy_for
-from capd.core.tools.tool_search import Bar
+from capd.core.tools.tool_search import Restriction
 
 EVERYONE = PolicyRules("[policy]", deny=("*:delete_*",))
 ZED = PolicyRules('[policy.clients."zed*"]', allow=("git:*", "time__*", "now"))
@@ -38,9 +38,9 @@ def policy(client: str = "claude", project: str = "/home") -> Policy:
 def test_the_first_rule_that_denies_is_named(
     client: str, project: str, server: str, tool: str, rule: str
 ) -> None:
-    bar = policy(client, project).bar(server, tool)
+    restriction = policy(client, project).restriction(server, tool)
 
-    assert bar == (Bar("denied", f"denied by policy: {rule}") if rule else None)
+    assert restriction == (Restriction("denied", f"denied by policy: {rule}") if rule else None)
 
 
 PUBLIC = Policy(
@@ -71,9 +71,9 @@ PUBLIC = Policy(
     ],
 )
 def test_a_resource_is_denied_by_its_uri_however_it_is_spelled(uri: str, place: str) -> None:
-    bar = PUBLIC.bar_resource("fs", uri)
+    restriction = PUBLIC.restrict_resource("fs", uri)
 
-    assert bar == (Bar("denied", f"denied by policy: {place}") if place else None)
+    assert restriction == (Restriction("denied", f"denied by policy: {place}") if place else None)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_resource_is_denied_by_its_uri_however_it_is_spelled(uri: str, place: 
 def test_a_server_is_denied_where_nothing_that_it_may_offer_is_permitted(
     server: str, place: str
 ) -> None:
-    bar = PUBLIC.bar_server(server)
+    restriction = PUBLIC.restrict_server(server)
 
-    assert bar == (Bar("denied", f"denied by policy: {place}") if place else None)
+    assert restriction == (Restriction("denied", f"denied by policy: {place}") if place else None)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_server_is_denied_where_nothing_that_it_may_offer_is_permitted(
 def test_a_rule_on_some_names_denies_no_whole_server(deny: str, *, is_denied: bool) -> None:
     policy = Policy((PolicyRules("[policy]", deny=(deny,)),))
 
-    assert (policy.bar_server("git") is not None) == is_denied
+    assert (policy.restrict_server("git") is not None) == is_denied
 
 
 def test_without_rules_nothing_is_denied() -> None:
     empty = policy_for(PolicyRules("[policy]"), [], [], ["x"], "/")
 
-    assert (empty, empty.bar("git", "push")) == (Policy(), None)
+    assert (empty, empty.restriction("git", "push")) == (Policy(), None)

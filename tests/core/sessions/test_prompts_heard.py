@@ -2,7 +2,7 @@
 
 import pytest
 
-from capd.core.sessions.prompts_heard import TOGETHER, PromptsHeard
+from capd.core.sessions.recent_prompts import TOGETHER, RecentPrompts
 
 WORDS = "what changed?"
 
@@ -22,7 +22,7 @@ WORDS = "what changed?"
 def test_the_same_words_are_the_same_prompt(
     first: str, second: str, after: float, is_again: bool
 ) -> None:
-    heard = PromptsHeard()
+    heard = RecentPrompts()
     heard.is_again(WORDS, first, 100.0)
 
     got = heard.is_again(WORDS, second, 100.0 + after)
@@ -31,14 +31,14 @@ def test_the_same_words_are_the_same_prompt(
 
 
 def test_other_words_are_another_prompt() -> None:
-    heard = PromptsHeard()
+    heard = RecentPrompts()
     heard.is_again(WORDS, "", 100.0)
 
     assert not heard.is_again("and before that?", "", 100.0)
 
 
 def test_only_the_last_prompts_are_kept() -> None:
-    heard = PromptsHeard()
+    heard = RecentPrompts()
     heard.is_again(WORDS, "t-1", 100.0)
     for number in range(4):
         heard.is_again(f"{WORDS} {number}", "", 100.0)

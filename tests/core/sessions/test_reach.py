@@ -8,14 +8,14 @@ from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.sessions.reach import (
-    capability_bar,
+    capability_restriction,
     denied_among,
-    prompt_bar,
+    prompt_restriction,
     without_denied_servers,
 )
-from capd.core.sessions.session import Held, SessionState
+from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.surface import Surface
-from capd.core.tools.tool_search import Bar
+from capd.core.tools.tool_search import Restriction
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -41,17 +41,17 @@ def capability(name: str, *servers: ServerSpec) -> CapabilitySpec:
     return CapabilitySpec(id_, "x", servers=servers, wanted_keys=("A", "B"))
 
 
-def held(spec: ServerSpec, *tools: str) -> Held:
+def held(spec: ServerSpec, *tools: str) -> ServerLease:
     listed = tuple(ToolDefinition(ToolName(n), b'{"name":"%s"}' % n.encode()) for n in tools)
-    return Held(spec, server_identity(spec), InstanceId(spec.name), listed)
+    return ServerLease(spec, server_identity(spec), InstanceId(spec.name), listed)
 
 
 def denying(*rules: str) -> Policy:
     return Policy((PolicyRules("[policy]", deny=rules),))
 
 
-def why(rule: str) -> Bar:
-    return Bar("denied", f"denied by policy: rule '{rule}' in [policy]")
+def why(rule: str) -> Restriction:
+    return Restriction("denied", f"denied by policy: rule '{rule}' in [policy]")
 
 
 def state(policy: Policy) -> SessionState:
@@ -68,8 +68,8 @@ def test_a_rule_on_any_name_of_a_server_denies(rule: str) -> None:
     session = state(denying(rule))
     identity = server_identity(server("one"))
 
-    assert prompt_bar(session, identity, "ask") == why(rule)
-    assert prompt_bar(session, identity, "other") is None
+    assert prompt_restriction(session, identity, "ask") == why(rule)
+    assert prompt_restriction(session, identity, "other") is None
 
 
 def test_subscriptions_that_are_denied_are_named() -> None:
@@ -94,7 +94,7 @@ ONE, TWO = server("one", "a"), server("two", "b")
 
 
 @pytest.mark.parametrize(
-    ("rules", "servers", "bar"),
+    ("rules", "servers", "restriction"),
     [
         (["one:run"], [held(ONE, "run", "stop"), held(TWO)], None),
         (["one:run"], [held(ONE, "run"), held(TWO)], why("one:run")),
@@ -104,8 +104,8 @@ ONE, TWO = server("one", "a"), server("two", "b")
     ],
 )
 def test_a_capability_is_denied_where_policy_took_its_last_tool(
-    rules: Sequence[str], servers: list[Held], bar: Bar | None
+    rules: Sequence[str], servers: list[ServerLease], restriction: Restriction | None
 ) -> None:
-    got = capability_bar(capability("both", ONE, TWO), servers, denying(*rules))
+    got = capability_restriction(capability("both", ONE, TWO), servers, denying(*rules))
 
-    assert got == bar
+    assert got == restriction

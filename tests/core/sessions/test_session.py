@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet, Grant
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, SingleTool, Step
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, SingleTool, Step
 from capd.core.sessions.surface import Surface
 from capd.core.tools.tool_filter import kept_tools
 from capd_protos.types import (
@@ -183,10 +183,10 @@ class SessionMachine(RuleBasedStateMachine):
     def listing_again_gives_the_same_bytes(self) -> None:
         assert self.state.surface.listing() == self.state.surface.listing() == self.bytes
 
-    def hold(self, spec: ServerSpec) -> Held:
+    def hold(self, spec: ServerSpec) -> ServerLease:
         identity = server_identity(spec)
         self.holds[identity].add(self.instances[identity])
-        return Held(spec, identity, self.instances[identity], self.listed[identity])
+        return ServerLease(spec, identity, self.instances[identity], self.listed[identity])
 
     def follow(self, step: Step) -> None:
         for evicted in step.evicted:
@@ -233,8 +233,8 @@ def test_surface_and_holds_agree_with_the_active_set_after_any_order_of_steps() 
     )
 
 
-def held(spec: ServerSpec, *tools: str, instance: str = "1") -> Held:
-    return Held(spec, server_identity(spec), InstanceId(instance), definitions(tools))
+def held(spec: ServerSpec, *tools: str, instance: str = "1") -> ServerLease:
+    return ServerLease(spec, server_identity(spec), InstanceId(instance), definitions(tools))
 
 
 def session(cap: int = 4) -> SessionState:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
 from capd.core.sessions.session_record import (
     RETENTION,
     SessionRecord,
@@ -49,8 +49,8 @@ def tools(names: list[str]) -> tuple[ToolDefinition, ...]:
     )
 
 
-def held(spec: ServerSpec, names: list[str]) -> Held:
-    return Held(spec, server_identity(spec), InstanceId("i-1"), tools(names))
+def held(spec: ServerSpec, names: list[str]) -> ServerLease:
+    return ServerLease(spec, server_identity(spec), InstanceId("i-1"), tools(names))
 
 
 def capability(name: str, *servers: ServerSpec) -> CapabilitySpec:

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.policy import Policy, PolicyRules
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, SingleTool, Step
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, SingleTool, Step
 from capd.core.sessions.surface import Surface
 from capd_protos.types import (
     CapabilityId,
@@ -118,7 +118,7 @@ class StepsMachine(RuleBasedStateMachine):
         held = (
             self.running(spec)
             if runs
-            else Held(spec, server_identity(spec), NO_INSTANCE, tools, VIA)
+            else ServerLease(spec, server_identity(spec), NO_INSTANCE, tools, VIA)
         )
 
         self.follow(self.state.pin(held, names))
@@ -189,7 +189,7 @@ class StepsMachine(RuleBasedStateMachine):
 
         assert shown == granted | {each for each in shown if self.state.is_leaving(each)}
         assert all(not self.state.is_leaving(each) for each in granted)
-        assert all(self.state.policy.bar(names[g.server], g.tool) is None for g in granted)
+        assert all(self.state.policy.restriction(names[g.server], g.tool) is None for g in granted)
 
     @invariant()
     def the_caps_hold(self) -> None:
@@ -215,13 +215,13 @@ class StepsMachine(RuleBasedStateMachine):
         assert len({*names.values(), "one", "two"}) == len(names) + 2
         self.names = names
 
-    def running(self, spec: ServerSpec) -> Held:
+    def running(self, spec: ServerSpec) -> ServerLease:
         """Hold a server, as the supervisor would."""
         identity = server_identity(spec)
         instance = InstanceId(f"{spec.name}-1")
         self.holds.add((identity, instance))
         tools = tuple(definition(name) for name in self.listed[identity])
-        return Held(spec, identity, instance, tools)
+        return ServerLease(spec, identity, instance, tools)
 
     def follow(self, step: Step) -> None:
         for released in step.unheld:

@@ -5,7 +5,7 @@ import pytest
 from capd.core.servers.identity import server_identity
 from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools.known_tools import KnownTools
-from capd.core.tools.tool_search import Bar
+from capd.core.tools.tool_search import Restriction
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -89,7 +89,7 @@ def test_the_reason_is_the_first_rule_that_denies() -> None:
     found = KNOWN.denied_capabilities(denying("*:read"))
 
     reading = CapabilityId(TAP, CapabilityName("reading"))
-    assert found == {reading: Bar("denied", "denied by policy: rule '*:read' in [policy]")}
+    assert found == {reading: Restriction("denied", "denied by policy: rule '*:read' in [policy]")}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_reason_is_the_first_rule_that_denies() -> None:
 def test_a_tool_is_of_every_domain_that_one_of_its_capabilities_is_of(
     domain: str, barred: list[str]
 ) -> None:
-    assert sorted(KNOWN.bars(Policy(), None, domain)) == barred
+    assert sorted(KNOWN.restrictions(Policy(), None, domain)) == barred
 
 
 def test_a_tool_of_other_domains_alone_is_barred_and_policy_comes_first() -> None:
@@ -108,11 +108,13 @@ def test_a_tool_of_other_domains_alone_is_barred_and_policy_comes_first() -> Non
         {server_identity(SHELL): tools("run", "stop")},
     )
 
-    found = known.bars(denying("stop"), frozenset(), "dev")
+    found = known.restrictions(denying("stop"), frozenset(), "dev")
 
     assert found == {
-        "shell__run": Bar("outside_domain", "for ops, night; this session's domain is 'dev'"),
-        "shell__stop": Bar("denied", "denied by policy: rule 'stop' in [policy]"),
+        "shell__run": Restriction(
+            "outside_domain", "for ops, night; this session's domain is 'dev'"
+        ),
+        "shell__stop": Restriction("denied", "denied by policy: rule 'stop' in [policy]"),
     }
 
 

@@ -1,18 +1,18 @@
 """What the tool search says where it found nothing."""
 
 from capd.core.tools.search_answers import missed, searched, unresolved
-from capd.core.tools.tool_search import Bar, Found, Selected, ToolIndex, Withheld
+from capd.core.tools.tool_search import RankedTools, Restriction, Selected, ToolIndex, Withheld
 from capd.core.tools.tool_text import Tool
 from capd_protos.types import ServerName, ToolName, WireName
 
-DENIED = Bar("denied", "denied by the policy of this project")
+DENIED = Restriction("denied", "denied by the policy of this project")
 ISSUE = Tool(WireName("github__create_issue"), ToolName("create_issue"), "github")
 MAIL = Tool(WireName("mail__send"), ToolName("send"), "mail")
 WHERE = searched(ToolIndex([ISSUE, MAIL]))
 
 
 def test_a_miss_says_what_was_searched_and_near_names() -> None:
-    got = missed("pigeons", Found((), (), (MAIL.wire_name,), is_lexical=False), WHERE)
+    got = missed("pigeons", RankedTools((), (), (MAIL.wire_name,), is_lexical=False), WHERE)
 
     assert got == (
         "Nothing among the 2 known tools of 2 servers fits 'pigeons': names, titles, descriptions, "
@@ -22,10 +22,10 @@ def test_a_miss_says_what_was_searched_and_near_names() -> None:
 
 
 def test_a_miss_names_what_lacks_a_secret_and_only_counts_what_is_denied() -> None:
-    lacking = Bar("missing_secrets", "GITHUB_TOKEN is missing")
+    lacking = Restriction("missing_secrets", "GITHUB_TOKEN is missing")
     withheld = (Withheld(ISSUE, lacking), Withheld(MAIL, DENIED))
 
-    got = missed("issue", Found((), withheld, (), is_lexical=True), WHERE)
+    got = missed("issue", RankedTools((), withheld, (), is_lexical=True), WHERE)
 
     assert got == (
         "Nothing among the 2 known tools of 2 servers fits 'issue': names, titles, descriptions, "
@@ -39,7 +39,7 @@ def test_a_miss_names_what_lacks_a_secret_and_only_counts_what_is_denied() -> No
 def test_a_miss_names_servers_that_were_never_asked() -> None:
     where = searched(ToolIndex([MAIL]), [ServerName(f"s{n}") for n in range(7)])
 
-    got = missed("x" * 500, Found((), (), (), is_lexical=False), where)
+    got = missed("x" * 500, RankedTools((), (), (), is_lexical=False), where)
 
     assert f"fits '{'x' * 199}…':" in got
     assert (

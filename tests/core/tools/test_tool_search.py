@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capd.core.lexical import words
-from capd.core.tools.tool_search import MOST_TOOLS, Bar, Found, Hit, Selected, ToolIndex, Withheld
+from capd.core.tools.tool_search import (
+    MOST_TOOLS,
+    Hit,
+    RankedTools,
+    Restriction,
+    Selected,
+    ToolIndex,
+    Withheld,
+)
 from capd.core.tools.tool_text import Tool, folded
 from capd_protos.types import ToolName, WireName
 
-DENIED = Bar("denied", "the policy of this project denies it")
+DENIED = Restriction("denied", "the policy of this project denies it")
 VOCABULARY = ("read", "file", "write", "issue", "search", "weather", "create", "send", "mail")
 
 names = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=3).flatmap(
@@ -211,7 +219,7 @@ def test_vectors_find_what_shares_no_word() -> None:
 def test_before_vectors_come_words_decide_and_it_is_said() -> None:
     got = INDEX.ranked("poczta", 5, np.ones(4, np.float32))
 
-    assert got == Found((), (), (), is_lexical=True)
+    assert got == RankedTools((), (), (), is_lexical=True)
 
 
 def test_vectors_of_other_tools_are_refused() -> None:
@@ -264,7 +272,7 @@ def test_tools_beyond_the_bound_are_left_out_and_counted() -> None:
 def test_an_empty_index_finds_nothing() -> None:
     got = ToolIndex().ranked("anything", 5)
 
-    assert got == Found((), (), (), is_lexical=True)
+    assert got == RankedTools((), (), (), is_lexical=True)
 
 
 def test_a_hit_has_its_score_from_words_and_letters() -> None:

@@ -9,7 +9,7 @@ from capd.actors.control import documents as reports
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.core.records.tally import Tally
 from capd.core.routing.explanation import explained
-from capd.core.routing.remedies import Known, consequence, followed, remedies
+from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
 from capd_protos import registry
 from capd_protos import socket as frames
 from capd_protos.ledger import (
@@ -111,14 +111,14 @@ def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> l
     ]
 
 
-def _known(cap: dict[str, Any]) -> Known:
-    return Known(cap["triggers"], cap["missing"], cap["reason"])
+def _known(cap: dict[str, Any]) -> CapabilityFacts:
+    return CapabilityFacts(cap["triggers"], cap["missing"], cap["reason"])
 
 
 def _told(
     note: DecisionNote,
     came: tuple[ActivationNote, ...],
-    known: dict[str, Known],
+    known: dict[str, CapabilityFacts],
     profile: tuple[float, float],
     *,
     is_live: bool,

@@ -17,7 +17,7 @@ import trio
 from capd.adapters import platform
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
 from capd.runtime.arrivals import Mailboxes
-from capd.runtime.mailbox import Letter
+from capd.runtime.mailbox import IncomingRequest
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
@@ -78,25 +78,25 @@ class Embedder:
             nursery.start_soon(self._drop_when_idle)
             async with self._mailboxes.mailbox(NAME, REQUESTS) as mailbox:
                 task_status.started()
-                async for letter in mailbox:
-                    nursery.start_soon(self._answer, letter)
+                async for incoming in mailbox:
+                    nursery.start_soon(self._answer, incoming)
 
-    async def _answer(self, letter: Letter[messages.Request]) -> None:
-        async with letter:
+    async def _answer(self, incoming: IncomingRequest[messages.Request]) -> None:
+        async with incoming:
             self._last_used_at = trio.current_time()
-            match letter.request:
+            match incoming.request:
                 case messages.EmbedTexts(texts):
                     reply = await self._embedded(texts)
                     # While the model was at work the process may have been told to end.
-                    if not letter.is_answered:
-                        await letter.reply(reply)
+                    if not incoming.is_answered:
+                        await incoming.reply(reply)
                 case messages.WarmUp():
                     self._start_loading()
                     while self._state == "loading":
                         await self._settled.wait()
-                    await letter.reply(self._described())
+                    await incoming.reply(self._described())
                 case messages.DescribeEmbedder():
-                    await letter.reply(self._described())
+                    await incoming.reply(self._described())
             self._last_used_at = trio.current_time()
 
     async def _embedded(self, texts: list[str]) -> messages.Reply:

@@ -22,7 +22,7 @@ from capd.core.servers.restarts import Backoff
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.frame_channel import ChannelOverError, FrameClient, FrameTooLargeError
-from capd.runtime.mailbox import Letter
+from capd.runtime.mailbox import IncomingRequest
 from capd_protos import embedder as messages
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.envelope import Failure
@@ -42,7 +42,7 @@ CANNOT_START = 127
 log = structlog.get_logger(actor="embedder_keeper")
 
 
-class EmbedderKeeper:
+class EmbedderProcess:
     """A child of the supervision tree that stands for the process."""
 
     def __init__(self, bus: Bus, argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -81,28 +81,28 @@ class EmbedderKeeper:
             self._bus.mailbox(NAME, REQUESTS) as mailbox,
         ):
             task_status.started()
-            async for letter in mailbox:
-                nursery.start_soon(self._pass_on, letter)
+            async for incoming in mailbox:
+                nursery.start_soon(self._pass_on, incoming)
 
-    async def _pass_on(self, letter: Letter[messages.Request]) -> None:
-        await contained("pass on", self._passed_on, letter, log=log)
+    async def _pass_on(self, incoming: IncomingRequest[messages.Request]) -> None:
+        await contained("pass on", self._passed_on, incoming, log=log)
 
-    async def _passed_on(self, letter: Letter[messages.Request]) -> None:
-        async with letter:
-            with trio.move_on_after(letter.remaining):
+    async def _passed_on(self, incoming: IncomingRequest[messages.Request]) -> None:
+        async with incoming:
+            with trio.move_on_after(incoming.remaining):
                 while self._client is None:
                     await self._is_up.wait()
                 try:
-                    body = await self._client.ask(letter.request, letter.remaining)
+                    body = await self._client.ask(incoming.request, incoming.remaining)
                     reply = REPLIES.decode(body)
                 except ChannelOverError as error:
-                    letter.lose(str(error))
+                    incoming.lose(str(error))
                 except MalformedError as error:
-                    letter.lose(f"what its process answered cannot be read ({error})")
+                    incoming.lose(f"what its process answered cannot be read ({error})")
                 except FrameTooLargeError as error:
-                    await letter.reply(messages.EmbedderRefused("too_many", str(error)))
+                    await incoming.reply(messages.EmbedderRefused("too_many", str(error)))
                 else:
-                    await letter.reply(reply)
+                    await incoming.reply(reply)
 
     async def _keep_up(self) -> None:
         failures = 0

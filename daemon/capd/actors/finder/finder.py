@@ -115,7 +115,7 @@ CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
 
 
-SETTLE = 0.2
+DEBOUNCE = 0.2
 
 
 """Seconds for which further changes are awaited: a start-up brings many lists at once."""
@@ -215,7 +215,7 @@ class ToolFinder:
             return messages.FinderRefused(str(error))
         policy = _policy(request.rules)
         tools = await self._sets.of(request.project)
-        barred = tools.bars(policy, request.keys, request.domain)
+        barred = tools.restrictions(policy, request.keys, request.domain)
         if isinstance(asked, Selection):
             selected = tools.index.selected(asked.names, request.cap, barred)
             hits = [hit_of(tools.known.sources[each.wire_name]) for each in selected.tools]
@@ -247,7 +247,7 @@ class ToolFinder:
         is_hybrid = request.scorer == "hybrid"
         asks_model = is_hybrid and request.asks_model and index.has_vectors
         vector = await self._vectors.of_query(request.text, waits=False) if asks_model else None
-        barred = tools.bars(_policy(request.rules), request.keys, request.domain)
+        barred = tools.restrictions(_policy(request.rules), request.keys, request.domain)
         left_out = {*barred, *known.granted_by(frozenset(request.active))}
         used = ((known.source(use.tool, use.identity), use.count) for use in request.uses)
         field = Field(
@@ -276,7 +276,7 @@ class ToolFinder:
         policy = _policy(request.rules)
         tools = await self._sets.of(request.project)
         searched, unlisted = len(tools.index.tools), len(tools.unlisted_for(policy))
-        barred = tools.bars(policy, request.keys, request.domain)
+        barred = tools.restrictions(policy, request.keys, request.domain)
         source = tools.known.source(request.name, request.identity)
         if source is None and not request.identity:
             meant = tools.index.named(request.name)
@@ -284,15 +284,17 @@ class ToolFinder:
         if source is None:
             near = list(tools.index.near(request.name, barred))
             return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
-        bar = barred.get(source.wire_name)
-        told = messages.ToolBar(bar.code, bar.reason) if bar else None
+        restriction = barred.get(source.wire_name)
+        told = (
+            messages.ToolRestriction(restriction.code, restriction.reason) if restriction else None
+        )
         return messages.ToolLookedUp(hit_of(source), told, searched=searched, unlisted=unlisted)
 
     async def _described(self, request: messages.DescribeTools) -> messages.ToolsDescribed:
         if request.waits:
             await self._read_once()
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
-        known, barred = tools.known, tools.bars(policy, None, request.domain)
+        known, barred = tools.known, tools.restrictions(policy, None, request.domain)
         permitted = [source for wire, source in known.sources.items() if wire not in barred]
         eager = known.eager(policy, request.domain).values()
         return messages.ToolsDescribed(
@@ -310,12 +312,15 @@ class ToolFinder:
         denied = known.denied_capabilities(_policy(request.rules))
         return messages.DeniedListed(
             self._was_read.is_set(),
-            [messages.DeniedCapability(id_, bar.reason) for id_, bar in denied.items()],
+            [
+                messages.DeniedCapability(id_, restriction.reason)
+                for id_, restriction in denied.items()
+            ],
         )
 
     async def _granted(self, request: messages.ListGranted) -> messages.GrantedListed:
         tools = await self._sets.of(request.project)
-        barred = tools.bars(_policy(request.rules), request.keys, request.domain)
+        barred = tools.restrictions(_policy(request.rules), request.keys, request.domain)
         known = tools.known
         return messages.GrantedListed(
             [
@@ -341,7 +346,7 @@ class ToolFinder:
             return messages.ToolsCounted(is_known=False)
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, unlisted = tools.known, tools.unlisted_for(policy)
-        barred = tools.bars(policy, None)
+        barred = tools.restrictions(policy, None)
         permitted = sum(wire not in barred for wire in known.sources)
         tokens = await self._tokens.of_permitted(known, barred)
         return messages.ToolsCounted(True, permitted, tokens, unlisted)
@@ -369,7 +374,7 @@ class ToolFinder:
     async def _follow(self) -> None:
         while True:
             await self._changed.wait()
-            await trio.sleep(SETTLE)
+            await trio.sleep(DEBOUNCE)
             self._changed = trio.Event()
             await contained("refresh", self._refresh, log=log)
 

@@ -15,7 +15,7 @@ from capd.core.servers.identity import server_identity
 from capd.core.sessions.policy import Policy
 from capd.core.tools import search_answers
 from capd.core.tools.known_tools import KnownTools
-from capd.core.tools.tool_search import Bar, ToolIndex
+from capd.core.tools.tool_search import Restriction, ToolIndex
 from capd.core.trust.project_tap import project_of
 from capd_protos.types import (
     CapabilitySpec,
@@ -53,13 +53,13 @@ class ToolSet:
 
     def unlisted_for(self, policy: Policy) -> list[ServerName]:
         """Return the servers that were never asked, of those that a policy permits."""
-        return [name for name in self.unlisted if policy.bar_server(name) is None]
+        return [name for name in self.unlisted if policy.restrict_server(name) is None]
 
-    def bars(
+    def restrictions(
         self, policy: Policy, keys: Sequence[str] | None, domain: str = ""
-    ) -> dict[WireName, Bar]:
+    ) -> dict[WireName, Restriction]:
         """Return every tool that a session may not use."""
-        return self.known.bars(policy, None if keys is None else frozenset(keys), domain)
+        return self.known.restrictions(policy, None if keys is None else frozenset(keys), domain)
 
 
 class ToolSets:

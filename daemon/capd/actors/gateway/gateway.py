@@ -23,7 +23,7 @@ from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
 from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import SOCKET_PROTOCOL, curator, registry
 from capd_protos import socket as frames
@@ -53,7 +53,7 @@ class Gateway:
         self,
         bus: Bus,
         listener: Listener[trio.SocketStream],
-        connections: Handover[int, Connection],
+        connections: HandleTable[int, Connection],
         control: Control,
         version: str,
         *,

@@ -23,7 +23,7 @@ from capd.adapters.clients.waiting_pool import WaitingPlace, WaitingPool
 from capd.core.sessions.session_keys import fresh_key
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
@@ -105,7 +105,7 @@ class HttpGateway:
         self,
         bus: Bus,
         listener: trio.SocketListener,
-        connections: Handover[int, Connection],
+        connections: HandleTable[int, Connection],
         settings: HttpSettings,
         *,
         may_connect: tuple[str, ...] = (),

@@ -69,7 +69,7 @@ class _Read:
     entries: list[messages.IndexEntry] = field(default_factory=list)
 
 
-class IndexKeeper:
+class Index:
     """Message in, few words out."""
 
     def __init__(self, bus: Bus, file: IndexFile, pieces: PieceCounts) -> None:

@@ -268,7 +268,7 @@ class ProjectCatalogs:
                 await self.reload()
                 if reads != [known.read for known in self._known.values()]:
                     return
-                nursery.start_soon(self._until_met, nursery.cancel_scope)
+                nursery.start_soon(self._wait_ready, nursery.cancel_scope)
                 if self._silent:
                     nursery.start_soon(self._until_later, nursery.cancel_scope)
                 await watch.changed()
@@ -277,7 +277,7 @@ class ProjectCatalogs:
             log.warning("projects_not_watched", reason=str(errors.exceptions[0]))
             await trio.sleep(TRY_AGAIN)
 
-    async def _until_met(self, scope: trio.CancelScope) -> None:
+    async def _wait_ready(self, scope: trio.CancelScope) -> None:
         await self._met.wait()
         scope.cancel()
 

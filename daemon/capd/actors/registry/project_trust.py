@@ -30,7 +30,7 @@ Request = (
 log = structlog.get_logger(actor="registry")
 
 
-class TrustDesk:
+class ProjectTrust:
     """Agreements, asked for and given."""
 
     def __init__(self, projects: ProjectCatalogs) -> None:

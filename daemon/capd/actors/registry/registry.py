@@ -19,7 +19,7 @@ import trio
 from capd.actors.registry.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
 from capd.actors.registry.project_catalogs import ProjectCatalogs
-from capd.actors.registry.project_trust import TrustDesk
+from capd.actors.registry.project_trust import ProjectTrust
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
@@ -95,7 +95,7 @@ class Registry:
             self._project_changed,
             parser=parser,
         )
-        self._desk = TrustDesk(self._projects)
+        self._project_trust = ProjectTrust(self._projects)
         self._use = priors.Use()
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
@@ -136,7 +136,7 @@ class Registry:
             case messages.DescribeRegistry():
                 return await self._described(request)
             case _:
-                return await self._desk.replied(request)
+                return await self._project_trust.replied(request)
 
     # What there is
 
@@ -262,7 +262,7 @@ class Registry:
         favoured = await self._favoured(request, kept.capabilities)
         ranked = priors.shifted(ranked, favoured, self._profile.priors)
         decision = gates.decide(ranked, request.active, self._profile)
-        decision = held_back(decision, request.bars)
+        decision = held_back(decision, request.restrictions)
         if decision.outcome == "activate" and decision.id is not None:
             self._use.note(f"session {request.session}", decision.id)
             self._use.note(f"project {request.project}", decision.id)

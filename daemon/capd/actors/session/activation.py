@@ -14,7 +14,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.actors.session.installing import OnProgress, replied
-from capd.actors.session.leases import ASK_TIMEOUT, Holds, NotActivatedError
+from capd.actors.session.leases import ASK_TIMEOUT, NotActivatedError, SessionLeases
 from capd.actors.session.policy import Denials
 from capd.actors.session.withheld import withheld_note
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -28,13 +28,13 @@ from capd.core.sessions.active_set import Grant
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.leaving_project import resting_on, without_project
 from capd.core.sessions.policy import Policy
-from capd.core.sessions.reach import capability_bar, without_denied_servers
+from capd.core.sessions.reach import capability_restriction, without_denied_servers
 from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState, Step
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
 from capd.core.taps.catalog import Unknown
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd_protos import registry, supervisor
 from capd_protos.ledger import ActivationNote
 from capd_protos.types import (
@@ -59,7 +59,7 @@ class Activation:
         state: SessionState,
         *,
         bus: Bus,
-        instances: Handover[InstanceId, Instance],
+        instances: HandleTable[InstanceId, Instance],
         environments: SessionEnvironments,
         on_step: Callable[[Step], None],
         peer: Peer,
@@ -69,14 +69,14 @@ class Activation:
         """`peer` is who servers of the session may speak to."""
         self._journal = Journal() if journal is None else journal
         self._denials = denials
-        self.holds = Holds(place, state, bus=bus, instances=instances, peer=peer)
+        self.leases = SessionLeases(place, state, bus=bus, instances=instances, peer=peer)
         self._place = place
         self._state = state
         self._bus = bus
         self._environments = environments
         self._on_step = on_step
         self._transaction = trio.Lock()
-        self._left: list[Held] = []
+        self._left: list[ServerLease] = []
 
     @property
     def _log(self) -> FilteringBoundLogger:
@@ -141,7 +141,7 @@ class Activation:
         """Release what a step left unheld; return what ends, and what others still use."""
         stopped, kept = [], []
         for held in step.unheld:
-            others = await self.holds.release(held.instance)
+            others = await self.leases.release(held.instance)
             if others:
                 who = f"{len(others)} other session{'s' if len(others) > 1 else ''}"
                 kept.append((held.spec.name, who))
@@ -173,10 +173,10 @@ class Activation:
             return said
         granting = {grant.server for grant in activation.grants}
         for server in activation.servers:
-            held, running = self._state.held(server), self.holds.running(server)
+            held, running = self._state.held(server), self.leases.running(server)
             # Whose tools are all withheld, or denied, has nothing to say either.
             if held is not None and server in granting and running is not None:
-                said.append((held.spec.name, running.lane.instructions))
+                said.append((held.spec.name, running.server_connection.instructions))
         return said
 
     async def leave_project(self, project: str) -> None:
@@ -197,15 +197,15 @@ class Activation:
         """
         async with self._transaction:
             identity = server_identity(server)
-            ready = await self._start(Held(server, identity, NO_INSTANCE, (), via))
-            held = Held(server, ready.identity, ready.instance, tuple(ready.tools))
+            ready = await self._start(ServerLease(server, identity, NO_INSTANCE, (), via))
+            held = ServerLease(server, ready.identity, ready.instance, tuple(ready.tools))
             await self._followed(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
         """Follow another policy; what nothing needs any more waits for `release_left`."""
         step = self._state.restrict(policy)
         # Of a denied server nothing can be called; where it is permitted again, a call starts it.
-        denied = [h for h in self._state.servers if policy.bar_server(h.spec.name) is not None]
+        denied = [h for h in self._state.servers if policy.restrict_server(h.spec.name) is not None]
         self._left += [*step.unheld, *denied]
         self._on_step(step)
 
@@ -214,7 +214,7 @@ class Activation:
         async with self._transaction:
             left, self._left = self._left, []
             for held in left:
-                await self.holds.release(held.instance)
+                await self.leases.release(held.instance)
 
     async def instance(self, server: ServerIdentity) -> Instance:
         """Return the instance of a held server, starting the server again where it has died.
@@ -222,7 +222,7 @@ class Activation:
         Raises:
             NotSentError: it cannot be had.
         """
-        running = self.holds.running(server)
+        running = self.leases.running(server)
         if running is not None:
             return running
         async with self._transaction:
@@ -230,7 +230,7 @@ class Activation:
             if held is None:
                 raise NotSentError("Its capability was switched off. The call was not sent.")
             # Another call may have had it started while this one waited.
-            running = self.holds.running(server)
+            running = self.leases.running(server)
             if running is not None:
                 return running
             try:
@@ -238,7 +238,7 @@ class Activation:
             except NotActivatedError as error:
                 raise NotSentError(f"{error} The call was not sent.") from None
             await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
-        running = self.holds.found(ready.instance)
+        running = self.leases.found(ready.instance)
         if running is None:
             raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
         return running
@@ -251,7 +251,7 @@ class Activation:
                 return
             request = supervisor.ListServerTools(instance)
             try:
-                reply = await self.holds.ask_supervisor(request, ASK_TIMEOUT)
+                reply = await self.leases.ask_supervisor(request, ASK_TIMEOUT)
             except NotActivatedError as error:
                 # An event is a hint, and nobody waits for what comes of it.
                 self._log.warning("tools_not_followed", instance=instance, reason=str(error))
@@ -275,7 +275,7 @@ class Activation:
         return meant if meant in self._state.active else None
 
     async def _resolved(self, name: str) -> registry.CapabilityResolved:
-        resolved = await self.holds.ask_registry(
+        resolved = await self.leases.ask_registry(
             registry.ResolveCapability(name, self._place.project)
         )
         if isinstance(resolved, registry.CapabilityUnknown):
@@ -296,11 +296,13 @@ class Activation:
         await self._check(capability)
         installed = await self._install(capability, resolved.scripts, on_progress)
         permitted = without_denied_servers(capability, self._state.policy)
-        servers = await self.holds.acquire_all(permitted)
-        bar = capability_bar(capability, servers, self._state.policy)
-        if bar is not None:
+        servers = await self.leases.acquire_all(permitted)
+        restriction = capability_restriction(capability, servers, self._state.policy)
+        if restriction is not None:
             await self._release_unheld(servers)
-            raise NotActivatedError(own_tools.denied_by_policy(capability.id.name, bar.reason))
+            raise NotActivatedError(
+                own_tools.denied_by_policy(capability.id.name, restriction.reason)
+            )
         step = self._state.activate(capability, servers, time.time())
         denied = sum(self._state.denied(capability, held) for held in servers)
         more = f"; {denied} of its tools are denied by policy" if denied else ""
@@ -337,9 +339,9 @@ class Activation:
         if not capability.servers and not capability.requires:
             raise NotActivatedError(own_tools.nothing_to_activate(name))
         permitted = without_denied_servers(capability, self._state.policy)
-        bar = capability_bar(capability, (), self._state.policy)
-        if bar is not None and not permitted.servers:
-            raise NotActivatedError(own_tools.denied_by_policy(name, bar.reason))
+        restriction = capability_restriction(capability, (), self._state.policy)
+        if restriction is not None and not permitted.servers:
+            raise NotActivatedError(own_tools.denied_by_policy(name, restriction.reason))
         if not is_inside(self._place.domain, capability.domains):
             text = own_tools.outside_domain(name, capability.domains, self._place.domain)
             raise NotActivatedError(text)
@@ -368,7 +370,7 @@ class Activation:
             [each for each in capability.requires if each not in scripts],
             [server.command for server in capability.servers if server.command],
         )
-        reply = await replied(self._bus, self.holds.ask_supervisor, request, on_progress)
+        reply = await replied(self._bus, self.leases.ask_supervisor, request, on_progress)
         if isinstance(reply, supervisor.DependenciesFailed):
             name = capability.id.name
             text = own_tools.dependency_failed(name, reply.dependency, reply.message)
@@ -376,19 +378,19 @@ class Activation:
         assert isinstance(reply, supervisor.DependenciesReady)
         return reply.installed
 
-    async def _release_unheld(self, servers: Sequence[Held]) -> None:
+    async def _release_unheld(self, servers: Sequence[ServerLease]) -> None:
         for held in servers:
             if self._state.held(held.identity) is None:
-                await self.holds.release(held.instance)
+                await self.leases.release(held.instance)
 
-    async def _start(self, held: Held) -> supervisor.ServerReady:
+    async def _start(self, held: ServerLease) -> supervisor.ServerReady:
         """Hold a server that was switched on unstarted, with what it depends on installed."""
         if held.via is not None:
             request = registry.ResolveCapability(str(held.via), self._place.project)
-            resolved = await self.holds.ask_registry(request)
+            resolved = await self.leases.ask_registry(request)
             if isinstance(resolved, registry.CapabilityResolved):
                 await self._install(resolved.capability, resolved.scripts)
-        return await self.holds.acquire(held.spec)
+        return await self.leases.acquire(held.spec)
 
     def _note(self, name: str, action: str, why: str) -> None:
         self._journal.note(ActivationNote(time.time(), self._place.key, name, action, why))
@@ -401,7 +403,7 @@ class Activation:
         self._on_step(step)
         left, self._left = self._left, []
         for held in (*left, *step.unheld):
-            await self.holds.release(held.instance)
+            await self.leases.release(held.instance)
 
 
 def _first_line(text: str) -> str:

@@ -16,22 +16,22 @@ import trio
 
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
-from capd.actors.session.leases import Holds
-from capd.actors.session.memories import MemoryDesk
-from capd.actors.session.results import ResultDesk
+from capd.actors.session.leases import SessionLeases
+from capd.actors.session.memories import SessionMemories
+from capd.actors.session.results import SessionResults
 from capd.actors.session.skills import Skills
 from capd.actors.session.withheld import Withheld
-from capd.adapters.clients.conversation import Request, UnknownNameError, Way
+from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
 from capd.adapters.fair_share import FairShare
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.input_rounds import settled
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
 from capd.core.protocol.calls import RESULT, outcome_of, size_of
 from capd.core.protocol.elicitation import told_result
-from capd.core.protocol.eras import Members, is_stateless, joined, members_of, raw
+from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
 from capd.core.protocol.outcomes import (
     CallFailedError,
     NotSentError,
@@ -42,7 +42,7 @@ from capd.core.protocol.resource_uris import Owners, owners
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import ActiveSet, Grant
-from capd.core.sessions.reach import prompt_bar, resource_bar
+from capd.core.sessions.reach import prompt_restriction, resource_restriction
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import PROMPT, Shown, renamed
@@ -51,29 +51,29 @@ from capd_protos.ledger import CallNote
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 
-class ToolWay:
+class ToolRoute:
     """The way of one call of a tool."""
 
     __slots__ = (
-        *("_began_at", "_held", "_holds", "_relaying", "_request", "_shown"),
+        *("_began_at", "_held", "_leases", "_relaying", "_request", "_shown"),
         *("lane", "members", "timeout"),
     )
 
     def __init__(
         self,
         relaying: "Relaying",
-        holds: Holds,
-        lane: Lane,
+        leases: SessionLeases,
+        server_connection: ServerConnection,
         request: Request,
         shown: Shown,
     ) -> None:
         self._relaying = relaying
-        self._holds = holds
+        self._leases = leases
         self._request = request
         self._shown = shown
         self._began_at = time.monotonic()
-        self._held = holds.enter(shown.grant.server)
-        self.lane = lane
+        self._held = leases.enter(shown.grant.server)
+        self.server_connection = server_connection
         self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
         self.timeout = self._held.spec.timeout
 
@@ -84,7 +84,7 @@ class ToolWay:
         if has_ended:
             call = Call(self._request, self._shown, self._held.spec.name, self._began_at)
             self._relaying.ended(call, result, error)
-        return self._holds.leave(self._held)
+        return self._leases.leave(self._held)
 
     def is_left(self, result: Result) -> bool:
         """Tell whether the client gets the result as it came."""
@@ -97,7 +97,7 @@ class ToolWay:
 
     async def release(self) -> None:
         """Let go of the server."""
-        await self._holds.release(self._held.instance)
+        await self._leases.release(self._held.instance)
 
 
 @dataclass(slots=True)
@@ -222,10 +222,10 @@ class Relaying:
         *,
         notes: CallNotes,
         skills: Skills | None = None,
-        results: ResultDesk | None = None,
+        results: SessionResults | None = None,
         checked: Callable[[Shown, Members], None] | None = None,
         withheld: Withheld | None = None,
-        memories: MemoryDesk | None = None,
+        memories: SessionMemories | None = None,
         bootstrap: Bootstrapping | None = None,
     ) -> None:
         """`on_use` is called after a use that counts, and when names were given.
@@ -242,9 +242,9 @@ class Relaying:
         self._peer = peer
         self._state = state
         self._activation = activation
-        self._holds = activation.holds
+        self._leases = activation.leases
         self._on_use = on_use
-        self._subscribed = activation.holds.subscribed
+        self._subscribed = activation.leases.subscribed
         # Which servers linked to a resource that need not be listed.
         self._linked: dict[str, set[ServerIdentity]] = {}
         # Whose prompts and resources the client was last told of.
@@ -260,8 +260,8 @@ class Relaying:
                 what: [
                     held.identity
                     for held in self._state.servers
-                    if (running := self._holds.running(held.identity)) is not None
-                    and what in running.lane.capabilities
+                    if (running := self._leases.running(held.identity)) is not None
+                    and what in running.server_connection.capabilities
                 ]
                 for what in _FOLLOWED
             },
@@ -278,7 +278,7 @@ class Relaying:
         for identity, entries in found.items():
             for own_name, entry in entries.items():
                 name = self._prompt(identity, own_name)
-                if name and prompt_bar(self._state, identity, own_name) is None:
+                if name and prompt_restriction(self._state, identity, own_name) is None:
                     with suppress(msgspec.MsgspecError):
                         prompts.append(renamed(entry, name))
                 await share.give_way()
@@ -294,7 +294,7 @@ class Relaying:
         share = FairShare()
         for identity, entries in listed.items():
             for uri, entry in entries.items():
-                if uri not in found and resource_bar(self._state, identity, uri) is None:
+                if uri not in found and resource_restriction(self._state, identity, uri) is None:
                     found[uri] = entry
                 await share.give_way()
         return list(found.values())
@@ -314,7 +314,7 @@ class Relaying:
         async with trio.open_nursery() as nursery:
             for identity in found:
                 # Lists start no server: what a session found again shows is told by its tools.
-                instance = self._holds.running(identity)
+                instance = self._leases.running(identity)
                 if instance is not None:
                     nursery.start_soon(ask, identity, instance)
         return found
@@ -361,7 +361,7 @@ class Relaying:
             RefusedError, NotSentError: it is; there is no server.
         """
         server, tool = shown.grant.server, shown.grant.tool
-        if self._withheld is None or self._holds.running(server) is not None:
+        if self._withheld is None or self._leases.running(server) is not None:
             return
         await self._activation.instance(server)
         held = self._state.held(server)
@@ -380,11 +380,15 @@ class Relaying:
             return result
         return await self._results.passed(result, shown, server, request.caller.client)
 
-    def way(self, request: Request, shown: Shown) -> Way | None:
+    def way(self, request: Request, shown: Shown) -> DirectRoute | None:
         """Return the way of a call that `tool` would only pass on, without a wait."""
-        instance = self._holds.running(shown.grant.server)
+        instance = self._leases.running(shown.grant.server)
         # One of the other era may ask before it answers.
-        if instance is None or instance.lane.is_stateless or not instance.lane.is_prompt:
+        if (
+            instance is None
+            or instance.server_connection.is_stateless
+            or not instance.server_connection.is_prompt
+        ):
             return None
         if self._memories is not None and self._memories.is_due(shown):
             return None
@@ -394,7 +398,7 @@ class Relaying:
             except CallFailedError:
                 # The long way says it.
                 return None
-        return ToolWay(self, self._holds, instance.lane, request, shown)
+        return ToolRoute(self, self._leases, instance.server_connection, request, shown)
 
     async def prompt(self, request: Request) -> Result:
         """Return the result of `prompts/get`; raises as `relayed`."""
@@ -447,7 +451,7 @@ class Relaying:
         self._on_use()
         result = b"{}"
         for held in self._state.servers:
-            instance = self._holds.running(held.identity)
+            instance = self._leases.running(held.identity)
             if instance is not None:
                 result = await instance.subscriptions.unsubscribe(uri, self._peer.session)
         return result
@@ -455,7 +459,7 @@ class Relaying:
     async def renew(self) -> None:
         """Have the servers that are to tell of something running, which renews it there."""
         for server in self._subscribed.servers:
-            if self._state.held(server) is None or self._holds.running(server) is not None:
+            if self._state.held(server) is None or self._leases.running(server) is not None:
                 continue
             try:
                 await self._activation.instance(server)
@@ -471,7 +475,7 @@ class Relaying:
     async def follow_level(self) -> None:
         """Have every server log what this session wants to see."""
         for held in self._state.servers:
-            instance = self._holds.running(held.identity)
+            instance = self._leases.running(held.identity)
             if instance is not None:
                 with suppress(ServerError, CallFailedError):
                     await instance.subscriptions.follow_level()
@@ -479,25 +483,25 @@ class Relaying:
     def tell_all(self, method: str) -> None:
         """Pass a client's notification on to servers that can only mean this client by it."""
         for held in self._state.servers:
-            instance = self._holds.running(held.identity)
-            if instance is None or instance.lane.is_stateless:
+            instance = self._leases.running(held.identity)
+            if instance is None or instance.server_connection.is_stateless:
                 continue
-            if list(instance.lane.holders) == [self._peer.session]:
-                instance.lane.tell(method)
+            if list(instance.server_connection.holders) == [self._peer.session]:
+                instance.server_connection.tell(method)
 
     async def _sent(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
         instance = await self._activation.instance(identity)
         caller = request.caller
-        async with self._holds.in_call(identity) as held:
+        async with self._leases.in_call(identity) as held:
 
             async def relay(told: Members) -> Result:
-                result = await instance.lane.relay(
+                result = await instance.server_connection.relay(
                     request.method, told, caller, timeout=held.spec.timeout
                 )
-                is_stateless_server = instance.lane.is_stateless
+                is_stateless_server = instance.server_connection.is_stateless
                 return told_result(held.spec.name, result) if is_stateless_server else result
 
-            if instance.lane.is_stateless and not is_stateless(caller.client):
+            if instance.server_connection.is_stateless and not is_stateless(caller.client):
                 return await settled(relay, members, caller)
             return await relay(members)
 
@@ -528,9 +532,9 @@ class Relaying:
     def _permitted(
         self, identity: ServerIdentity, name: str, wanted: str
     ) -> tuple[ServerIdentity, str]:
-        bar = prompt_bar(self._state, identity, name)
-        if bar is not None:
-            raise RefusedError(f"Prompt {wanted} cannot be used: {bar.reason}.")
+        restriction = prompt_restriction(self._state, identity, name)
+        if restriction is not None:
+            raise RefusedError(f"Prompt {wanted} cannot be used: {restriction.reason}.")
         return identity, name
 
     async def _owners(self, uri: str) -> list[ServerIdentity]:
@@ -549,11 +553,15 @@ class Relaying:
                 f"Resource {uri[:200]} could be of {_and(map(self._name_of, found.rivals))}: "
                 "none of them lists it, and their templates fit alike."
             )
-        bars = {identity: resource_bar(self._state, identity, uri) for identity in found.servers}
-        permitted = [identity for identity in found.servers if bars[identity] is None]
+        restrictions = {
+            identity: resource_restriction(self._state, identity, uri) for identity in found.servers
+        }
+        permitted = [identity for identity in found.servers if restrictions[identity] is None]
         if permitted:
             return permitted
-        denied = next((bar for bar in bars.values() if bar is not None), None)
+        denied = next(
+            (restriction for restriction in restrictions.values() if restriction is not None), None
+        )
         if denied is not None:
             raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
         raise UnknownNameError(
@@ -571,7 +579,7 @@ class Relaying:
             try:
                 instance = await self._activation.instance(identity)
                 # Of one that had to be started it is known only here what it has.
-                if "resources" in instance.lane.capabilities:
+                if "resources" in instance.server_connection.capabilities:
                     return await ask(identity)
             except (ServerError, NotSentError) as error:
                 first = first or error
@@ -581,7 +589,7 @@ class Relaying:
         """Fetch what is not kept, and start what does not run until somebody lists `uri`."""
         failure: NotSentError | None = None
         waiting = [
-            h.identity for h in self._state.servers if self._holds.running(h.identity) is None
+            h.identity for h in self._state.servers if self._leases.running(h.identity) is None
         ]
         while True:
             listed = await self._entries("resources")
@@ -603,13 +611,13 @@ class Relaying:
         """Return the lists that are at hand, without a question to anybody."""
         found: dict[ServerIdentity, Mapping[str, bytes]] = {}
         for held in self._state.servers:
-            instance = self._holds.running(held.identity)
+            instance = self._leases.running(held.identity)
             found[held.identity] = (instance.listings.kept(kind) if instance else None) or {}
         return found
 
     def _may_have_resources(self, identity: ServerIdentity) -> bool:
-        instance = self._holds.running(identity)
-        return instance is None or "resources" in instance.lane.capabilities
+        instance = self._leases.running(identity)
+        return instance is None or "resources" in instance.server_connection.capabilities
 
     def _name_of(self, identity: ServerIdentity) -> str:
         held = self._state.held(identity)

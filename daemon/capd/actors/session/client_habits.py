@@ -26,7 +26,7 @@ class HabitStore(Protocol):
         ...
 
 
-class HabitKeeper:
+class HabitSaver:
     """The habits of one daemon's clients; without a store they end with it."""
 
     def __init__(self, store: HabitStore | None) -> None:

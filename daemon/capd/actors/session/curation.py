@@ -35,7 +35,7 @@ _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CurationResult:
     """What came of a turn's curation."""
 
     added: tuple[WireName, ...] = ()
@@ -111,13 +111,13 @@ class Curating:
         context: str,
         suggestion: str,
         named: Container[Grant],
-    ) -> Said:
+    ) -> CurationResult:
         """Have what fits join the list, or return the words for it, within the turn's budgets.
 
         Of what was `named` before there are no more words.
         """
         if not ranked:
-            return Said(suggestion=suggestion)
+            return CurationResult(suggestion=suggestion)
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
         brought = Brought()
 
@@ -128,7 +128,7 @@ class Curating:
 
         step = await self._activation.step(decided)
         names = {self._name(grant, hits[grant]): grant for grant in brought.suggested}
-        told, words = hook_context.tools_told(
+        told, words = hook_context.tools_described(
             list(names),
             self._view.called(self._view.caller),
             self._costs,
@@ -138,13 +138,13 @@ class Curating:
         if step.added or told:
             self._log.info("tools_curated", joined=list(step.added), suggested=told)
         grants = tuple(names[name] for name in told)
-        return Said(step.added, step.removed, tuple(told), words, grants)
+        return CurationResult(step.added, step.removed, tuple(told), words, grants)
 
     async def expected(self, id_: CapabilityId) -> list[WireName]:
         """Return the tools that a capability's servers had when they were listed last."""
         resolve = registry.ResolveCapability(str(id_), self._place.project)
         try:
-            resolved = await self._activation.holds.ask_registry(resolve)
+            resolved = await self._activation.leases.ask_registry(resolve)
             if not isinstance(resolved, registry.CapabilityResolved):
                 return []
             capability = without_denied_servers(resolved.capability, self._state.policy)

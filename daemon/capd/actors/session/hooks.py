@@ -15,7 +15,7 @@ import trio
 
 from capd.actors.control import documents as reports
 from capd.actors.session.session import Curator
-from capd.actors.session.turns import Hearing
+from capd.actors.session.turns import TurnContext
 from capd.adapters import platform
 from capd.core.sessions.client_traits import ClientTraits, traits_of
 from capd.core.sessions.linking import Candidate, Hook, Link
@@ -92,7 +92,7 @@ class _Prompt:
     """What a client hands over."""
 
     text: str
-    hearing: Hearing
+    turn_context: TurnContext
     patience: float
     turn: str = ""
     budget: int = 0
@@ -102,8 +102,8 @@ async def hook_turn(
     curator: Curator, request: messages.TakeHookTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
     """Take the turn of a prompt hook in `nursery`."""
-    hearing = Hearing(is_heard=not request.is_mute, is_hook=True)
-    prompt = _Prompt(request.text, hearing, request.patience, turn=request.turn)
+    turn_context = TurnContext(is_delivered=not request.has_no_output, is_hook=True)
+    prompt = _Prompt(request.text, turn_context, request.patience, turn=request.turn)
     return await _answered(curator, prompt, nursery)
 
 
@@ -111,12 +111,14 @@ async def keyed_turn(
     curator: Curator, request: messages.TakeTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
     """Take the turn of who knows the session's key: with patience a client's, as of its hook."""
-    hearing = Hearing(is_heard=not request.is_mute, is_hook=bool(request.patience))
-    if hearing.is_hook or hearing.is_heard:
+    turn_context = TurnContext(
+        is_delivered=not request.has_no_output, is_hook=bool(request.patience)
+    )
+    if turn_context.is_hook or turn_context.is_delivered:
         curator.linked_by = "its key"
-    if not hearing.is_hook:
-        return await curator.take_turn(request.text, hearing, budget=request.budget)
-    prompt = _Prompt(request.text, hearing, request.patience, budget=request.budget)
+    if not turn_context.is_hook:
+        return await curator.take_turn(request.text, turn_context, budget=request.budget)
+    prompt = _Prompt(request.text, turn_context, request.patience, budget=request.budget)
     return await _answered(curator, prompt, nursery)
 
 
@@ -125,10 +127,10 @@ async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) ->
     if curator.heard.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=curator.place.key)
         return _nothing(curator, Decision("abstain", "repeated"))
-    hearing = prompt.hearing
-    take_turn = partial(curator.take_turn, prompt.text, hearing, budget=prompt.budget)
+    turn_context = prompt.turn_context
+    take_turn = partial(curator.take_turn, prompt.text, turn_context, budget=prompt.budget)
     if not prompt.patience:
-        return _told(curator, hearing, await take_turn())
+        return _told(curator, turn_context, await take_turn())
     taken: list[messages.TurnTaken] = []
     is_over = trio.Event()
 
@@ -143,13 +145,15 @@ async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) ->
     with trio.move_on_at(patient_until - FORETELLING):
         await is_over.wait()
     if taken:
-        return _told(curator, hearing, taken[0])
-    early = _nothing(curator, hearing.decision or Decision("abstain", "unfinished"))
-    if not hearing.is_heard:
+        return _told(curator, turn_context, taken[0])
+    early = _nothing(curator, turn_context.decision or Decision("abstain", "unfinished"))
+    if not turn_context.is_delivered:
         return early
-    told = Hearing(is_hook=True, decision=hearing.decision, conversation=hearing.conversation)
+    told = TurnContext(
+        is_hook=True, decision=turn_context.decision, conversation=turn_context.conversation
+    )
     # From here on nobody hears what the turn itself will say.
-    hearing.is_heard = False
+    turn_context.is_delivered = False
     early = msgspec.structs.replace(early, index=curator.first_words(told))
     # Each as soon as it is known: what takes longer than there is time takes no other with it.
     with trio.move_on_at(patient_until):
@@ -161,8 +165,10 @@ async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) ->
     return early
 
 
-def _told(curator: Curator, hearing: Hearing, taken: messages.TurnTaken) -> messages.TurnTaken:
-    if hearing.is_heard:
+def _told(
+    curator: Curator, turn_context: TurnContext, taken: messages.TurnTaken
+) -> messages.TurnTaken:
+    if turn_context.is_delivered:
         curator.tokens.turned(reports.words(taken))
     return taken
 

@@ -16,20 +16,20 @@ import structlog
 import trio
 
 from capd.actors.memory_return import GivingBack
-from capd.actors.session.client_habits import HabitKeeper, HabitStore
+from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import hook_turn, keyed_turn
-from capd.actors.session.index import IndexDesk
-from capd.actors.session.memory_catalog import MemoryShelf
+from capd.actors.session.index import IndexCache
+from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.opening import SessionOpenings
 from capd.actors.session.recent_uses import RecentUses
-from capd.actors.session.results import ResultRoom
+from capd.actors.session.results import ResultStorage
 from capd.actors.session.sampling import sampled
 from capd.actors.session.session import Curator
 from capd.actors.session.settings import FollowedSettings
-from capd.actors.session.store import SAVE_TIMEOUT, SessionKeeper, SessionStore
+from capd.actors.session.store import SAVE_TIMEOUT, SessionSaver, SessionStore
 from capd.actors.session.table import OpenSession, OpenSessions
-from capd.actors.session.token_accounting import TokenDesk
+from capd.actors.session.token_accounting import TokenAccounting
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
 from capd.adapters.clients.connection import Connection
@@ -42,14 +42,14 @@ from capd.adapters.live_settings import LiveSettings
 from capd.adapters.servers.callers import CallHooks
 from capd.adapters.servers.instance import Instance
 from capd.adapters.trust.real_paths import RealPaths
-from capd.core.protocol.eras import raw
+from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import CallFailedError, ServerError
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
 from capd_protos import registry, settings, supervisor
@@ -120,30 +120,30 @@ class CuratorHost:
     def __init__(
         self,
         bus: Bus,
-        connections: Handover[int, Connection],
-        instances: Handover[InstanceId, Instance],
+        connections: HandleTable[int, Connection],
+        instances: HandleTable[InstanceId, Instance],
         environments: SessionEnvironments,
         store: SessionStore,
         *,
         version: str,
         rules: SessionRules | None = None,
-        results: ResultRoom | None = None,
+        results: ResultStorage | None = None,
         domains: Domains | None = None,
         journal: Journal | None = None,
         live: LiveSettings | None = None,
         habits: HabitStore | None = None,
-        tokens: TokenDesk | None = None,
+        tokens: TokenAccounting | None = None,
         paths: RealPaths | None = None,
-        memories: MemoryShelf | None = None,
-        index: IndexDesk | None = None,
+        memories: MemoryCatalog | None = None,
+        index: IndexCache | None = None,
     ) -> None:
         """`rules` and `domains` are for who has no settings that live."""
         # Not `or`: a journal that nothing waits in is false.
         self._journal = Journal() if journal is None else journal
         self._uses = RecentUses(bus)
-        self._tokens = tokens or TokenDesk(bus)
-        self._memories = memories or MemoryShelf(bus)
-        self._index = index or IndexDesk(bus)
+        self._tokens = tokens or TokenAccounting(bus)
+        self._memories = memories or MemoryCatalog(bus)
+        self._index = index or IndexCache(bus)
         self._results = results
         self._paths = paths or RealPaths()
         self._settings = FollowedSettings(
@@ -151,12 +151,12 @@ class CuratorHost:
         )
         self._bus = bus
         self._environments = environments
-        self._habit_keeper = HabitKeeper(habits)
+        self._habit_saver = HabitSaver(habits)
         self._checks = ArgumentChecks()
         self._version = version
         self._sessions = OpenSessions()
         self._index.open_projects = self._memories.open_projects = self._sessions.projects
-        self._keeper = SessionKeeper(store, self._record)
+        self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
         self._giving_back = GivingBack(lambda: not self._sessions)
         self._openings = SessionOpenings(
@@ -167,7 +167,7 @@ class CuratorHost:
             instances=instances,
             environments=environments,
             settings=self._settings,
-            habits=self._habit_keeper,
+            habits=self._habit_saver,
             drain=self._drain,
             uses=self._uses,
             checks=self._checks,
@@ -176,7 +176,7 @@ class CuratorHost:
             tokens=self._tokens,
             memories=self._memories,
             index=self._index,
-            on_change=self._keeper.changed,
+            on_change=self._saver.changed,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -186,10 +186,10 @@ class CuratorHost:
                 self._nursery = nursery
                 self._openings.work_in(nursery)
                 nursery.start_soon(self._listen)
-                nursery.start_soon(self._keeper.run)
+                nursery.start_soon(self._saver.run)
                 nursery.start_soon(self._giving_back.run)
-                await self._habit_keeper.load()
-                nursery.start_soon(self._habit_keeper.run)
+                await self._habit_saver.load()
+                nursery.start_soon(self._habit_saver.run)
                 await self._memories.load()
                 nursery.start_soon(self._memories.run, self._correct)
                 nursery.start_soon(self._checks.run)
@@ -206,7 +206,7 @@ class CuratorHost:
             # held for ever, for the next one does not know of them.
             has_failed = trio.current_effective_deadline() != float("-inf")
             with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
-                await self._keeper.save_all()
+                await self._saver.save_all()
             if has_failed:
                 await self._release_all()
             self._sessions.clear()
@@ -215,14 +215,14 @@ class CuratorHost:
         with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for session in self._sessions.values():
-                    nursery.start_soon(session.curator.activation.holds.release_all)
+                    nursery.start_soon(session.curator.activation.leases.release_all)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
             case messages.OpenSession():
                 return await self._open(request)
             case messages.ListSessions():
-                return self._sessions.listed(self._keeper.problem)
+                return self._sessions.listed(self._saver.problem)
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
             case messages.DrainSessions():
@@ -294,7 +294,7 @@ class CuratorHost:
             return opened
         session, connection, resumed = opened
         key, client = session.curator.place.key, request.hello.client.name
-        self._keeper.changed(key)
+        self._saver.changed(key)
         served = (self._serve_connection, session, connection, request.hello.dispatched)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)
         self._bus.publish(messages.SessionStarted(key, client))
@@ -349,8 +349,8 @@ class CuratorHost:
         # Found until it holds nothing: another session of this key must not share its holds.
         session.is_ending = True
         session.beginning.cancel()
-        await self._keeper.save(key)
-        await session.curator.activation.holds.release_all()
+        await self._saver.save(key)
+        await session.curator.activation.leases.release_all()
         self._environments.drop(key)
         del self._sessions[key]
         if self._results is not None:
@@ -394,7 +394,7 @@ class CuratorHost:
             return
         if isinstance(hint, supervisor.ServerStarted | supervisor.ServerExited):
             for session in self._sessions.values():
-                if hint.identity in session.curator.activation.holds.subscribed.servers:
+                if hint.identity in session.curator.activation.leases.subscribed.servers:
                     self._nursery.start_soon(self._renew, session)
             return
         if isinstance(hint, settings.SettingsChanged):

@@ -27,7 +27,7 @@ from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableEr
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.index import IndexEntry
-from capd_protos.types import ActorName, CapabilityBar, CapabilityId
+from capd_protos.types import ActorName, CapabilityId, CapabilityRestriction
 
 INDEX = ActorName("index")
 
@@ -69,7 +69,7 @@ _Held = dict[CapabilityId, IndexEntry]
 
 
 # A turn asks nobody: what the keeper tells is held here, and asked for again when it has changed.
-class IndexDesk:
+class IndexCache:
     """What there is, by project."""
 
     def __init__(self, bus: Bus, pieces: PieceCounts | None = None) -> None:
@@ -162,19 +162,19 @@ class SessionIndex:
     """The index as one session has it."""
 
     __slots__ = (
-        *("_denials", "_denied", "_desk", "_place", "_state", "_view"),
+        *("_denials", "_denied", "_cache", "_place", "_state", "_view"),
         *("left_out", "mapped", "met_as"),
     )
 
     def __init__(
         self,
-        desk: IndexDesk,
+        cache: IndexCache,
         place: SessionPlace,
         state: SessionState,
         view: SessionView,
         denials: Denials,
     ) -> None:
-        self._desk = desk
+        self._cache = cache
         self._place = place
         self._state = state
         self._view = view
@@ -191,12 +191,12 @@ class SessionIndex:
     @property
     def costs(self) -> TokenCosts:
         """What texts take."""
-        return self._desk.costs
+        return self._cache.costs
 
     async def meet(self) -> None:
         """Have it at hand; where nobody can say what policy denies, nothing is named."""
         self.met_as = self._view.policy
-        await self._desk.meet(self._place.project, self._view.called(self._view.enabler))
+        await self._cache.meet(self._place.project, self._view.called(self._view.enabler))
         with suppress(NotActivatedError):
             await self.denied()
 
@@ -224,12 +224,12 @@ class SessionIndex:
             return ""
         entries = [
             entry
-            for entry in self._desk.entries(self._place.project)
+            for entry in self._cache.entries(self._place.project)
             if entry.id not in denied
             and entry.id not in self._state.active
             and is_inside(self._place.domain, entry.domains)
         ]
-        self.mapped = trigger_map(entries, self._desk.costs)
+        self.mapped = trigger_map(entries, self._cache.costs)
         return self.mapped.text
 
     def first_words(self) -> str:
@@ -238,9 +238,9 @@ class SessionIndex:
 
     def suggested(self, ids: Sequence[CapabilityId]) -> str:
         """Return the second level of what may be meant by a message."""
-        entries = [self._desk.entry(self._place.project, id_) for id_ in ids]
+        entries = [self._cache.entry(self._place.project, id_) for id_ in ids]
         said: Suggested = suggested(
-            entries, call_of(self._view.called(self._view.enabler)), self._desk.costs
+            entries, call_of(self._view.called(self._view.enabler)), self._cache.costs
         )
         self.left_out += said.left_out
         return said.text
@@ -254,10 +254,10 @@ class SessionIndex:
             "suggestions_left_out": self.left_out,
         }
 
-    def bars(self) -> list[CapabilityBar]:
+    def restrictions(self) -> list[CapabilityRestriction]:
         """Return what a person has set on switching capabilities on by themselves."""
         return [
-            CapabilityBar(entry.id, entry.threshold, entry.is_automatic)
-            for entry in self._desk.entries(self._place.project)
+            CapabilityRestriction(entry.id, entry.threshold, entry.is_automatic)
+            for entry in self._cache.entries(self._place.project)
             if entry.threshold or not entry.is_automatic
         ]

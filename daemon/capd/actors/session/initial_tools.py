@@ -16,7 +16,7 @@ from capd.actors.session.tool_search import single
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.placeholders import wanted_keys
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
 from capd_protos import finder
@@ -60,7 +60,7 @@ class Beginning:
             if not view.keeps_pin(hit.server, hit.name, hit.wire_name):
                 continue
             tool = single(hit)
-            held = Held(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
+            held = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
             self._state.pin(held, [tool.definition.name])
 
     async def hold_eager(self, servers: Sequence[finder.EagerServer]) -> None:
@@ -75,7 +75,7 @@ class Beginning:
             with trio.move_on_after(LOOK_AGAIN):
                 await self._heard_values.wait()
         # The client may have said since then who it is.
-        if self._view.policy.bar_server(server.spec.name) is not None:
+        if self._view.policy.restrict_server(server.spec.name) is not None:
             return
         try:
             await self._activation.pin(server.spec, server.via)
@@ -85,7 +85,7 @@ class Beginning:
     async def hold_inherited(self) -> None:
         """Hold what the session was given by its parent, while the instances still run."""
         for held in self._state.servers:
-            is_denied = self._view.policy.bar_server(held.spec.name) is not None
+            is_denied = self._view.policy.restrict_server(held.spec.name) is not None
             if self._has_values(held.spec) and not is_denied:
                 with suppress(NotSentError):
                     await self._activation.instance(held.identity)

@@ -21,10 +21,10 @@ from capd.core.protocol.outcomes import NotSentError
 from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -54,7 +54,7 @@ class NotActivatedError(CapdError):
     """A capability could not be switched on; nothing has changed."""
 
 
-class Holds:
+class SessionLeases:
     """The servers that one session holds."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Holds:
         state: SessionState,
         *,
         bus: Bus,
-        instances: Handover[InstanceId, Instance],
+        instances: HandleTable[InstanceId, Instance],
         peer: Peer,
     ) -> None:
         """`peer` is who servers of the session may speak to."""
@@ -90,7 +90,7 @@ class Holds:
         return instance if instance is not None and instance.is_alive else None
 
     @asynccontextmanager
-    async def in_call(self, server: ServerIdentity) -> AsyncIterator[Held]:
+    async def in_call(self, server: ServerIdentity) -> AsyncIterator[ServerLease]:
         """Keep a server for the length of a call, also where its capability goes meanwhile.
 
         Raises:
@@ -103,7 +103,7 @@ class Holds:
             if self.leave(held):
                 await self.release(held.instance)
 
-    def enter(self, server: ServerIdentity) -> Held:
+    def enter(self, server: ServerIdentity) -> ServerLease:
         """Keep a server until `leave`; raises as `in_call`."""
         held = self._state.held(server)
         if held is None:
@@ -111,7 +111,7 @@ class Holds:
         self._calls[held.instance] += 1
         return held
 
-    def leave(self, held: Held) -> bool:
+    def leave(self, held: ServerLease) -> bool:
         """End a call; say whether it was the last that kept the server, which has to `release`."""
         self._calls[held.instance] -= 1
         if self._calls[held.instance]:
@@ -157,13 +157,15 @@ class Holds:
         except _UNANSWERED as error:
             raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
 
-    async def acquire_all(self, capability: CapabilitySpec) -> Sequence[Held]:
+    async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
         """Hold every server of `capability`, or none more than before; raises as `acquire`."""
-        servers: list[Held] = []
+        servers: list[ServerLease] = []
         try:
             for spec in capability.servers:
                 ready = await self.acquire(spec)
-                servers.append(Held(spec, ready.identity, ready.instance, tuple(ready.tools)))
+                servers.append(
+                    ServerLease(spec, ready.identity, ready.instance, tuple(ready.tools))
+                )
         except BaseException:
             with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
                 for held in servers:

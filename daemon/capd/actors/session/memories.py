@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from capd.actors.session.memory_catalog import MemoryShelf
+from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.core.memories.binding import is_of_capability, is_of_tool
-from capd.core.memories.known import Known, KnownMemories, OfTool, Tool
+from capd.core.memories.known import KnownMemories, OfTool, PricedMemory, Tool
 from capd.core.memories.lessons import Failures
-from capd.core.memories.telling import Telling, Told
+from capd.core.memories.telling import MemoryText, Telling
 from capd.core.memories.wording import refusal
 from capd.core.protocol.calls import RESULT, TOOL_ERROR
-from capd.core.protocol.eras import Members
+from capd.core.protocol.generations import Members
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.results.large_results import Result
 from capd.core.results.text_blocks import takes_text, with_text
@@ -44,12 +44,13 @@ class RepeatedMistakeError(RefusedError):
         self.memory = memory
 
 
-class MemoryDesk:
+class SessionMemories:
     """The memories of one session."""
 
     __slots__ = (
         "__weakref__",
         "_awaited",
+        "_catalog",
         "_conversations",
         "_due",
         "_failures",
@@ -57,20 +58,19 @@ class MemoryDesk:
         "_notes",
         "_on_told",
         "_place",
-        "_shelf",
         "_state",
     )
 
     def __init__(
         self,
-        shelf: MemoryShelf,
+        shelf: MemoryCatalog,
         place: SessionPlace,
         state: SessionState,
         conversations: Conversations,
         on_told: Callable[[], None],
     ) -> None:
         """`on_told` is called when there is something to write down."""
-        self._shelf = shelf
+        self._catalog = shelf
         self._place = place
         self._state = state
         self._conversations = conversations
@@ -82,7 +82,7 @@ class MemoryDesk:
         self._noted: dict[Grant, set[tuple[TapName, str]]] = {}
         self._awaited: dict[str, MemorySpec] = {}
         # What is due, of which memories, in which conversation; None where something has come on.
-        self._due: tuple[KnownMemories, Telling, list[Known]] | None = None
+        self._due: tuple[KnownMemories, Telling, list[PricedMemory]] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -107,11 +107,11 @@ class MemoryDesk:
         """Return what is due for what is on, as one text; empty where nothing is."""
         return self._tell(self._due_now(), most_characters)
 
-    def due(self) -> list[Known]:
+    def due(self) -> list[PricedMemory]:
         """Return what is due for what is on."""
         return list(self._due_now())
 
-    def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[Known]:
+    def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
         """Return what would be due if a capability came on with these tools."""
         known = self._known
         found = known.of_capabilities([capability])
@@ -123,7 +123,7 @@ class MemoryDesk:
         """Return what a tool's description says at the most, if it comes on."""
         return self._known.of_tool(tool).note
 
-    def told_alone(self, chosen: Sequence[Known]) -> str:
+    def told_alone(self, chosen: Sequence[PricedMemory]) -> str:
         """Return `chosen` as one text; what else is due by now is left out of the conversation."""
         keys = {each.key for each in chosen}
         self._telling.leave_out([each for each in self._due_now() if each.key not in keys])
@@ -132,7 +132,7 @@ class MemoryDesk:
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
         """Return the tokens of texts, as far as they can be counted."""
-        return await self._shelf.counted(texts)
+        return await self._catalog.counted(texts)
 
     def is_due(self, shown: Shown) -> bool:
         """Tell whether the result of a tool is to come with what is known."""
@@ -186,7 +186,7 @@ class MemoryDesk:
         refusing = self._of(shown).refusing if self._known.all else ()
         if not refusing:
             return
-        memory = self._shelf.checks.repeated(refusing, bytes(members.get("arguments", b"")))
+        memory = self._catalog.checks.repeated(refusing, bytes(members.get("arguments", b"")))
         if memory is not None:
             raise RepeatedMistakeError(memory)
 
@@ -204,7 +204,7 @@ class MemoryDesk:
             self._failures.failed(server, shown.grant.tool, arguments)
             return
         for lesson in self._failures.worked(server, shown.grant.tool, arguments):
-            self._shelf.lessons.learned(lesson)
+            self._catalog.lessons.learned(lesson)
 
     # Inside
 
@@ -214,7 +214,7 @@ class MemoryDesk:
 
     @property
     def _known(self) -> KnownMemories:
-        return self._shelf.of(self._place.project)
+        return self._catalog.of(self._place.project)
 
     def _server(self, shown: Shown) -> ServerName:
         held = self._state.held(shown.grant.server)
@@ -226,12 +226,12 @@ class MemoryDesk:
     def _tool(self, shown: Shown) -> Tool:
         return self._server(shown), shown.grant.tool, shown.name
 
-    def _due_now(self) -> list[Known]:
+    def _due_now(self) -> list[PricedMemory]:
         """Return what is due for what is on; pinned tools are on for everybody, and bring none."""
         known, telling = self._known, self._telling
         if self._due is not None and self._due[0] is known and self._due[1] is telling:
             return self._due[2]
-        due: list[Known] = []
+        due: list[PricedMemory] = []
         if known.all:
             active = self._state.active
             granted = {grant for each in active.activations for grant in each.grants}
@@ -244,23 +244,23 @@ class MemoryDesk:
         self._due = (known, telling, due)
         return due
 
-    def _behind(self, result: Result, known: list[Known]) -> Result:
+    def _behind(self, result: Result, known: list[PricedMemory]) -> Result:
         # What a result has no place for stays due.
         if not known or not isinstance(result, bytes) or not takes_text(result):
             return result
         text = self._tell(known, None)
         return with_text(result, text) if text else result
 
-    def _tell(self, known: list[Known], most_characters: int | None) -> str:
+    def _tell(self, known: list[PricedMemory], most_characters: int | None) -> str:
         if not known:
             return ""
-        told: Told = self._telling.tell(known, most_characters)
+        told: MemoryText = self._telling.tell(known, most_characters)
         self._due = None
         for each in told.memories:
-            self._shelf.outcomes.add(each.memory, told=1)
+            self._catalog.outcomes.add(each.memory, told=1)
             self._awaited[each.memory.name] = each.memory
         if told.memories:
-            self._shelf.noted()
+            self._catalog.noted()
             self._on_told()
             log.info(
                 "memories_told",
@@ -272,8 +272,8 @@ class MemoryDesk:
         return told.text
 
     def _refused(self, memory: MemorySpec) -> None:
-        self._shelf.outcomes.add(memory, refused=1)
-        self._shelf.noted()
+        self._catalog.outcomes.add(memory, refused=1)
+        self._catalog.noted()
         self._awaited[memory.name] = memory
         log.info("call_refused_by_memory", session=self._place.key, memory=memory.name)
 
@@ -290,5 +290,5 @@ class MemoryDesk:
             if is_meant:
                 del self._awaited[name]
                 if has_worked:
-                    self._shelf.outcomes.add(memory, worked=1)
-                    self._shelf.noted()
+                    self._catalog.outcomes.add(memory, worked=1)
+                    self._catalog.noted()

@@ -56,7 +56,7 @@ class OutcomeStore(Protocol):
         ...
 
 
-class MemoryShelf:
+class MemoryCatalog:
     """The memories of all sessions."""
 
     def __init__(

@@ -8,17 +8,17 @@ from functools import partial
 import structlog
 import trio
 
-from capd.actors.session.client_habits import HabitKeeper
+from capd.actors.session.client_habits import HabitSaver
 from capd.actors.session.drain import Drain
-from capd.actors.session.index import IndexDesk
-from capd.actors.session.memory_catalog import MemoryShelf
+from capd.actors.session.index import IndexCache
+from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.recent_uses import RecentUses
-from capd.actors.session.results import ResultRoom
+from capd.actors.session.results import ResultStorage
 from capd.actors.session.session import Curator
 from capd.actors.session.settings import FollowedSettings
 from capd.actors.session.store import SessionStore
 from capd.actors.session.table import OpenSession, OpenSessions
-from capd.actors.session.token_accounting import TokenDesk
+from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.session.tool_search import described
 from capd.adapters import platform
 from capd.adapters.argument_checks import ArgumentChecks
@@ -34,7 +34,7 @@ from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd_protos import curator as messages
 from capd_protos import finder
 from capd_protos.ledger import SessionNote
@@ -53,21 +53,21 @@ class SessionOpenings:
         self,
         sessions: OpenSessions,
         bus: Bus,
-        connections: Handover[int, Connection],
+        connections: HandleTable[int, Connection],
         store: SessionStore,
         *,
-        instances: Handover[InstanceId, Instance],
+        instances: HandleTable[InstanceId, Instance],
         environments: SessionEnvironments,
         settings: FollowedSettings,
-        habits: HabitKeeper,
+        habits: HabitSaver,
         drain: Drain,
         uses: RecentUses,
         checks: ArgumentChecks,
-        results: ResultRoom | None,
+        results: ResultStorage | None,
         journal: Journal,
-        tokens: TokenDesk,
-        memories: MemoryShelf,
-        index: IndexDesk,
+        tokens: TokenAccounting,
+        memories: MemoryCatalog,
+        index: IndexCache,
         on_change: Callable[[SessionKey], None],
     ) -> None:
         """`on_change` is called when a session has something to write down."""
@@ -78,7 +78,7 @@ class SessionOpenings:
         self._environments = environments
         self._store = store
         self._settings = settings
-        self._habit_keeper = habits
+        self._habit_saver = habits
         self._drain = drain
         self._uses = uses
         self._checks = checks
@@ -114,7 +114,7 @@ class SessionOpenings:
             self._settings.rules(project),
             client=hello.client.name,
             project=project,
-            habits=self._habit_keeper.habits,
+            habits=self._habit_saver.habits,
             version=hello.client.version,
             is_bare=request.is_bare,
             has_results=self._results is not None,

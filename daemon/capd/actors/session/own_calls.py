@@ -13,12 +13,12 @@ from capd.actors.session.calls import Relaying
 from capd.actors.session.installing import reported
 from capd.actors.session.leases import NotActivatedError
 from capd.actors.session.policy import Denials
-from capd.actors.session.results import ResultDesk
+from capd.actors.session.results import SessionResults
 from capd.actors.session.skills import Skills
 from capd.actors.session.tool_search import NotSearchedError, Searching
 from capd.adapters.clients.conversation import Request, UnknownNameError
 from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.core.protocol.eras import raw
+from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import text_result
 from capd.core.results import reading
 from capd.core.results.large_results import Result
@@ -54,7 +54,7 @@ class OwnCalls:
         relaying: Relaying,
         environments: SessionEnvironments,
         skills: Skills | None,
-        results: ResultDesk | None,
+        results: SessionResults | None,
         denials: Denials,
     ) -> None:
         self._denials = denials
@@ -145,7 +145,7 @@ class OwnCalls:
         return text_result(text, is_error=not outcome.is_ok)
 
     async def _listed(self) -> Outcome:
-        reply = await self._activation.holds.ask_registry(
+        reply = await self._activation.leases.ask_registry(
             registry.ListCapabilities(self._place.project)
         )
         assert isinstance(reply, registry.CapabilitiesListed)
@@ -163,7 +163,7 @@ class OwnCalls:
 
     async def _discovered(self, intent: str) -> Outcome:
         denied = await self._denials.all()
-        reply = await self._activation.holds.ask_registry(
+        reply = await self._activation.leases.ask_registry(
             registry.DiscoverCapabilities(
                 intent, domain=self._place.domain, project=self._place.project, denied=denied
             )

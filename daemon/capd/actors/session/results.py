@@ -20,7 +20,7 @@ from capd.adapters import json_paths
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.output_schemas import objections_of
 from capd.adapters.result_store import NotKeptError, ResultStore, StoredResult
-from capd.core.protocol.eras import input_required
+from capd.core.protocol.generations import input_required
 from capd.core.results import reading
 from capd.core.results.blocks import Parts, parts_of
 from capd.core.results.compaction import (
@@ -50,7 +50,7 @@ _CONTINUATION = range(0x80, 0xC0)
 
 
 @dataclass(slots=True)
-class ResultRoom:
+class ResultStorage:
     """What the desks of all sessions share."""
 
     store: ResultStore
@@ -71,12 +71,12 @@ class ResultCounts:
     """Too long, and passed on all the same, because they could not be stored."""
 
 
-class ResultDesk:
+class SessionResults:
     """The long results of one session."""
 
     def __init__(
         self,
-        room: ResultRoom,
+        room: ResultStorage,
         session: SessionKey,
         publish: Callable[[msgspec.Struct], None],
         reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from capd.core.protocol.eras import is_stateless, offers
+from capd.core.protocol.generations import is_stateless, offers
 from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd_protos import curator as messages
 

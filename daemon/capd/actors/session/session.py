@@ -14,36 +14,36 @@ from capd.actors.control import documents as reports
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.calls import CallNotes, Relaying
-from capd.actors.session.index import IndexDesk, SessionIndex
+from capd.actors.session.index import IndexCache, SessionIndex
 from capd.actors.session.initial_tools import Beginning
-from capd.actors.session.memories import MemoryDesk
-from capd.actors.session.memory_catalog import MemoryShelf
+from capd.actors.session.memories import SessionMemories
+from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.policy import Denials, rules_of
 from capd.actors.session.recent_uses import RecentUses
-from capd.actors.session.results import ResultDesk, ResultRoom
+from capd.actors.session.results import ResultStorage, SessionResults
 from capd.actors.session.skills import Skills
-from capd.actors.session.token_accounting import TokenBook, TokenDesk
+from capd.actors.session.token_accounting import SessionTokenCount, TokenAccounting
 from capd.actors.session.tool_search import Searching
-from capd.actors.session.turns import Hearing, Turns
+from capd.actors.session.turns import TurnContext, Turns
 from capd.actors.session.withheld import Withheld
 from capd.adapters.argument_checks import ArgumentChecks
-from capd.adapters.clients.conversation import Request, Way
+from capd.adapters.clients.conversation import DirectRoute, Request
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.clients.upstream import Upstream
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.servers.instance import Instance
 from capd.core.back_references import weakly
-from capd.core.protocol.eras import Members, is_stateless, joined, members_or_none, text_of
+from capd.core.protocol.generations import Members, is_stateless, joined, members_or_none, text_of
 from capd.core.protocol.outcomes import RefusedError, text_result
 from capd.core.results.large_results import Result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.conversations import Conversations
 from capd.core.sessions.instructions import instructions
-from capd.core.sessions.prompts_heard import PromptsHeard
 from capd.core.sessions.reach import denied_among
+from capd.core.sessions.recent_prompts import RecentPrompts
 from capd.core.sessions.routing_switch import switched
 from capd.core.sessions.session import SessionState, Step
 from capd.core.sessions.session_place import Outcome, SessionPlace
@@ -52,7 +52,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown, Surface
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd_protos import curator as messages
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import (
@@ -153,21 +153,21 @@ class Curator:
         place: SessionPlace,
         *,
         bus: Bus,
-        instances: Handover[InstanceId, Instance],
+        instances: HandleTable[InstanceId, Instance],
         environments: SessionEnvironments,
         view: SessionView,
         on_change: Callable[[], None] = lambda: None,
         journal: Journal,
         uses: RecentUses,
         checks: ArgumentChecks | None = None,
-        results: ResultRoom | None = None,
-        tokens: TokenDesk | None = None,
-        memories: MemoryShelf | None = None,
-        index: IndexDesk | None = None,
+        results: ResultStorage | None = None,
+        tokens: TokenAccounting | None = None,
+        memories: MemoryCatalog | None = None,
+        index: IndexCache | None = None,
     ) -> None:
         """`on_change` is called when there is something to write down."""
         self.view = view
-        self.tokens = TokenBook(tokens or TokenDesk(bus), place, view)
+        self.tokens = SessionTokenCount(tokens or TokenAccounting(bus), place, view)
         self.place = place
         self._on_change = on_change
         self.upstream: Upstream | None = None
@@ -180,7 +180,7 @@ class Curator:
         self.client_sessions: set[str] = set()
         """Ids under which the client itself knows the conversation; `/clear` brings another."""
         self.linked_by = ""
-        self.heard = PromptsHeard()
+        self.heard = RecentPrompts()
         # Set once the client has listed the tools as they are; another for each change.
         self._relisted = trio.Event()
         self._bus = bus
@@ -190,7 +190,7 @@ class Curator:
         active = ActiveSet(view.rules.cap, view.rules.tool_cap)
         self._state = SessionState(active, surface, view.policy)
         self._denials = Denials(bus, view)
-        self.index = SessionIndex(index or IndexDesk(bus), place, self._state, view, self._denials)
+        self.index = SessionIndex(index or IndexCache(bus), place, self._state, view, self._denials)
         # Its parts know their session weakly: it ends when nothing uses it, not with a collection.
         peer = weakref.proxy(self)
         self.activation = Activation(
@@ -205,18 +205,18 @@ class Curator:
             denials=self._denials,
         )
         self._checks = checks
-        self._results: ResultDesk | None = None
+        self._results: SessionResults | None = None
         self._skills: Skills | None = None
         if not view.is_bare:
             self._skills = Skills(self._state, self.activation, bus)
             if results is not None:
-                self._results = ResultDesk(results, place.key, bus.publish, lambda: view.reader)
+                self._results = SessionResults(results, place.key, bus.publish, lambda: view.reader)
         self._conversations = Conversations(view.rules.memory_tokens)
-        self._memories: MemoryDesk | None = None
+        self._memories: SessionMemories | None = None
         self._bootstrap: Bootstrapping | None = None
         if memories is not None and not view.is_bare:
             self._bootstrap = Bootstrapping(place, lambda: view.bootstrap, memories.reads)
-            self._memories = MemoryDesk(
+            self._memories = SessionMemories(
                 memories, place, self._state, self._conversations, on_change
             )
             surface.note = weakly(self._memories.note)
@@ -267,7 +267,7 @@ class Curator:
 
     def record(self, resume: str) -> SessionRecord:
         """Return the session as it is to be written down."""
-        subscribed = self.activation.holds.subscribed.among(self.subscriptions)
+        subscribed = self.activation.leases.subscribed.among(self.subscriptions)
         record = recorded(self.place.key, self._state, resume, time.time(), subscribed)
         told, view = self._conversations.kept(), self.view
         return msgspec.structs.replace(
@@ -281,7 +281,7 @@ class Curator:
         if is_same_client:
             self._conversations.restore(record)
             self.subscriptions.update(record.subscriptions)
-            self.activation.holds.subscribed.restore(record.subscriptions)
+            self.activation.leases.subscribed.restore(record.subscriptions)
             self._forget_denied()
         self._log.info("session_restored", active=len(self._state.active.activations))
 
@@ -301,7 +301,7 @@ class Curator:
 
     def _forget_denied(self) -> None:
         """Hear no more of resources that policy denies by now."""
-        subscribed = self.activation.holds.subscribed
+        subscribed = self.activation.leases.subscribed
         for uri in denied_among(self._state, subscribed.among(self.subscriptions)):
             self.subscriptions.discard(uri)
             subscribed.discard(uri)
@@ -430,7 +430,7 @@ class Curator:
             shown = await self.searching.reached(call.name)
         return await self._relaying.tool(request, shown)
 
-    def way(self, request: Request) -> Way | None:
+    def way(self, request: Request) -> DirectRoute | None:
         """Return the way of a tool's call that `relayed` would only pass on, without a wait."""
         shown = self._state.surface.find(text_of(request.members.get("name")))
         if shown is None or self._state.is_leaving(shown.grant):
@@ -508,29 +508,29 @@ class Curator:
     # What a user says
 
     async def take_turn(
-        self, text: str, hearing: Hearing | None = None, *, budget: int = 0
+        self, text: str, turn_context: TurnContext | None = None, *, budget: int = 0
     ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for."""
         self._ask_for_list()
-        taken = await self._turns.taken(text, hearing, budget=budget)
+        taken = await self._turns.taken(text, turn_context, budget=budget)
         if taken.index or taken.bootstrap:
             self._on_change()
         return taken
 
-    async def coming(self, hearing: Hearing) -> str:
+    async def coming(self, turn_context: TurnContext) -> str:
         """Return what is told of a turn that takes longer than its hook has time."""
-        return await self._turns.coming(hearing)
+        return await self._turns.coming(turn_context)
 
-    def first_words(self, hearing: Hearing) -> str:
+    def first_words(self, turn_context: TurnContext) -> str:
         """Return what is installed, once a conversation."""
-        text = self._turns.index(hearing)
+        text = self._turns.index(turn_context)
         if text:
             self._on_change()
         return text
 
-    async def project_files(self, hearing: Hearing) -> str:
+    async def project_files(self, turn_context: TurnContext) -> str:
         """Return the project's own files, once a conversation."""
-        text = await self._turns.bootstrap(hearing)
+        text = await self._turns.bootstrap(turn_context)
         if text:
             self._on_change()
         return text
@@ -603,7 +603,7 @@ class Curator:
         self.linked_by = "its own connection"
         if self.heard.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
-        taken = await self.take_turn(hook.prompt, Hearing(is_hook=True))
+        taken = await self.take_turn(hook.prompt, TurnContext(is_hook=True))
         is_awaited = self.view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.

@@ -6,7 +6,7 @@ length of its session (mode, pins, domain): the model's cache rests on it (30-ac
 
 from collections.abc import Iterable
 
-from capd.actors.session.results import ResultRoom
+from capd.actors.session.results import ResultStorage
 from capd.actors.session.session import Curator
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.session_settings import result_limits
@@ -22,7 +22,7 @@ class FollowedSettings:
         rules: SessionRules,
         domains: Domains,
         live: LiveSettings | None,
-        results: ResultRoom | None,
+        results: ResultStorage | None,
     ) -> None:
         """`rules` and `domains` count where there are no settings that live."""
         self._rules = rules

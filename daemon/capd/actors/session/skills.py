@@ -50,7 +50,7 @@ class Skills:
     async def prompts(self) -> list[bytes]:
         """Return every skill as an entry of `prompts/list`; none where nobody knows them."""
         try:
-            reply = await self._activation.holds.ask_registry(registry.ListSkills())
+            reply = await self._activation.leases.ask_registry(registry.ListSkills())
         except NotActivatedError:
             return []
         assert isinstance(reply, registry.SkillsListed)
@@ -108,7 +108,7 @@ class Skills:
         )
 
     async def _used(self, name: str) -> registry.SkillText | registry.SkillUnknown:
-        reply = await self._activation.holds.ask_registry(registry.ReadSkill(name))
+        reply = await self._activation.leases.ask_registry(registry.ReadSkill(name))
         if isinstance(reply, registry.SkillUnknown):
             return reply
         assert isinstance(reply, registry.SkillText)

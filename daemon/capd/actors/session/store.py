@@ -32,7 +32,7 @@ class SessionStore(Protocol):
         ...
 
 
-class SessionKeeper:
+class SessionSaver:
     """What changed and is not written down yet."""
 
     def __init__(

@@ -9,12 +9,12 @@ import trio
 
 from capd.actors.session.hooks import HookCounts, candidate_of, hook_of
 from capd.actors.session.session import Curator
-from capd.actors.session.token_accounting import TokenBook
+from capd.actors.session.token_accounting import SessionTokenCount
 from capd.adapters.clients.upstream import Upstream
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.linking import link
 from capd_protos import curator as messages
-from capd_protos.naming import NameBook, Named, advice
+from capd_protos.naming import Named, NameTable, advice
 from capd_protos.types import SessionKey
 
 log = structlog.get_logger(actor="curator")
@@ -56,7 +56,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
             text = f"which session? ({known}) Name one with --session."
             return messages.CuratorRefused("session_ambiguous", text)
         # A session that is gone must not become the one whose key begins so: `zed-1`, `zed-12`.
-        meant = NameBook(self).find(key, is_call=True)
+        meant = NameTable(self).find(key, is_call=True)
         if isinstance(meant, Named):
             return self[SessionKey(meant.name)].curator
         hint = advice(meant) or f"Sessions: {known}."
@@ -86,7 +86,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return the projects that have a session."""
         return {each.curator.place.project for each in self.values()}
 
-    def books(self) -> list[TokenBook]:
+    def books(self) -> list[SessionTokenCount]:
         """Return what each session's tokens are noted in."""
         return [each.curator.tokens for each in self.values()]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import structlog
 import trio
 
-from capd.actors.session.memories import MemoryDesk
+from capd.actors.session.memories import SessionMemories
 from capd.actors.session.policy import rules_of
 from capd.actors.session.recent_uses import RecentUses
 from capd.actors.session.tool_search import FINDER, REPLIES
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.memories.choosing import HEAD_TOKENS
-from capd.core.memories.known import Known, tokens_of
+from capd.core.memories.known import PricedMemory, tokens_of
 from capd.core.memories.task_set import Part, TaskSet, best_set
 from capd.core.routing.user_bars import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
@@ -48,7 +48,7 @@ class Plan:
 
     capabilities: tuple[CapabilityId, ...] = ()
     tools: tuple[finder.CuratedTool, ...] = ()
-    memories: tuple[Known, ...] = ()
+    memories: tuple[PricedMemory, ...] = ()
     left_out: tuple[messages.LeftOut, ...] = ()
     tokens: int = 0
 
@@ -61,7 +61,7 @@ class TaskBudget:
         place: SessionPlace,
         state: SessionState,
         view: SessionView,
-        memories: MemoryDesk | None,
+        memories: SessionMemories | None,
         *,
         bus: Bus,
         environments: SessionEnvironments,
@@ -163,7 +163,7 @@ class TaskBudget:
 
     def _due(
         self, capabilities: Iterable[CapabilityId], granted: Sequence[finder.Granted]
-    ) -> list[tuple[Known, str]]:
+    ) -> list[tuple[PricedMemory, str]]:
         """Return what may be told, each with the capability that it is told with, if one."""
         if self._memories is None:
             return []
@@ -207,7 +207,7 @@ def _planned(
     found: TaskSet,
     granted: Sequence[finder.Granted],
     tools: Sequence[finder.CuratedTool],
-    memories: Sequence[Known],
+    memories: Sequence[PricedMemory],
 ) -> Plan:
     keys = {each.key for each in found.chosen}
     return Plan(

@@ -33,7 +33,7 @@ from capd_protos import finder, tokens
 from capd_protos.codec import JsonCodec, MsgpackCodec
 from capd_protos.types import WireName
 
-SETTLE = 60.0
+DEBOUNCE = 60.0
 """Seconds for which more is awaited: counting starts a process, and who asks hurries it."""
 ASK_TIMEOUT = 150.0
 """As long as the counting of a whole catalog may take."""
@@ -62,7 +62,7 @@ class _Content(msgspec.Struct):
 _CONTENT: JsonCodec[_Content] = JsonCodec(_Content)
 
 
-class TokenDesk:
+class TokenAccounting:
     """The books of all sessions, and what a list of everything would cost each."""
 
     def __init__(self, bus: Bus, counts: Counts | None = None) -> None:
@@ -79,7 +79,7 @@ class TokenDesk:
         """Have what was sent counted, soon."""
         self._due.set()
 
-    async def run(self, books: "Callable[[], Iterable[TokenBook]]") -> None:
+    async def run(self, books: "Callable[[], Iterable[SessionTokenCount]]") -> None:
         """Count whatever comes; `books` returns those of every session."""
         if self._counts is None:
             return
@@ -87,7 +87,7 @@ class TokenDesk:
             nursery.start_soon(self._listen)
             while True:
                 await self._due.wait()
-                with trio.move_on_after(SETTLE):
+                with trio.move_on_after(DEBOUNCE):
                     await self._hurried.wait()
                 self._due, self._hurried = trio.Event(), trio.Event()
                 await contained("tokens", self._count, self._counts, list(books()), log=log)
@@ -95,7 +95,7 @@ class TokenDesk:
                 self._passed = trio.Event()
 
     async def described(
-        self, within: float, books: "Callable[[], Iterable[TokenBook]]"
+        self, within: float, books: "Callable[[], Iterable[SessionTokenCount]]"
     ) -> messages.TokensDescribed:
         """Return what every session costs, after waiting for what is yet to be counted."""
         with trio.move_on_after(within if self._counts else 0.0):
@@ -125,7 +125,7 @@ class TokenDesk:
                     self._everything.clear()
                     self.wake()
 
-    async def _count(self, counts: Counts, books: "list[TokenBook]") -> None:
+    async def _count(self, counts: Counts, books: "list[SessionTokenCount]") -> None:
         wanted: dict[bytes, None] = {}
         for book in books:
             # A thousand sessions are a hundred thousand texts.
@@ -144,7 +144,7 @@ class TokenDesk:
             book.account.settle(counted.get)
         await self._ask_for_everything(books)
 
-    async def _ask_for_everything(self, books: "list[TokenBook]") -> None:
+    async def _ask_for_everything(self, books: "list[SessionTokenCount]") -> None:
         views = {book.terms: book.view for book in books if book.account.has_listed}
         found: dict[Terms, tokens.Everything] = {}
         for terms, view in views.items():
@@ -159,13 +159,13 @@ class TokenDesk:
         self._everything = found
 
 
-class TokenBook:
+class SessionTokenCount:
     """The book of one session."""
 
-    __slots__ = ("_desk", "_place", "account", "view")
+    __slots__ = ("_accounting", "_place", "account", "view")
 
-    def __init__(self, desk: TokenDesk, place: SessionPlace, view: SessionView) -> None:
-        self._desk = desk
+    def __init__(self, accounting: TokenAccounting, place: SessionPlace, view: SessionView) -> None:
+        self._accounting = accounting
         self._place = place
         self.view = view
         self.account = TokenAccount()
@@ -204,17 +204,17 @@ class TokenBook:
     @property
     def is_open(self) -> bool:
         """Whether something of it is not known yet and may be."""
-        is_unknown = self.account.has_listed and self._desk.everything(self.terms) is None
+        is_unknown = self.account.has_listed and self._accounting.everything(self.terms) is None
         return self.account.is_counting or is_unknown
 
     def entry(self) -> dict[str, Any]:
         """Return what the list of sessions says of it."""
         figures = self.account.figures()
-        everything = self._desk.everything(self.terms)
+        everything = self._accounting.everything(self.terms)
         net = figures.net(everything.tokens) if everything else None
         if not self.account.has_listed:
             state = "not_listed"
-        elif self.is_open and self._desk.is_able:
+        elif self.is_open and self._accounting.is_able:
             state = "counting"
         else:
             state = "not_counted" if net is None else "counted"
@@ -223,13 +223,13 @@ class TokenBook:
     def described(self) -> tokens.SessionTokens:
         """Return all that is known of it."""
         figures = self.account.figures()
-        everything = self._desk.everything(self.terms)
+        everything = self._accounting.everything(self.terms)
         of_all = everything.tokens if everything else None
         return tokens.SessionTokens(
             key=self._place.key,
             client=self._place.client,
             mode=self.view.plan.mode,
-            is_counting=self.is_open and self._desk.is_able,
+            is_counting=self.is_open and self._accounting.is_able,
             tools=figures.tools,
             list_tokens=figures.list_tokens,
             own_tokens=figures.own_tokens,
@@ -248,4 +248,4 @@ class TokenBook:
 
     def _wake(self) -> None:
         if self.account.is_counting:
-            self._desk.wake()
+            self._accounting.wake()

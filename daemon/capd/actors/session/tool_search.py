@@ -133,16 +133,16 @@ class Searching:
             self._refuse_what_left(name)
             raise UnknownNameError(self._unknown(name, looked_up))
         try:
-            return await self._switched_on(name, hit, looked_up.bar)
+            return await self._switched_on(name, hit, looked_up.restriction)
         except CallFailedError as error:
             self._notes.not_sent(Grant(hit.identity, hit.name), hit.server, error)
             raise
 
     async def _switched_on(
-        self, name: str, hit: finder.ToolHit, bar: finder.ToolBar | None
+        self, name: str, hit: finder.ToolHit, restriction: finder.ToolRestriction | None
     ) -> Shown:
-        if bar is not None:
-            raise RefusedError(f"{name} cannot be called: {bar.reason}.")
+        if restriction is not None:
+            raise RefusedError(f"{name} cannot be called: {restriction.reason}.")
         tool = single(hit)
         wire = self._name(hit)
         await self._activation.step(
@@ -177,9 +177,9 @@ class Searching:
             return
         held = self._state.held(known.server)
         if held is not None:
-            bar = self._state.policy.bar(held.spec.name, known.tool)
-            if bar is not None:
-                raise RefusedError(f"{name} cannot be called: {bar.reason}.")
+            restriction = self._state.policy.restriction(held.spec.name, known.tool)
+            if restriction is not None:
+                raise RefusedError(f"{name} cannot be called: {restriction.reason}.")
         why = (
             f"{held.spec.name} does not offer {known.tool} any more"
             if held is not None

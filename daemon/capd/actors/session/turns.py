@@ -15,7 +15,7 @@ from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.curation import Curating
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.leases import NotActivatedError
-from capd.actors.session.memories import MOST_OF_A_TURN, MemoryDesk
+from capd.actors.session.memories import MOST_OF_A_TURN, SessionMemories
 from capd.actors.session.recent_uses import RecentUses
 from capd.actors.session.task_budget import Plan, TaskBudget
 from capd.adapters.clients.session_environment import SessionEnvironments
@@ -37,10 +37,10 @@ log = structlog.get_logger(actor="curator")
 
 
 @dataclass(slots=True)
-class Hearing:
+class TurnContext:
     """Who hears what a turn says, and what is known of it before it ends."""
 
-    is_heard: bool = True
+    is_delivered: bool = True
     """Whether its words reach the model; what does not was not told."""
     is_hook: bool = False
     """Whether all of them are handed to the model before it answers."""
@@ -62,7 +62,7 @@ class Turns:
         bus: Bus,
         environments: SessionEnvironments,
         uses: RecentUses,
-        memories: MemoryDesk | None,
+        memories: SessionMemories | None,
         bootstrap: Bootstrapping | None,
         index: SessionIndex,
         conversations: Conversations,
@@ -101,26 +101,26 @@ class Turns:
             self._on_change(step)
 
     async def taken(
-        self, text: str, hearing: Hearing | None = None, *, budget: int = 0
+        self, text: str, turn_context: TurnContext | None = None, *, budget: int = 0
     ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for.
 
         With a `budget` no more comes on, and is told, than takes so many tokens.
         """
         started_at = time.monotonic()
-        hearing = hearing or Hearing()
-        conversation = hearing.conversation = self._conversations.current
+        turn_context = turn_context or TurnContext()
+        conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
         decision = await self._routed(text)
         # With a budget it is not known before the plan what comes on.
-        hearing.decision = None if budget else decision
+        turn_context.decision = None if budget else decision
         tools = await self._curating.ranked(text, decision)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
             tools = list(plan.tools)
             if decision.outcome == "activate" and decision.id not in plan.capabilities:
                 decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
-        hearing.decision = decision
+        turn_context.decision = decision
         outcome = Outcome("")
         came_on: dict[CapabilityId, tuple[WireName, ...]] = {}
         # What was evicted during the turn before goes with what this one brings: one change.
@@ -147,10 +147,10 @@ class Turns:
             self._under_way -= 1
             changed, self._gathered = self._gathered, Step()
             self._on_change(changed)
-        bootstrap = await self.bootstrap(hearing)
+        bootstrap = await self.bootstrap(turn_context)
         # Nothing is awaited from here on: whoever hears the turn by now hears all of it.
-        index = self.index(hearing)
-        if hearing.is_heard:
+        index = self.index(turn_context)
+        if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
             conversation.hears_of(said.grants, self._state.active.tool_cap)
@@ -165,7 +165,7 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
-            memories=self._told(bootstrap, plan) if hearing.is_heard else "",
+            memories=self._told(bootstrap, plan) if turn_context.is_delivered else "",
             bootstrap=bootstrap,
             index=index,
             left_out=list(plan.left_out) if plan is not None else [],
@@ -189,25 +189,25 @@ class Turns:
         added = (each.added for each in outcomes)
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
-    def index(self, hearing: Hearing) -> str:
+    def index(self, turn_context: TurnContext) -> str:
         """Return what is installed, once, for a hook whose client shows no instructions."""
-        conversation = hearing.conversation or self._conversations.current
-        if conversation.is_index_told or not (hearing.is_hook and hearing.is_heard):
+        conversation = turn_context.conversation or self._conversations.current
+        if conversation.is_index_told or not (turn_context.is_hook and turn_context.is_delivered):
             return ""
         text = self._index.first_words()
         conversation.is_index_told = bool(text)
         return text
 
-    async def bootstrap(self, hearing: Hearing) -> str:
+    async def bootstrap(self, turn_context: TurnContext) -> str:
         """Return the project's own files for a hook that hears them, once a conversation."""
-        if self._bootstrap is None or not (hearing.is_hook and hearing.is_heard):
+        if self._bootstrap is None or not (turn_context.is_hook and turn_context.is_delivered):
             return ""
-        conversation = hearing.conversation or self._conversations.current
+        conversation = turn_context.conversation or self._conversations.current
         if conversation.is_bootstrapped:
             return ""
         words = await self._bootstrap.words()
         # A hook may have given up meanwhile, and another one been told.
-        if not hearing.is_heard or conversation.is_bootstrapped:
+        if not turn_context.is_delivered or conversation.is_bootstrapped:
             return ""
         conversation.is_bootstrapped = True
         return words
@@ -227,9 +227,9 @@ class Turns:
         named = [(each.name, added) for each, added in came_on.items()]
         return hook_context.contexts(named, self._index.costs, caller)
 
-    async def coming(self, hearing: Hearing) -> str:
+    async def coming(self, turn_context: TurnContext) -> str:
         """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
-        decision = hearing.decision
+        decision = turn_context.decision
         if decision is None or decision.id is None or decision.outcome != "activate":
             return ""
         if not self._view.has_caller:
@@ -271,9 +271,9 @@ class Turns:
                 is_enabled=self._view.is_routed,
                 project=self._place.project,
                 denied=await self._index.denied(),
-                bars=self._index.bars(),
+                restrictions=self._index.restrictions(),
             )
-            reply = await self._activation.holds.ask_registry(request)
+            reply = await self._activation.leases.ask_registry(request)
         except NotActivatedError as error:
             log.warning("not_routed", session=self._place.key, reason=str(error))
             return Decision("abstain", "model_not_ready")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import structlog
 
 from capd.core.protocol.outcomes import RefusedError
-from capd.core.sessions.session import Held, SessionState
+from capd.core.sessions.session import ServerLease, SessionState
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import definitions
@@ -22,7 +22,7 @@ _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 log = structlog.get_logger(actor="curator")
 
 
-async def withheld_note(bus: Bus, servers: Sequence[Held]) -> str:
+async def withheld_note(bus: Bus, servers: Sequence[ServerLease]) -> str:
     """Return what is to be said of servers that are switched on and have withheld tools."""
     notes: list[str] = []
     for held in servers:

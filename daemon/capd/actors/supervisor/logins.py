@@ -32,7 +32,7 @@ class _Login:
     problem: str = ""
 
 
-class LoginDesk:
+class LoginRequests:
     """The logins under way."""
 
     def __init__(self, logins: Logins) -> None:

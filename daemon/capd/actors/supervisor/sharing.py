@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.instance import Instance
-from capd.core.protocol.eras import is_stateless
-from capd.core.servers.era_memory import EraMemory
+from capd.core.protocol.generations import is_stateless
+from capd.core.servers.generation_memory import GenerationMemory
 from capd.core.servers.identity import InstanceKey, instance_key, server_identity
 from capd.core.servers.leases import Leases, State
-from capd.core.servers.sandbox import Wish
+from capd.core.servers.sandbox import SandboxRequest
 from capd_protos import supervisor as messages
 from capd_protos.types import ClientFacts, ServerSpec
 
@@ -26,26 +26,26 @@ class Sharing:
     def __init__(
         self,
         leases: Leases[InstanceKey],
-        wish: Callable[[ServerSpec], Wish],
-        file: EraFile | None,
+        sandbox_request: Callable[[ServerSpec], SandboxRequest],
+        file: GenerationFile | None,
     ) -> None:
         """`wish` returns what a server is to be confined by, which is part of who may share it."""
         self._leases = leases
-        self._wish = wish
+        self._sandbox_request = sandbox_request
         self._file = file
-        self._eras = EraMemory()
+        self._generations = GenerationMemory()
         # Of secrets a key has a digest only, which nobody else can compare with anything.
         self._pepper = secrets.token_bytes(32)
 
     async def load(self) -> None:
         """Remember what a daemon before this one met."""
         if self._file is not None:
-            self._eras.restore(await self._file.load())
+            self._generations.restore(await self._file.load())
 
     async def save(self) -> None:
         """Write down what was met."""
         if self._file is not None:
-            await self._file.save(self._eras.written())
+            await self._file.save(self._generations.written())
 
     def chosen(
         self, request: messages.AcquireServer, values: Mapping[str, str]
@@ -58,10 +58,10 @@ class Sharing:
 
         def key(scope: str) -> InstanceKey:
             facts = (server, request.project, session, values, self._pepper)
-            return instance_key(*facts, scope=scope, wish=self._wish(server))
+            return instance_key(*facts, scope=scope, sandbox_request=self._sandbox_request(server))
 
         by_stateless = is_stateless(request.client)
-        scope = self._eras.scope(server, server_identity(server), by_stateless=by_stateless)
+        scope = self._generations.scope(server, server_identity(server), by_stateless=by_stateless)
         is_held = session in self._leases.holders(key("shared"))
         runs = self._leases.state(key(server.scope)) not in {None, State.DOWN, State.STOPPING}
         has_own = session in self._leases.holders(key(server.scope)) or runs
@@ -74,14 +74,16 @@ class Sharing:
     ) -> bool:
         """Tell whether a start begins with the stateless era."""
         by_stateless = is_stateless(client)
-        return self._eras.is_tried_stateless(
+        return self._generations.is_tried_stateless(
             key.identity, by_stateless=by_stateless, has_failed=has_failed
         )
 
     def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> bool:
         """Note what a server turned out to be; tell whether that is to be written down."""
-        before = self._eras.written()
-        self._eras.met(
-            key.identity, tried_stateless=tried_stateless, is_stateless=link.lane.is_stateless
+        before = self._generations.written()
+        self._generations.met(
+            key.identity,
+            tried_stateless=tried_stateless,
+            is_stateless=link.server_connection.is_stateless,
         )
-        return self._eras.written() != before
+        return self._generations.written() != before

@@ -16,7 +16,7 @@ import trio
 from capd.adapters.parsing.jobs import DIRECT
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.servers.child_environment import child_environment
-from capd.adapters.servers.era_file import EraFile
+from capd.adapters.servers.generation_file import GenerationFile
 from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_server import connected
 from capd.adapters.servers.http.remote_spec import IDLE_TIMEOUT, RemoteSpec
@@ -31,7 +31,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.adapters.trust.vouching import UntrustedError, refuse_untrusted
 from capd.core.redaction import redactor
 from capd.core.servers.placeholders import Folders, resolved, wanted_keys
-from capd.core.servers.sandbox import Wish
+from capd.core.servers.sandbox import SandboxRequest
 from capd.core.servers.tree_limits import TreeLimits
 from capd_protos.types import ServerSpec
 
@@ -70,7 +70,7 @@ class SupervisorSettings:
     """Reads projects' files."""
     linger_now: Callable[[], float] | None = None
     """The linger at this moment, where it can change."""
-    eras: EraFile | None = None
+    generations: GenerationFile | None = None
     """Where is written down which servers answer in the stateless era."""
     is_vetting: bool = False
     """Whether what servers list is compared with what is trusted."""
@@ -135,10 +135,10 @@ class Starts:
             return self._spawn(self._process_spec(server, values, project))
         return connected(self.remote_spec(server, values, project), self.logins)
 
-    def wish(self, server: ServerSpec) -> Wish:
+    def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
         """Return what `server` is to be confined to."""
         sandboxes = self._settings.sandboxes
-        return sandboxes.wish(server) if sandboxes is not None else Wish()
+        return sandboxes.sandbox_request(server) if sandboxes is not None else SandboxRequest()
 
     def redactor(self, server: ServerSpec, values: Mapping[str, str]) -> Callable[[str], str]:
         """Return what takes the secrets of `server` out of a text."""
@@ -206,5 +206,5 @@ class Starts:
             self._settings.empty_folders,
             lambda real: trust is not None and are_launchers_trusted(real, home, trust),
             # In the strict sandbox capd's own files may be hidden.
-            can_enter=self.wish(server).level != "strict",
+            can_enter=self.sandbox_request(server).level != "strict",
         )

@@ -15,7 +15,7 @@ import trio
 from capd.actors.supervisor.definition_check import Vetting
 from capd.actors.supervisor.installs import Installs
 from capd.actors.supervisor.instance_records import InstanceRecord
-from capd.actors.supervisor.logins import LoginDesk
+from capd.actors.supervisor.logins import LoginRequests
 from capd.actors.supervisor.sharing import Sharing
 from capd.actors.supervisor.starts import TRANSPORTS, Starts, SupervisorSettings
 from capd.actors.supervisor.tree_watch import watch_trees
@@ -30,12 +30,12 @@ from capd.core.servers.leases import Effect, Leases, Start, State
 from capd.core.servers.placeholders import MissingValueError, wanted_keys
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.handover import Handover
+from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
-from capd_protos.naming import NameBook, Named, offer
+from capd_protos.naming import Named, NameTable, offer
 from capd_protos.registry import CatalogChanged
 from capd_protos.types import ActorName, InstanceId, ServerIdentity
 
@@ -52,7 +52,7 @@ _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
 
-Instances = Handover[InstanceId, Instance]
+Instances = HandleTable[InstanceId, Instance]
 
 # For the life of the process: a restarted actor must not give a number again that a session
 # still knows.
@@ -76,12 +76,12 @@ class Supervisor:
         self._settings = settings
         self._starts = starts
         self._vetting = Vetting(bus, self._running_of) if settings.is_vetting else None
-        self._logins = LoginDesk(starts.logins)
+        self._logins = LoginRequests(starts.logins)
         # Where no server writes: a script calls npm or uv, which read files where they run.
         self._installs = Installs(bus, settings.install_cwd or settings.shared_cwd)
         self._leases: Leases[InstanceKey] = Leases(settings.linger)
         self._instances: dict[InstanceKey, InstanceRecord] = {}
-        self._sharing = Sharing(self._leases, starts.wish, settings.eras)
+        self._sharing = Sharing(self._leases, starts.sandbox_request, settings.generations)
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -164,8 +164,8 @@ class Supervisor:
             await instance.changed.wait()
         if self._leases.state(key) is State.READY and session in self._leases.holders(key):
             link = self._running.get(instance.id)
-            is_by_era = instance.server.scope != request.server.scope
-            if is_by_era and link is not None and not link.lane.is_stateless:
+            is_by_generation = instance.server.scope != request.server.scope
+            if is_by_generation and link is not None and not link.server_connection.is_stateless:
                 # It knew the stateless era before, and is another version by now.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
@@ -303,7 +303,7 @@ class Supervisor:
                 instance=instance.id,
                 pid=run.pid,
                 tools=len(run.tools),
-                protocol=link.lane.protocol_version,
+                protocol=link.server_connection.protocol_version,
             )
             self._bus.publish(messages.ServerStarted(key.name, key.identity, instance.id, run.pid))
 
@@ -326,7 +326,9 @@ class Supervisor:
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key
         if lists is not None:
-            await lists.keep(key.identity, key.name, link.lane.server_version, run.tools)
+            await lists.keep(
+                key.identity, key.name, link.server_connection.server_version, run.tools
+            )
             self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
@@ -375,7 +377,7 @@ class Supervisor:
     # Logins
 
     async def _log_in(self, name: str) -> messages.Reply:
-        meant = NameBook(i.key.name for i in self._instances.values()).find(name)
+        meant = NameTable(i.key.name for i in self._instances.values()).find(name)
         name, hint = (meant.name, "") if isinstance(meant, Named) else (name, offer(meant))
         known = [i for i in self._instances.values() if i.key.name == name]
         remote = [i for i in known if i.server.transport != "stdio"]

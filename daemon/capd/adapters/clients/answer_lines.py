@@ -7,7 +7,7 @@ import msgspec
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.adapters.clients.line_sinks import RequestId
 from capd.adapters.large_frames import LargeFrame
-from capd.core.protocol.eras import EnvelopeError
+from capd.core.protocol.generations import EnvelopeError
 from capd.core.protocol.outcomes import ServerError
 from capd.core.results.large_results import Result
 from capd_protos import socket as frames

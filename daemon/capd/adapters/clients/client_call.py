@@ -7,7 +7,7 @@ import msgspec
 from capd.adapters.clients.conversation import Conversation
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
-from capd.core.protocol import eras
+from capd.core.protocol import generations
 from capd.core.protocol.outcomes import RefusedError
 from capd_protos.types import ClientFacts, SessionKey
 
@@ -55,7 +55,7 @@ class ClientCall:
         self._connection = connection
         self._token: msgspec.Raw | None = None
 
-    def read_meta(self, members: eras.Members, conversation: Conversation) -> bool:
+    def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
         """Take over what the request's `_meta` says; return whether it is stateless.
 
         Raises:
@@ -64,9 +64,9 @@ class ClientCall:
         written = members.get("_meta")
         if written is None:
             return False
-        meta = eras.members_of(written)
+        meta = generations.members_of(written)
         self._token = meta.get("progressToken")
-        said = eras.envelope(meta)
+        said = generations.envelope(meta)
         if said is None:
             return False
         self.client, self.log_level = said.client, said.log_level
@@ -85,15 +85,15 @@ class ClientCall:
     def progress(self, params: bytes) -> None:
         """Pass progress on under the client's own token."""
         if self._token is not None:
-            members = eras.members_of(params)
+            members = generations.members_of(params)
             members["progressToken"] = self._token
-            self.tell("notifications/progress", eras.joined(members))
+            self.tell("notifications/progress", generations.joined(members))
 
     def tell(self, method: str, params: bytes) -> None:
         """Pass a notification on."""
         is_log = method == "notifications/message"
         # A stateless client says with each request whether it wants any.
-        if is_log and eras.is_stateless(self.client) and not self.log_level:
+        if is_log and generations.is_stateless(self.client) and not self.log_level:
             return
         self._connection.notify(method, params, self.request_id)
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from capd.adapters.servers.callers import Caller
-from capd.adapters.servers.lane import Lane
-from capd.core.protocol.eras import Members
+from capd.adapters.servers.server_connection import ServerConnection
+from capd.core.protocol.generations import Members
 from capd.core.results.large_results import Result
 from capd_protos.types import ClientFacts
 
@@ -53,10 +53,10 @@ class Request:
     caller: Caller
 
 
-class Way(Protocol):
+class DirectRoute(Protocol):
     """The way of a call that needs nothing but to be passed on; it is left exactly once."""
 
-    lane: Lane
+    server_connection: ServerConnection
     members: Members
     """The call's params, as the server gets them."""
     timeout: float | None
@@ -125,7 +125,7 @@ class Conversation(Protocol):
         """
         ...
 
-    def way(self, request: Request) -> Way | None:
+    def way(self, request: Request) -> DirectRoute | None:
         """Return the way of a `tools/call` that `relayed` would only pass on, without a wait.
 
         None for every other: `relayed` knows what becomes of it.

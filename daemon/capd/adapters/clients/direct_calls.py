@@ -19,13 +19,13 @@ import trio
 
 from capd.adapters.clients.answer_lines import answer_line, result_line
 from capd.adapters.clients.client_call import ClientCall, dispatched_line
-from capd.adapters.clients.conversation import Conversation, Request, Way
+from capd.adapters.clients.conversation import Conversation, DirectRoute, Request
 from capd.adapters.clients.line_sinks import PromptSink
 from capd.adapters.large_frames import LargeFrame
-from capd.adapters.servers.lane import IDLE_TIMEOUT, Lane
 from capd.adapters.servers.pending import Pending
+from capd.adapters.servers.server_connection import IDLE_TIMEOUT, ServerConnection
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
-from capd.core.protocol import eras
+from capd.core.protocol import generations
 from capd.core.protocol.outcomes import CallFailedError, ServerError, failed_result
 from capd.core.results.large_results import Result
 from capd_protos.codec import MalformedError
@@ -37,7 +37,11 @@ class DirectCall(Pending):
     __slots__ = ("_calls", "request_id", "take_back", "way")
 
     def __init__(
-        self, calls: "DirectCalls", caller: ClientCall, way: Way, take_back: Callable[[], None]
+        self,
+        calls: "DirectCalls",
+        caller: ClientCall,
+        way: DirectRoute,
+        take_back: Callable[[], None],
     ) -> None:
         """`take_back` has it go the long way."""
         super().__init__("tools/call", caller, way.timeout or IDLE_TIMEOUT)
@@ -88,12 +92,12 @@ class DirectCalls:
     ) -> DirectCall | None:
         """Take a `tools/call`, which the next `begin` begins; None where it is none of these."""
         # Who says with each request who it is may be asked by its result.
-        if not self._turnstile.value or eras.has_envelope(params):
+        if not self._turnstile.value or generations.has_envelope(params):
             return None
         try:
-            members = eras.members_of(params)
+            members = generations.members_of(params)
             caller.read_meta(members, conversation)
-        except (MalformedError, eras.EnvelopeError):
+        except (MalformedError, generations.EnvelopeError):
             return None
         way = conversation.way(Request("tools/call", members, caller))
         if way is None:
@@ -112,11 +116,11 @@ class DirectCalls:
         if self._wants_dispatched and not self._sink.is_out([_dispatched(each) for each in calls]):
             self._take_back(calls)
             return
-        by_lane: dict[Lane, list[DirectCall]] = {}
+        by_connection: dict[ServerConnection, list[DirectCall]] = {}
         for call in calls:
-            by_lane.setdefault(call.way.lane, []).append(call)
-        for lane, group in by_lane.items():
-            begun = lane.begin(group, [each.way.members for each in group])
+            by_connection.setdefault(call.way.server_connection, []).append(call)
+        for server_connection, group in by_connection.items():
+            begun = server_connection.begin(group, [each.way.members for each in group])
             self._take_back(group[begun:])
 
     def done(self, call: DirectCall) -> None:
@@ -140,7 +144,7 @@ class DirectCalls:
         """Forget a call that nobody waits for."""
         was_begun = call not in self._prepared
         if was_begun:
-            call.way.lane.abandon(call)
+            call.way.server_connection.abandon(call)
         else:
             self._prepared.remove(call)
         self._leave(call, has_ended=was_begun)

@@ -13,7 +13,7 @@ import trio
 from capd.adapters.clients.client_lines import LISTEN, Filter
 from capd.adapters.clients.conversation import Conversation, UnknownNameError
 from capd.adapters.clients.line_sinks import RequestId
-from capd.core.protocol import eras
+from capd.core.protocol import generations
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from capd.core.protocol.resource_uris import is_within
 from capd_protos.codec import MalformedError
@@ -70,7 +70,7 @@ class Listening:
                 # One that no server has is honoured, and never heard of.
                 with suppress(*_NOT_SUBSCRIBED):
                     await conversation.subscribed(uri)
-            told = eras.joined({"notifications": eras.raw(wanted)})
+            told = generations.joined({"notifications": generations.raw(wanted)})
             self._tell(request_id, "notifications/subscriptions/acknowledged", told)
             self._streams[request_id] = wanted
             if not self._is_closed:
@@ -84,7 +84,7 @@ class Listening:
                     if not self.wants(uri) and uri not in conversation.subscriptions:
                         with suppress(*_NOT_SUBSCRIBED):
                             await conversation.unsubscribed(uri)
-        meta = {eras.SUBSCRIPTION_ID: request_id}
+        meta = {generations.SUBSCRIPTION_ID: request_id}
         return msgspec.json.encode({"resultType": "complete", "_meta": meta})
 
     def wants(self, uri: str) -> bool:
@@ -93,4 +93,4 @@ class Listening:
 
     def _tell(self, stream: RequestId, method: str, params: bytes) -> None:
         assert stream is not None
-        self._notify(method, eras.with_subscription(params, stream), stream)
+        self._notify(method, generations.with_subscription(params, stream), stream)

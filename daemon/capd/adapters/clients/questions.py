@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from capd.adapters.servers.callers import OnProgress
-from capd.core.protocol.eras import Members, joined, members_of
+from capd.core.protocol.generations import Members, joined, members_of
 from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd_protos.codec import JsonCodec, MalformedError
 

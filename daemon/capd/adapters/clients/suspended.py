@@ -21,7 +21,7 @@ import trio
 
 from capd.adapters.clients.conversation import Conversation, Request, UnknownNameError
 from capd.adapters.servers.callers import Caller, OnProgress
-from capd.core.protocol.eras import (
+from capd.core.protocol.generations import (
     INVALID_PARAMS,
     MAY_ASK,
     EnvelopeError,

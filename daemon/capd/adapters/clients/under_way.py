@@ -26,7 +26,7 @@ _LISTEN = "subscriptions/listen"
 """Is under way as long as the client likes, and does not count."""
 
 
-class UnderWay:
+class RequestsInFlight:
     """The requests of one connection."""
 
     def __init__(

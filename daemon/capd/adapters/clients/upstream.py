@@ -44,7 +44,7 @@ from capd.adapters.clients.line_sinks import LargeSink, LineSink, RequestId
 from capd.adapters.clients.listening import Listening
 from capd.adapters.clients.questions import Questions
 from capd.adapters.clients.suspended import SuspendedCalls
-from capd.adapters.clients.under_way import MOST_REQUESTS, UnderWay
+from capd.adapters.clients.under_way import MOST_REQUESTS, RequestsInFlight
 from capd.adapters.large_frames import LargeFrame, held
 from capd.adapters.line_texts import checked_text, recover_id
 from capd.adapters.servers.callers import OnProgress
@@ -56,7 +56,7 @@ from capd.adapters.stdio_frames import (
     WriterFullError,
 )
 from capd.core.back_references import weakly
-from capd.core.protocol import eras
+from capd.core.protocol import generations
 from capd.core.protocol.handshake import agreed_version, discover_result, initialize_result
 from capd.core.protocol.outcomes import CallFailedError, RefusedError, failed_result
 from capd.core.protocol.resource_uris import is_within
@@ -112,7 +112,7 @@ class Upstream:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
                     self._sink.open(nursery, self._scope.cancel)
-                    self._under_way = UnderWay(
+                    self._under_way = RequestsInFlight(
                         self._sink,
                         nursery,
                         conversation,
@@ -292,9 +292,9 @@ class Upstream:
         stateless = False
         try:
             call = ClientCall(self, request_id)
-            members: eras.Members = {}
-            if message.method in RELAYED or eras.has_envelope(message.params):
-                members = eras.members_of(message.params)
+            members: generations.Members = {}
+            if message.method in RELAYED or generations.has_envelope(message.params):
+                members = generations.members_of(message.params)
                 stateless = call.read_meta(members, conversation)
             result = await self._result(message, members, call, conversation, stateless=stateless)
             if self._large_sink is None:
@@ -306,13 +306,13 @@ class Upstream:
         except FAILURES as error:
             return failure_line(request_id, message.method, error)
         if stateless:
-            result = eras.result_for_stateless(result, message.method)
+            result = generations.result_for_stateless(result, message.method)
         return result_line(request_id, result)
 
     async def _result(
         self,
         message: Line,
-        members: eras.Members,
+        members: generations.Members,
         call: ClientCall,
         conversation: Conversation,
         *,
@@ -328,7 +328,7 @@ class Upstream:
         if method in LISTS:
             if LIST.decode(params).cursor:
                 # All is on one page, so that no list can change between two.
-                raise eras.EnvelopeError(frames.INVALID_PARAMS, "no such cursor")
+                raise generations.EnvelopeError(frames.INVALID_PARAMS, "no such cursor")
             entries = await conversation.listed(LISTS[method])
             return listing(method, entries)
         if method in HANDSHAKE_ONLY:
@@ -372,7 +372,7 @@ class Upstream:
     async def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
         said = INITIALIZE.decode(params)
         version = agreed_version(said.protocolVersion)
-        self.client = eras.facts(version, bytes(said.clientInfo), bytes(said.capabilities))
+        self.client = generations.facts(version, bytes(said.clientInfo), bytes(said.capabilities))
         conversation.met(self.client)
         await conversation.settled()
         return msgspec.json.encode(
@@ -382,7 +382,7 @@ class Upstream:
     async def _relayed(
         self,
         method: str,
-        members: eras.Members,
+        members: generations.Members,
         call: ClientCall,
         conversation: Conversation,
         *,

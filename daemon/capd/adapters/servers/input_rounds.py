@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from capd.adapters.servers.callers import Caller
-from capd.core.protocol.eras import (
+from capd.core.protocol.generations import (
     InputRequest,
     InputRequired,
     Members,

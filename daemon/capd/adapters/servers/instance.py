@@ -7,8 +7,8 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.servers.callers import Peer
-from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import Listings
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.subscriptions import Subscriptions
 from capd.adapters.spool import ServerSpool
 from capd.core.back_references import weakly
@@ -71,7 +71,7 @@ class Instance:
         spool: ServerSpool | None = None,
     ) -> None:
         self._on_tools_changed = on_tools_changed
-        self.lane = Lane(
+        self.server_connection = ServerConnection(
             name,
             stdin,
             stdout,
@@ -81,26 +81,26 @@ class Instance:
             redact=redact,
             spool=spool,
         )
-        self.listings = Listings(self.lane, self._list_came_late)
-        self.subscriptions = Subscriptions(self.lane)
+        self.listings = Listings(self.server_connection, self._list_came_late)
+        self.subscriptions = Subscriptions(self.server_connection)
         self._list_changes = ListChanges(weakly(self._tell_of_change))
 
     @property
     def is_alive(self) -> bool:
         """Whether a call has a chance."""
-        return self.lane.is_alive
+        return self.server_connection.is_alive
 
     def join(self, peer: Peer, uris: Iterable[str] = ()) -> None:
         """Let the server's words reach a session that holds the instance.
 
         `uris` are what it wants to hear of still, by what an instance before this one told.
         """
-        self.lane.holders[peer.session] = peer
+        self.server_connection.holders[peer.session] = peer
         self.subscriptions.join(peer, uris)
 
     def leave(self, session: SessionKey) -> None:
         """Let nothing more reach a session."""
-        self.lane.holders.pop(session, None)
+        self.server_connection.holders.pop(session, None)
         self.subscriptions.leave(session)
 
     async def follow(self) -> None:
@@ -122,5 +122,5 @@ class Instance:
         self._list_changes.note(what)
 
     def _tell_of_change(self, what: str) -> None:
-        for peer in list(self.lane.holders.values()):
+        for peer in list(self.server_connection.holders.values()):
             peer.tell(f"notifications/{what}/list_changed", b"")

@@ -8,12 +8,12 @@ from typing import NoReturn, Protocol
 import trio
 
 from capd.adapters.fair_share import FairShare
-from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.negotiation import HandshakeError
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_lines import ERROR_CODE, PAGE, Page
 from capd.core.definitions.entries import EntryIntake
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import Members, raw
+from capd.core.protocol.generations import Members, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
 from capd.core.tools.tool_intake import MOST_PAGES, Intake, Taken
@@ -53,7 +53,7 @@ class ListingError(CapdError):
         """Whether the server had its time and gave no answer."""
 
 
-async def list_tools(lane: Lane) -> list[Taken]:
+async def list_tools(server_connection: ServerConnection) -> list[Taken]:
     """Return every tool that the server lists and clients can be shown.
 
     Raises:
@@ -61,19 +61,21 @@ async def list_tools(lane: Lane) -> list[Taken]:
     """
     intake = Intake()
     try:
-        await _taken(lane, "tools", intake)
+        await _taken(server_connection, "tools", intake)
     except ServerError as error:
-        if "tools" not in lane.capabilities:
+        if "tools" not in server_connection.capabilities:
             return []
         text = error.error[:300].decode(errors="replace")
-        raise HandshakeError(f"{lane.name} answered tools/list with error {text}") from None
+        raise HandshakeError(
+            f"{server_connection.name} answered tools/list with error {text}"
+        ) from None
     except ListingError as error:
         raise HandshakeError(str(error)) from None
-    lane.findings["tools"] = intake.finding
+    server_connection.findings["tools"] = intake.finding
     for reason in intake.left_out[:_REASONS_LOGGED]:
-        lane.log.warning("tool_left_out", reason=reason)
+        server_connection.log.warning("tool_left_out", reason=reason)
     for reason in intake.cleaned[:_REASONS_LOGGED]:
-        lane.log.warning("tool_cleaned", reason=reason)
+        server_connection.log.warning("tool_cleaned", reason=reason)
     return intake.taken
 
 
@@ -85,9 +87,11 @@ class Listings:
     may give up, and the next one finds it.
     """
 
-    def __init__(self, lane: Lane, on_late: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, server_connection: ServerConnection, on_late: Callable[[str], None] = lambda _: None
+    ) -> None:
         """`on_late` hears of a list, `prompts` or `resources`, that came after somebody left."""
-        self._lane = lane
+        self._server_connection = server_connection
         self._on_late = on_late
         self._kept: dict[str, tuple[float, dict[str, bytes]]] = {}
         # Counts what the server said: a list that was under way then may be the old one.
@@ -108,7 +112,7 @@ class Listings:
 
     def kept(self, kind: str) -> dict[str, bytes] | None:
         """Return a list as `entries` does, None where it has to be fetched first."""
-        if kind.split("/", maxsplit=1)[0] not in self._lane.capabilities:
+        if kind.split("/", maxsplit=1)[0] not in self._server_connection.capabilities:
             return {}
         good_until, kept = self._kept.get(kind, (0.0, {}))
         return kept if trio.current_time() < good_until else None
@@ -168,7 +172,7 @@ class Listings:
         if found is None:
             return
         intake, good_for = found
-        self._lane.findings[kind] = intake.finding
+        self._server_connection.findings[kind] = intake.finding
         if changes == self._changes[kind]:
             self._kept[kind] = (trio.current_time() + good_for, intake.entries)
         else:
@@ -178,19 +182,19 @@ class Listings:
         """Return a list and for how long it is good, None where it could not be had."""
         intake = EntryIntake(kind)
         try:
-            seconds = await _taken(self._lane, kind, intake)
+            seconds = await _taken(self._server_connection, kind, intake)
         except ServerError as error:
             reason = error.error[:200].decode(errors="replace")
-            self._lane.log.info("not_listed", kind=kind, reason=reason)
+            self._server_connection.log.info("not_listed", kind=kind, reason=reason)
             # Many offer resources and no templates, and will not change their mind.
             if _code(error) != METHOD_NOT_FOUND:
                 return None
             intake, seconds = EntryIntake(kind), LONGEST_KEPT
         except ListingError as error:
-            self._lane.log.warning("not_listed", kind=kind, reason=str(error))
+            self._server_connection.log.warning("not_listed", kind=kind, reason=str(error))
             # Asked again at once it would cost whoever asks as much time again.
             return (EntryIntake(kind), SLOW_PAUSE) if error.is_slow else None
-        is_timed = self._lane.is_stateless
+        is_timed = self._server_connection.is_stateless
         return intake, max(_SHORTEST_KEPT, seconds) if is_timed else float("inf")
 
 
@@ -214,7 +218,7 @@ class _TakesEntries(Protocol):
         ...
 
 
-async def _taken(lane: Lane, kind: str, intake: _TakesEntries) -> float:
+async def _taken(server_connection: ServerConnection, kind: str, intake: _TakesEntries) -> float:
     """Take in every entry of every page; return the seconds for which they are good.
 
     Raises:
@@ -229,7 +233,7 @@ async def _taken(lane: Lane, kind: str, intake: _TakesEntries) -> float:
     for _ in range(MOST_PAGES):
         params: Members = {"cursor": raw(cursor)} if cursor is not None else {}
         timeout = max(0.01, deadline - trio.current_time())
-        page = await _page(lane, kind, params, timeout, share)
+        page = await _page(server_connection, kind, params, timeout, share)
         for entry in islice(getattr(page, _MEMBER[kind]), MOST_PAGE_ENTRIES):
             intake.take(bytes(entry))
             await share.give_way()
@@ -242,19 +246,25 @@ async def _taken(lane: Lane, kind: str, intake: _TakesEntries) -> float:
     return seconds
 
 
-async def _page(lane: Lane, kind: str, params: Members, timeout: float, share: FairShare) -> Page:
+async def _page(
+    server_connection: ServerConnection,
+    kind: str,
+    params: Members,
+    timeout: float,
+    share: FairShare,
+) -> Page:
     try:
-        written = await lane.ask(f"{kind}/list", params, timeout)
+        written = await server_connection.ask(f"{kind}/list", params, timeout)
         share.resume()
         # Each comma begins a value: so many tiny ones take a decoder longer than others may wait.
         if len(written) > MOST_PAGE_BYTES or written.count(b",") > MOST_PAGE_VALUES:
             raise ListingError(
-                f"{lane.name} answered {kind}/list with a page of {len(written)} bytes, "
+                f"{server_connection.name} answered {kind}/list with a page of {len(written)} bytes, "
                 "which is too much to be read"
             )
         page = decoded(PAGE, written)
     except MalformedError as error:
-        raise ListingError(f"{lane.name} answered {kind}/list with {error}") from None
+        raise ListingError(f"{server_connection.name} answered {kind}/list with {error}") from None
     except NotSentError as error:
         raise ListingError(str(error)) from None
     except OutcomeUnknownError as error:

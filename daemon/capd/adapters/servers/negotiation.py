@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_lines import (
     DISCOVERED,
     INITIALIZED,
@@ -23,7 +23,7 @@ from capd.adapters.servers.server_lines import (
     handshake_version,
 )
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import (
+from capd.core.protocol.generations import (
     HANDSHAKE_VERSIONS,
     NEWEST_HANDSHAKE,
     NEWEST_STATELESS,
@@ -48,7 +48,7 @@ class HandshakeError(CapdError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
+class _ServerFacts:
     """What a server has said of itself."""
 
     version: str
@@ -59,47 +59,61 @@ class _Met:
 
 
 async def negotiate(
-    lane: Lane, client: ClientFacts, *, wants_stateless: bool, timeout: float
+    server_connection: ServerConnection,
+    client: ClientFacts,
+    *,
+    wants_stateless: bool,
+    timeout: float,
 ) -> None:
     """Agree with a server on an era, and note on the lane what it says of itself.
 
     Raises:
         HandshakeError: no answer in `timeout` seconds, errors to both, or an unknown version.
     """
-    lane.client = client
+    server_connection.client = client
     if wants_stateless:
-        met = await _race(lane, client, timeout)
+        met = await _race(server_connection, client, timeout)
     else:
-        met = await _in_turn(lane, client, timeout)
-    lane.is_stateless, lane.protocol_version = met.is_stateless, met.version
-    lane.capabilities, lane.instructions = met.capabilities, met.instructions
-    lane.server_version = met.server_version
+        met = await _in_turn(server_connection, client, timeout)
+    server_connection.is_stateless, server_connection.protocol_version = (
+        met.is_stateless,
+        met.version,
+    )
+    server_connection.capabilities, server_connection.instructions = (
+        met.capabilities,
+        met.instructions,
+    )
+    server_connection.server_version = met.server_version
     if not met.is_stateless:
         try:
-            await lane.notify("notifications/initialized")
+            await server_connection.notify("notifications/initialized")
         except NotSentError as error:
             raise HandshakeError(str(error)) from None
 
 
-async def _in_turn(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
+async def _in_turn(
+    server_connection: ServerConnection, client: ClientFacts, timeout: float
+) -> _ServerFacts:
     """Ask to initialize; on an error, to discover."""
     try:
-        return await _initialize(lane, client, timeout)
+        return await _initialize(server_connection, client, timeout)
     except _DeclinedError as error:
         # A server of the stateless era alone does not know the handshake.
         try:
-            return await _discover(lane, timeout)
+            return await _discover(server_connection, timeout)
         except HandshakeError:
             raise HandshakeError(str(error)) from None
 
 
-async def _race(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
+async def _race(
+    server_connection: ServerConnection, client: ClientFacts, timeout: float
+) -> _ServerFacts:
     """Ask to discover; on an error, or after some silence, to initialize as well."""
-    found: list[_Met] = []
+    found: list[_ServerFacts] = []
     declined = trio.Event()
     failures: list[HandshakeError] = []
 
-    async def attempt(act: Callable[[], Awaitable[_Met]], scope: trio.CancelScope) -> None:
+    async def attempt(act: Callable[[], Awaitable[_ServerFacts]], scope: trio.CancelScope) -> None:
         try:
             found.append(await act())
         except HandshakeError as error:
@@ -108,42 +122,49 @@ async def _race(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
         else:
             scope.cancel()
 
-    async def later() -> _Met:
+    async def later() -> _ServerFacts:
         with trio.move_on_after(PROBE_PATIENCE):
             await declined.wait()
-        return await _initialize(lane, client, timeout)
+        return await _initialize(server_connection, client, timeout)
 
     async with trio.open_nursery() as nursery:
         scope = nursery.cancel_scope
-        nursery.start_soon(attempt, lambda: _discover(lane, timeout), scope)
+        nursery.start_soon(attempt, lambda: _discover(server_connection, timeout), scope)
         nursery.start_soon(attempt, later, scope)
     if not found:
         raise failures[-1]
     return found[0]
 
 
-async def _discover(lane: Lane, timeout: float) -> _Met:
+async def _discover(server_connection: ServerConnection, timeout: float) -> _ServerFacts:
     try:
-        return await _discovered(lane, NEWEST_STATELESS, timeout)
+        return await _discovered(server_connection, NEWEST_STATELESS, timeout)
     except _DeclinedError as error:
         named = _newest(STATELESS_VERSIONS, error.supported)
         if not named:
             raise
-        return await _discovered(lane, named, timeout)
+        return await _discovered(server_connection, named, timeout)
 
 
-async def _discovered(lane: Lane, version: str, timeout: float) -> _Met:
+async def _discovered(
+    server_connection: ServerConnection, version: str, timeout: float
+) -> _ServerFacts:
     params = {"_meta": raw({PROTOCOL_VERSION: version})}
     try:
         found = decoded(
-            DISCOVERED, await _asked(lane, "server/discover", params, timeout, stateless=True)
+            DISCOVERED,
+            await _asked(server_connection, "server/discover", params, timeout, stateless=True),
         )
     except MalformedError as error:
-        raise HandshakeError(f"{lane.name} answered server/discover with {error}") from None
+        raise HandshakeError(
+            f"{server_connection.name} answered server/discover with {error}"
+        ) from None
     spoken = _newest(STATELESS_VERSIONS, found.supportedVersions)
     if not spoken:
-        raise HandshakeError(f"{lane.name} knows server/discover, but no version of its era")
-    return _Met(
+        raise HandshakeError(
+            f"{server_connection.name} knows server/discover, but no version of its era"
+        )
+    return _ServerFacts(
         spoken,
         True,
         found.capabilities,
@@ -152,32 +173,36 @@ async def _discovered(lane: Lane, version: str, timeout: float) -> _Met:
     )
 
 
-async def _initialize(lane: Lane, client: ClientFacts, timeout: float) -> _Met:
+async def _initialize(
+    server_connection: ServerConnection, client: ClientFacts, timeout: float
+) -> _ServerFacts:
     try:
-        return await _initialized(lane, client, NEWEST_HANDSHAKE, timeout)
+        return await _initialized(server_connection, client, NEWEST_HANDSHAKE, timeout)
     except _DeclinedError as error:
         named = _newest(HANDSHAKE_VERSIONS, error.supported)
         if not named:
             raise
-        return await _initialized(lane, client, named, timeout)
+        return await _initialized(server_connection, client, named, timeout)
 
 
-async def _initialized(lane: Lane, client: ClientFacts, version: str, timeout: float) -> _Met:
+async def _initialized(
+    server_connection: ServerConnection, client: ClientFacts, version: str, timeout: float
+) -> _ServerFacts:
     params: Members = {
         "protocolVersion": raw(version),
         "capabilities": msgspec.Raw(client.capabilities),
         "clientInfo": msgspec.Raw(client.info),
     }
     try:
-        found = decoded(INITIALIZED, await _asked(lane, "initialize", params, timeout))
+        found = decoded(INITIALIZED, await _asked(server_connection, "initialize", params, timeout))
     except MalformedError as error:
-        raise HandshakeError(f"{lane.name} answered initialize with {error}") from None
+        raise HandshakeError(f"{server_connection.name} answered initialize with {error}") from None
     if found.protocolVersion not in HANDSHAKE_VERSIONS:
         raise HandshakeError(
-            f"{lane.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
+            f"{server_connection.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
             f"{', '.join(HANDSHAKE_VERSIONS)}"
         )
-    return _Met(
+    return _ServerFacts(
         found.protocolVersion,
         False,
         found.capabilities,
@@ -187,13 +212,18 @@ async def _initialized(lane: Lane, client: ClientFacts, version: str, timeout: f
 
 
 async def _asked(
-    lane: Lane, method: str, params: Members, timeout: float, *, stateless: bool = False
+    server_connection: ServerConnection,
+    method: str,
+    params: Members,
+    timeout: float,
+    *,
+    stateless: bool = False,
 ) -> bytes:
     try:
-        return await lane.ask(method, params, timeout, stateless=stateless)
+        return await server_connection.ask(method, params, timeout, stateless=stateless)
     except ServerError as error:
         text = error.error[:300].decode(errors="replace")
-        why = f"{lane.name} answered {method} with error {text}"
+        why = f"{server_connection.name} answered {method} with error {text}"
         raise _DeclinedError(why, _supported(error.error)) from None
     except (NotSentError, OutcomeUnknownError) as error:
         raise HandshakeError(str(error)) from None

@@ -244,9 +244,9 @@ class ServerProcess:
         self._status = status
         self._exited.set()
 
-    def _command(self, letter: bytes) -> None:
+    def _command(self, incoming: bytes) -> None:
         with contextlib.suppress(OSError):  # the guard is gone, which is what is wanted
-            self._control.send(letter)
+            self._control.send(incoming)
 
     def _close(self) -> None:
         self.stdin.close()

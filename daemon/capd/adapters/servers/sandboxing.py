@@ -27,8 +27,8 @@ from capd.core.servers.sandbox import (
     Machine,
     Masked,
     SandboxMissingError,
+    SandboxRequest,
     Surroundings,
-    Wish,
     confined,
     masked_paths,
 )
@@ -95,7 +95,7 @@ def own_folders(where: Places, environment: Mapping[str, str]) -> OwnFolders:
 class Box:
     """A wish, and the folders that it is about."""
 
-    wish: Wish
+    sandbox_request: SandboxRequest
     own: tuple[Path, ...]
     """capd's configuration, state, cache and sockets."""
     environment: Mapping[str, str] = field(repr=False)
@@ -125,15 +125,17 @@ class Sandboxes:
     may_connect: Sequence[str] = ()
     """Globs of the names of servers that may use capd's socket."""
 
-    def wish(self, server: ServerSpec) -> Wish:
+    def sandbox_request(self, server: ServerSpec) -> SandboxRequest:
         """Return what is wished for `server`."""
-        return self.rules.wish(server.name, server.sandbox, is_project=bool(server.project))
+        return self.rules.sandbox_request(
+            server.name, server.sandbox, is_project=bool(server.project)
+        )
 
     def box(self, server: ServerSpec, project: str, environment: Mapping[str, str]) -> Box:
         """Return the confinement of `server`, which runs for sessions of `project`."""
         cache_folder = self.caches / server_identity(server)
         return Box(
-            self.wish(server),
+            self.sandbox_request(server),
             self.own,
             environment,
             project,
@@ -151,17 +153,19 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
     Raises:
         SandboxMissingError: what is wished for cannot be done here.
     """
-    wish = box.wish
-    if wish.level == "off":
-        return confined(wish, Machine(), Surroundings("/", str(cwd), str(command)), Masked())
-    if wish.level == "guard" and not wish.masks:
+    sandbox_request = box.sandbox_request
+    if sandbox_request.level == "off":
+        return confined(
+            sandbox_request, Machine(), Surroundings("/", str(cwd), str(command)), Masked()
+        )
+    if sandbox_request.level == "guard" and not sandbox_request.masks:
         where = _guarded_surroundings(box, command, cwd, words)
-        found = confined(wish, box.machine(), where, Masked())
+        found = confined(sandbox_request, box.machine(), where, Masked())
         return replace(found, environment=_extraction(command) if found.guard_options else {})
     # Mounts are made where links lead: a link's own name cannot be mounted on.
     home = Path(box.environment.get("HOME") or Path.home()).resolve()
     cache_path = ""
-    if wish.level == "strict" and box.cache is not None:
+    if sandbox_request.level == "strict" and box.cache is not None:
         try:
             (box.cache / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
             # A folder that no start has touched for long is removed.
@@ -181,13 +185,16 @@ def confinement(box: Box, command: Path, cwd: Path, words: Sequence[str] = ()) -
         path=tuple(_program_folders(box, command)),
         tops=tuple(sorted(str(each) for each in Path("/").iterdir())),
     )
-    paths = [Path(each) for each in masked_paths(wish, str(home), [str(each) for each in box.own])]
+    paths = [
+        Path(each)
+        for each in masked_paths(sandbox_request, str(home), [str(each) for each in box.own])
+    ]
     real = list(dict.fromkeys(each.resolve() for each in paths if each.exists()))
     masked = Masked(
         tuple(str(each) for each in real if each.is_dir()),
         tuple(str(each) for each in real if not each.is_dir()),
     )
-    return confined(wish, box.machine(), where, masked)
+    return confined(sandbox_request, box.machine(), where, masked)
 
 
 def _guarded_surroundings(box: Box, command: Path, cwd: Path, words: Sequence[str]) -> Surroundings:

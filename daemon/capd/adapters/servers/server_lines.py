@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from capd.core.protocol.eras import SUBSCRIPTION_ID, joined, members_of
+from capd.core.protocol.generations import SUBSCRIPTION_ID, joined, members_of
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd.core.protocol.server_replies import passed_error
 from capd.core.results.half_pairs import as_written, mended

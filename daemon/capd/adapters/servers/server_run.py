@@ -17,9 +17,9 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.adapters.servers.instance import Instance
-from capd.adapters.servers.lane import Lane
 from capd.adapters.servers.listings import LONGEST_KEPT, list_tools
 from capd.adapters.servers.negotiation import HandshakeError, negotiate
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
 from capd.core.tools.tool_intake import Taken
@@ -207,20 +207,20 @@ class ServerRun:
                 redact=self._redact,
                 spool=self._spool,
             )
-            lane = instance.lane
-            lane.longest_call = self._longest_call
-            self.counts, self.findings = lane.counts, lane.findings
+            server_connection = instance.server_connection
+            server_connection.longest_call = self._longest_call
+            self.counts, self.findings = server_connection.counts, server_connection.findings
             is_ready = False
             try:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._run_lane, lane, process)
-                    nursery.start_soon(self._watch_death, lane, process)
+                    nursery.start_soon(self._run_connection, server_connection, process)
+                    nursery.start_soon(self._watch_death, server_connection, process)
                     nursery.start_soon(self._kill_when_doomed, process)
-                    await self._make_ready(lane)
+                    await self._make_ready(server_connection)
                     is_ready = True
                     on_ready(instance)
                     nursery.start_soon(instance.follow)
-                    await self._follow_tools(lane, on_tools)
+                    await self._follow_tools(server_connection, on_tools)
             except* CapdError as errors:
                 reason = str(await self._telling(errors, process))
                 if is_ready:
@@ -232,7 +232,7 @@ class ServerRun:
                     reason, self._stderr(process), is_parked=process.is_parked
                 ) from None
             finally:
-                lane.close("was stopped")
+                server_connection.close("was stopped")
                 await process.stop(STOP_GRACE)
 
     def _stderr(self, process: ServerEnd) -> list[str]:
@@ -263,45 +263,54 @@ class ServerRun:
         self._is_stale = True
         self._woken.set()
 
-    async def _make_ready(self, lane: Lane) -> None:
+    async def _make_ready(self, server_connection: ServerConnection) -> None:
         with trio.move_on_after(START_TIMEOUT) as patience:
             await negotiate(
-                lane, self._client, wants_stateless=self._wants_stateless, timeout=START_TIMEOUT
+                server_connection,
+                self._client,
+                wants_stateless=self._wants_stateless,
+                timeout=START_TIMEOUT,
             )
             if self._vouch is not None:
                 # By now it has been read: a file that was swapped after the last look is seen.
                 await self._vouch()
-            self._listed = await list_tools(lane)
+            self._listed = await list_tools(server_connection)
             self.tools = await self._vetted(self._listed)
         if patience.cancelled_caught:
             raise CapdError(f"it was not ready within {START_TIMEOUT:g} s")
 
-    async def _run_lane(self, lane: Lane, process: ServerEnd) -> None:
-        await lane.run()
+    async def _run_connection(
+        self, server_connection: ServerConnection, process: ServerEnd
+    ) -> None:
+        await server_connection.run()
         # Its output has ended. Its exit follows at once, or it is of no more use.
         with trio.move_on_after(CLOSED_OUTPUT_GRACE):
             await process.wait()
             await trio.sleep_forever()
         raise _ServerDeadError("it closed its standard output")
 
-    async def _watch_death(self, lane: Lane, process: ServerEnd) -> None:
+    async def _watch_death(self, server_connection: ServerConnection, process: ServerEnd) -> None:
         death = await self._death(process)
-        lane.close(death)
+        server_connection.close(death)
         raise _ServerDeadError(f"it {death}")
 
     async def _kill_when_doomed(self, process: ServerEnd) -> None:
         await self._doomed.wait()
         await process.stop(0)
 
-    async def _follow_tools(self, lane: Lane, on_tools: Callable[[], None]) -> None:
+    async def _follow_tools(
+        self, server_connection: ServerConnection, on_tools: Callable[[], None]
+    ) -> None:
         while True:
             # However long a server says that its list is good (80, B10).
-            with trio.move_on_after(LONGEST_KEPT if lane.is_stateless else float("inf")) as kept:
+            with trio.move_on_after(
+                LONGEST_KEPT if server_connection.is_stateless else float("inf")
+            ) as kept:
                 await self._woken.wait()
             is_stale = self._is_stale or kept.cancelled_caught
             self._woken, self._is_stale = trio.Event(), False
             try:
-                self._listed = await list_tools(lane) if is_stale else self._listed
+                self._listed = await list_tools(server_connection) if is_stale else self._listed
             except HandshakeError as error:
                 # Its calls may be fine: what it listed last stays, and a dead one is seen as such.
                 self._log.warning("tools_not_listed", reason=str(error))

@@ -12,9 +12,9 @@ from contextlib import suppress
 import trio
 
 from capd.adapters.servers.callers import NOBODY, OnProgress, Peer
-from capd.adapters.servers.lane import Lane
+from capd.adapters.servers.server_connection import ServerConnection
 from capd.core.protocol.asking import lowest_level
-from capd.core.protocol.eras import joined, members_or_none, raw
+from capd.core.protocol.generations import joined, members_or_none, raw
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, RefusedError, ServerError
 from capd_protos.types import ClientFacts, SessionKey
 
@@ -34,8 +34,8 @@ _KINDS = ("tools", "prompts", "resources")
 class Subscriptions:
     """The subscriptions of one lane; `follow` them in a task of its own."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, server_connection: ServerConnection) -> None:
+        self._server_connection = server_connection
         self._turn = trio.Lock()
         self._changed = trio.Event()
         self._told: set[str] = set()
@@ -56,9 +56,9 @@ class Subscriptions:
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: it is not subscribed.
         """
-        self._lane.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
+        self._server_connection.unasked.subscribers.setdefault(uri, {})[peer.session] = peer
         try:
-            if self._lane.is_stateless:
+            if self._server_connection.is_stateless:
                 return await self._listened(uri)
             async with self._turn:
                 if uri in self._told:
@@ -84,7 +84,7 @@ class Subscriptions:
         if not self._forget(uri, session):
             return b"{}"
         self._changed.set()
-        if self._lane.is_stateless:
+        if self._server_connection.is_stateless:
             return b"{}"
         async with self._turn:
             return await self._unsubscribed(uri)
@@ -92,13 +92,13 @@ class Subscriptions:
     def join(self, peer: Peer, uris: Iterable[str]) -> None:
         """Have what a session that has just come wants looked at, and `uris` renewed for it."""
         for uri in uris:
-            if peer.session not in self._lane.unasked.subscribers.get(uri, {}):
+            if peer.session not in self._server_connection.unasked.subscribers.get(uri, {}):
                 self._due.setdefault(uri, {})[peer.session] = peer
         self._changed.set()
 
     def leave(self, session: SessionKey) -> None:
         """Forget a session; the server is told by and by."""
-        for uri in list(self._lane.unasked.subscribers):
+        for uri in list(self._server_connection.unasked.subscribers):
             self._forget(uri, session)
         for due in self._due.values():
             due.pop(session, None)
@@ -110,21 +110,23 @@ class Subscriptions:
         Raises:
             ServerError, NotSentError, OutcomeUnknownError: the server answered so.
         """
-        level = lowest_level(peer.log_level for peer in self._lane.holders.values())
-        is_told = level and level != self._level and not self._lane.is_stateless
-        if is_told and "logging" in self._lane.capabilities:
+        level = lowest_level(peer.log_level for peer in self._server_connection.holders.values())
+        is_told = level and level != self._level and not self._server_connection.is_stateless
+        if is_told and "logging" in self._server_connection.capabilities:
             self._level = level
-            await self._lane.ask("logging/setLevel", {"level": raw(level)}, ASK_TIMEOUT)
+            await self._server_connection.ask(
+                "logging/setLevel", {"level": raw(level)}, ASK_TIMEOUT
+            )
 
     async def follow(self) -> None:
         """Keep the server told of what sessions want, until it is gone."""
         async with trio.open_nursery() as nursery:
-            while self._lane.is_alive:
+            while self._server_connection.is_alive:
                 self._changed = trio.Event()
                 if self._due:
                     nursery.start_soon(self._renew, self._due)
                     self._due = {}
-                if self._lane.is_stateless:
+                if self._server_connection.is_stateless:
                     await self._listen(nursery)
                 else:
                     await self._tidy()
@@ -138,21 +140,21 @@ class Subscriptions:
                     nursery.start_soon(self._renewed, uri, peer)
 
     async def _renewed(self, uri: str, peer: Peer) -> None:
-        if peer.session not in self._lane.holders:
+        if peer.session not in self._server_connection.holders:
             return
         try:
             await self.subscribe(uri, peer)
         except _UNANSWERED as error:
-            self._lane.log.info("not_renewed", session=peer.session, reason=str(error))
+            self._server_connection.log.info("not_renewed", session=peer.session, reason=str(error))
             return
-        if peer.session in self._lane.unasked.subscribers.get(uri, {}):
+        if peer.session in self._server_connection.unasked.subscribers.get(uri, {}):
             peer.tell("notifications/resources/updated", joined({"uri": raw(uri)}))
 
     # Handshake era
 
     async def _tidy(self) -> None:
         """Unsubscribe what nobody wants any more, and follow the level."""
-        for uri in sorted(self._unsure - self._lane.unasked.subscribers.keys()):
+        for uri in sorted(self._unsure - self._server_connection.unasked.subscribers.keys()):
             with suppress(*_UNANSWERED):
                 async with self._turn:
                     await self._unsubscribed(uri)
@@ -161,14 +163,14 @@ class Subscriptions:
 
     async def _unsubscribed(self, uri: str) -> bytes:
         # Another session may have come for it while this one waited for its turn.
-        if uri in self._lane.unasked.subscribers or uri not in self._unsure:
+        if uri in self._server_connection.unasked.subscribers or uri not in self._unsure:
             return b"{}"
         self._unsure.discard(uri)
         self._told.discard(uri)
         return await self._ask("resources/unsubscribe", uri)
 
     async def _ask(self, method: str, uri: str) -> bytes:
-        return await self._lane.ask(method, {"uri": raw(uri)}, ASK_TIMEOUT)
+        return await self._server_connection.ask(method, {"uri": raw(uri)}, ASK_TIMEOUT)
 
     # Stateless era
 
@@ -193,7 +195,7 @@ class Subscriptions:
             return
         if self._newest is not None and self._newest.wanted == wanted:
             return
-        self._newest = new = _Stream(wanted, self._lane.client)
+        self._newest = new = _Stream(wanted, self._server_connection.client)
         if wanted:
             nursery.start_soon(self._stay_on, new)
             with trio.move_on_after(ACKNOWLEDGE_PATIENCE):
@@ -209,11 +211,11 @@ class Subscriptions:
     def _wanted(self) -> dict[str, object]:
         wanted: dict[str, object] = {}
         for kind in _KINDS:
-            offered = members_or_none(bytes(self._lane.capabilities.get(kind, b"")))
+            offered = members_or_none(bytes(self._server_connection.capabilities.get(kind, b"")))
             if bytes(offered.get("listChanged", b"")) == b"true":
                 wanted[f"{kind}ListChanged"] = True
-        if self._lane.unasked.subscribers:
-            wanted["resourceSubscriptions"] = sorted(self._lane.unasked.subscribers)
+        if self._server_connection.unasked.subscribers:
+            wanted["resourceSubscriptions"] = sorted(self._server_connection.unasked.subscribers)
         return wanted
 
     async def _stay_on(self, stream: "_Stream") -> None:
@@ -221,11 +223,13 @@ class Subscriptions:
         members = {"notifications": raw(stream.wanted)}
         with stream.scope:
             try:
-                await self._lane.relay("subscriptions/listen", members, stream, timeout=_FOREVER)
+                await self._server_connection.relay(
+                    "subscriptions/listen", members, stream, timeout=_FOREVER
+                )
                 stream.ended(ServerError(_ENDED_AT_ONCE))
             except _UNANSWERED as error:
                 stream.ended(error)
-            self._lane.log.info("stream_ended", reason=str(stream.error or ""))
+            self._server_connection.log.info("stream_ended", reason=str(stream.error or ""))
             if isinstance(stream.error, ServerError):
                 return
             await trio.sleep(LISTEN_AGAIN)
@@ -235,10 +239,10 @@ class Subscriptions:
 
     def _forget(self, uri: str, session: SessionKey) -> bool:
         """Return whether nobody wants to hear of `uri` any more."""
-        subscribers = self._lane.unasked.subscribers.get(uri)
+        subscribers = self._server_connection.unasked.subscribers.get(uri)
         if subscribers is None or subscribers.pop(session, None) is None or subscribers:
             return False
-        del self._lane.unasked.subscribers[uri]
+        del self._server_connection.unasked.subscribers[uri]
         return True
 
 

@@ -24,7 +24,7 @@ from capd.adapters.servers.server_lines import (
 from capd.core.protocol.asking import is_shown, refusal, session_meant
 from capd.core.protocol.elicitation import METHOD as ELICITATION
 from capd.core.protocol.elicitation import told_elicitation
-from capd.core.protocol.eras import INVALID_PARAMS, offers, without_subscription
+from capd.core.protocol.generations import INVALID_PARAMS, offers, without_subscription
 from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd.core.protocol.rates import Rate
 from capd.core.protocol.resource_uris import is_within

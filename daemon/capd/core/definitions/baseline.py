@@ -35,7 +35,7 @@ MOST_TEXT_BYTES = 24 << 20
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
-class Known(msgspec.Struct, frozen=True):
+class TrustedTool(msgspec.Struct, frozen=True):
     """A tool as it is trusted."""
 
     digests: tuple[str, ...]
@@ -63,7 +63,7 @@ class Baseline(msgspec.Struct, frozen=True):
     name: ServerName
     standing: str = ""
     """Why a change is withheld whatever the mode is: `project`, `pinned`, or nothing."""
-    known: dict[ToolName, Known] = {}
+    known: dict[ToolName, TrustedTool] = {}
     changes: dict[ToolName, Change] = {}
     is_lost: bool = False
     """Whether what was trusted before is gone, and nobody has looked since."""
@@ -122,7 +122,7 @@ def compared(
     if not listed and not baseline.known:
         return Compared(baseline)
     if rule.trusts_first(baseline):
-        trusted = {name: Known((digest(text),), text) for name, text in listed.items()}
+        trusted = {name: TrustedTool((digest(text),), text) for name, text in listed.items()}
         return Compared(_bounded(_with(baseline, trusted, {}, is_lost=False)))
     changes: dict[ToolName, Change] = {}
     for name, text in listed.items():
@@ -167,10 +167,10 @@ def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
         if change.kind == REMOVED:
             known.pop(name, None)
             continue
-        old = known.get(name, Known(()))
+        old = known.get(name, TrustedTool(()))
         rejected = tuple(each for each in old.rejected if each != change.digest)
         all_digests = dict.fromkeys((change.digest, *old.digests))
-        known[name] = Known(tuple(all_digests)[:MOST_DIGESTS], change.text, rejected)
+        known[name] = TrustedTool(tuple(all_digests)[:MOST_DIGESTS], change.text, rejected)
     is_lost = baseline.is_lost and any(c.kind != REMOVED for c in changes.values())
     return _bounded(_with(baseline, known, changes, is_lost=is_lost))
 
@@ -258,7 +258,7 @@ def _differs(old: Change, new: Change) -> bool:
 
 def _with(
     baseline: Baseline,
-    known: Mapping[ToolName, Known],
+    known: Mapping[ToolName, TrustedTool],
     changes: Mapping[ToolName, Change],
     *,
     is_lost: bool,
@@ -285,7 +285,7 @@ def _bounded(baseline: Baseline) -> Baseline:
     return msgspec.structs.replace(baseline, known=known, changes=changes)
 
 
-def _size(parts: Sequence[Known | Change]) -> int:
+def _size(parts: Sequence[TrustedTool | Change]) -> int:
     return sum(len(part.text) for part in parts)
 
 

@@ -29,7 +29,7 @@ from typing import Final
 # The flags of England, Scotland and Wales: the only sequences of tags that fonts have.
 _BLACK_FLAG = "\U0001f3f4"
 _FLAGS = "|".join(
-    _BLACK_FLAG + "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
+    _BLACK_FLAG + "".join(chr(0xE0000 + ord(incoming)) for incoming in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
 # Only those that ESC begins: U+0090-009F stand in text that was decoded wrongly, too.

@@ -17,7 +17,7 @@ MOST_TOOLS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PricedMemory:
     """A memory with its price, and what it is remembered by once it was told."""
 
     priced: Priced
@@ -36,7 +36,7 @@ class Known:
 class OfTool:
     """What is known of one tool."""
 
-    memories: tuple[Known, ...] = ()
+    memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()
     """Those that may refuse a call."""
     note: str = ""
@@ -48,7 +48,7 @@ class OfTool:
 class KnownMemories:
     """All of them."""
 
-    all: tuple[Known, ...] = ()
+    all: tuple[PricedMemory, ...] = ()
     _counted: Mapping[bytes, int] = field(default_factory=dict)
     _of_tools: dict[Tool, OfTool] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class KnownMemories:
             found = self._of_tools[tool] = self._found(tool)
         return found
 
-    def of_capabilities(self, capabilities: Iterable[CapabilityId]) -> list[Known]:
+    def of_capabilities(self, capabilities: Iterable[CapabilityId]) -> list[PricedMemory]:
         """Return what is known of capabilities themselves."""
         ids = list(capabilities)
         return [k for k in self.all if any(is_of_capability(k.memory, each) for each in ids)]
@@ -93,7 +93,7 @@ def known_memories(
     """
     counts = counted or {}
     known = (
-        Known(
+        PricedMemory(
             Priced(each, tokens_of(entry(each), counts)),
             key_of(each),
             is_final or entry(each).encode() in counts,

@@ -7,7 +7,7 @@ spelled there; one that nothing has is kept, for its capability may come, and re
 from collections.abc import Iterable
 
 from capd.core.globs import matches
-from capd_protos.naming import NameBook, Named, advice
+from capd_protos.naming import Named, NameTable, advice
 from capd_protos.types import CapabilityId, ServerName
 
 _GLOB = frozenset("*?[")
@@ -18,10 +18,10 @@ class Subjects:
 
     def __init__(self, capabilities: Iterable[CapabilityId], servers: Iterable[ServerName]) -> None:
         ids = list(capabilities)
-        self._names = NameBook(each.name for each in ids)
-        self._pinned = NameBook(str(each) for each in ids)
+        self._names = NameTable(each.name for each in ids)
+        self._pinned = NameTable(str(each) for each in ids)
         self._servers = list(dict.fromkeys(servers))
-        self._server_names = NameBook(self._servers)
+        self._server_names = NameTable(self._servers)
 
     def capability(self, wanted: str) -> str:
         """Return the capability that `wanted` means; itself where that is not one."""
@@ -45,11 +45,11 @@ class Subjects:
             return ""
         return _missing("server", server, self._server_names)
 
-    def _book(self, wanted: str) -> NameBook:
+    def _book(self, wanted: str) -> NameTable:
         return self._pinned if "/" in wanted else self._names
 
 
-def _missing(kind: str, wanted: str, book: NameBook) -> str:
+def _missing(kind: str, wanted: str, book: NameTable) -> str:
     found = book.find(wanted)
     if isinstance(found, Named):
         return (

@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from capd.core.memories.choosing import HEAD_TOKENS, Priced, chosen
-from capd.core.memories.known import Known
+from capd.core.memories.known import PricedMemory
 from capd.core.memories.wording import entry, told
 
 DEFAULT_BUDGET = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MemoryText:
     """What is told at once."""
 
     text: str = ""
-    memories: tuple[Known, ...] = ()
+    memories: tuple[PricedMemory, ...] = ()
 
 
 @dataclass(slots=True)
@@ -32,14 +32,14 @@ class Telling:
     told: dict[str, None] = field(default_factory=dict)
     left_out: dict[str, None] = field(default_factory=dict)
 
-    def due(self, known: Iterable[Known]) -> list[Known]:
+    def due(self, known: Iterable[PricedMemory]) -> list[PricedMemory]:
         """Return which of `known` were neither told nor left out, each once."""
         new = (
             each for each in known if each.key not in self.told and each.key not in self.left_out
         )
         return list({each.key: each for each in new}.values())
 
-    def tell(self, known: Iterable[Known], most_characters: int | None = None) -> Told:
+    def tell(self, known: Iterable[PricedMemory], most_characters: int | None = None) -> MemoryText:
         """Return what is told of `known`; what the budget has no room for is left out.
 
         What `most_characters` have no room for stays due, and so does what is yet to be counted.
@@ -56,9 +56,9 @@ class Telling:
         if fitting:
             self.spent += HEAD_TOKENS
         text = told(entry(each.memory) for each in fitting)
-        return Told(text, tuple(due[id(each)] for each in fitting))
+        return MemoryText(text, tuple(due[id(each)] for each in fitting))
 
-    def leave_out(self, known: Iterable[Known]) -> None:
+    def leave_out(self, known: Iterable[PricedMemory]) -> None:
         """Tell none of `known` in this conversation."""
         self.left_out.update(dict.fromkeys(each.key for each in known))
 

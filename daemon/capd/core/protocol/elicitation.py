@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from capd.core.definitions.hidden_text import cleaned
-from capd.core.protocol.eras import (
+from capd.core.protocol.generations import (
     Members,
     input_required,
     joined,

@@ -6,7 +6,7 @@ them and decides for itself (MCP lifecycle, "Version Negotiation").
 
 from typing import Any
 
-from capd.core.protocol.eras import HANDSHAKE_VERSIONS, NEWEST_HANDSHAKE, STATELESS_VERSIONS
+from capd.core.protocol.generations import HANDSHAKE_VERSIONS, NEWEST_HANDSHAKE, STATELESS_VERSIONS
 
 _LIST_CHANGED = {"listChanged": True}
 

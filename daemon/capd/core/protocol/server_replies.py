@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from capd.core.protocol.eras import Members, joined, members_of, members_or_none, raw
+from capd.core.protocol.generations import Members, joined, members_of, members_or_none, raw
 from capd.core.results.half_pairs import as_written, decoded, mended
 from capd_protos.codec import JsonCodec, MalformedError
 

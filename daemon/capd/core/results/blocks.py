@@ -5,7 +5,7 @@ from functools import cached_property
 
 import msgspec
 
-from capd.core.protocol.eras import Members, joined, members_or_none, raw
+from capd.core.protocol.generations import Members, joined, members_or_none, raw
 from capd.core.results.json_cut import width
 from capd_protos.codec import JsonCodec, MalformedError
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from capd.core.protocol.eras import joined, members_or_none, raw
+from capd.core.protocol.generations import joined, members_or_none, raw
 from capd.core.results import schema_fit
 from capd.core.results.blocks import Block, Parts, parts_of
 from capd.core.results.handles import link_to
@@ -28,7 +28,7 @@ from capd.core.results.json_cut import (
 from capd.core.results.limits import MEDIA_LIMIT
 from capd.core.results.schema_fit import Objections, fitted, note_of
 from capd.core.results.summary import (
-    Told,
+    SummaryFacts,
     described,
     described_text,
     missing_lines,
@@ -529,7 +529,7 @@ class _Attempt:
         visible = b"".join(shown).decode(errors="replace") + "".join(missing)
         found = [] if self.is_short else unseen(self._hints, visible, max(room, 0))
         return summary(
-            Told(
+            SummaryFacts(
                 tool=wanted.tool,
                 handle=wanted.handle,
                 reader=wanted.reader,

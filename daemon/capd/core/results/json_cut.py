@@ -44,7 +44,7 @@ class Omission:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptPlaces:
     """Places that must stay as they are."""
 
     whole: set[Path] = field(default_factory=set)
@@ -80,7 +80,7 @@ def is_container(data: bytes) -> bool:
 
 
 def cut_json(
-    data: bytes, room: int, kept: Kept | None = None, split: Split | None = None
+    data: bytes, room: int, kept: KeptPlaces | None = None, split: Split | None = None
 ) -> CutJson | None:
     """Return `data` in at most `room` characters, None where that cannot be.
 
@@ -93,7 +93,7 @@ def cut_json(
     stripped = data.strip(_SPACE)
     split = split or Split()
     for _ in range(_TRIES):
-        cut = _Cutting(kept or Kept(), split)
+        cut = _Cutting(kept or KeptPlaces(), split)
         out = cut.value(stripped, int(room * scale), ())
         if (over := width(out) / max(room, 1)) <= 1:
             return CutJson(out, cut.omissions)
@@ -112,7 +112,7 @@ def _emptied(data: bytes, room: int) -> CutJson | None:
 class _Cutting:
     """One pass over one value."""
 
-    def __init__(self, kept: Kept, split: Split) -> None:
+    def __init__(self, kept: KeptPlaces, split: Split) -> None:
         self.omissions: list[Omission] = []
         self._kept = kept
         self._lists, self._members = split.lists, split.members

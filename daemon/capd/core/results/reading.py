@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import raw
+from capd.core.protocol.generations import raw
 from capd.core.results.blocks import Parts
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import WireName

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from capd.core.results.json_cut import CutJson, Kept, Omission, Path, Split, cut_json
+from capd.core.results.json_cut import CutJson, KeptPlaces, Omission, Path, Split, cut_json
 
 Objections = Callable[[bytes], Sequence[Path]]
 """Where a value does not satisfy a schema; nowhere, if it does."""
@@ -39,7 +39,7 @@ def _noted(data: bytes, room: int, objections: Objections, note: bytes) -> CutJs
 
 
 def _fitted(data: bytes, room: int, objections: Objections, member: bytes) -> CutJson | None:
-    kept, split = Kept(), Split()
+    kept, split = KeptPlaces(), Split()
     for _ in range(_ROUNDS):
         cut = cut_json(data, room - len(member) - bool(member), kept, split)
         if cut is None:
@@ -65,7 +65,7 @@ def _with_first(data: bytes, member: bytes) -> bytes:
     return b"{" + member + (b"" if rest.startswith(b"}") else b",") + rest
 
 
-def _protect(kept: Kept, path: Path, omissions: Sequence[Omission]) -> None:
+def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> None:
     """Keep what is objected to."""
     before = len(kept.whole), len(kept.full)
     at = [each for each in omissions if each.path == path]

@@ -23,7 +23,7 @@ _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool"
 
 
 @dataclass(slots=True)
-class Told:
+class SummaryFacts:
     """What a summary is made of."""
 
     tool: str
@@ -42,7 +42,7 @@ class Told:
     hints: Sequence[str] = ()
 
 
-def summary(told: Told, room: int) -> str:
+def summary(told: SummaryFacts, room: int) -> str:
     """Return the text, as much of it as there is room for."""
     size = f"{told.characters:,} characters"
     if told.beyond_bytes:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from capd.core.protocol.eras import joined, members_or_none
+from capd.core.protocol.generations import joined, members_or_none
 from capd.core.results.large_results import Result
 
 CONTENT = "content"

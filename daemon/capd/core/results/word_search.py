@@ -21,7 +21,7 @@ _DEEPEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WordMatches:
     """The hits that have room, and how many there are."""
 
     shown: list[str]
@@ -30,7 +30,7 @@ class Found:
     """`lines` or `JSON items`."""
 
 
-def search(text: str, query: str, room: int) -> Found:
+def search(text: str, query: str, room: int) -> WordMatches:
     """Return the hits of `query` in `text`."""
     words = query.lower().split()
     data = text.strip().encode()
@@ -43,7 +43,7 @@ def search(text: str, query: str, room: int) -> Found:
     return _collected(_lines(text, words), room, "lines")
 
 
-def _collected(hits: Iterator[str], room: int, what: str) -> Found:
+def _collected(hits: Iterator[str], room: int, what: str) -> WordMatches:
     shown: list[str] = []
     count = 0
     for hit in hits:
@@ -51,7 +51,7 @@ def _collected(hits: Iterator[str], room: int, what: str) -> Found:
         room -= len(hit) + 1
         if room >= 0:
             shown.append(hit)
-    return Found(shown, count, what)
+    return WordMatches(shown, count, what)
 
 
 def _lines(text: str, words: list[str]) -> Iterator[str]:

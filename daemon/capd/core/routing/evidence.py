@@ -76,7 +76,7 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MessageEvidence:
     """The evidence of one message, in the order of the two lists of names."""
 
     capabilities: "Numbers"
@@ -129,7 +129,7 @@ class EvidenceIndex:
         )
         self._description_scale = _scale(self._background @ self._descriptions.T)
 
-    def found(self, text: str, message: "Vectors") -> Found:
+    def found(self, text: str, message: "Vectors") -> MessageEvidence:
         """Return the evidence for a message of this text and unit vector."""
         import numpy as np  # noqa: PLC0415 - as above
 
@@ -140,7 +140,7 @@ class EvidenceIndex:
         descriptions = _standardised(self._descriptions @ message, self._description_scale)
         bm25 = self._bm25.scores(terms)
         nearest = np.sort(self._background @ message)[::-1][:NEAREST]
-        return Found(
+        return MessageEvidence(
             np.column_stack(
                 [
                     triggers,

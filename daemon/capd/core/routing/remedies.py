@@ -11,7 +11,7 @@ CLOSE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CapabilityFacts:
     """What is known of a capability at this moment."""
 
     triggers: Sequence[str] = ()
@@ -56,7 +56,7 @@ def consequence(came: Sequence[ActivationNote]) -> str:
 def remedies(
     note: DecisionNote,
     came: Sequence[ActivationNote],
-    known: Mapping[str, Known],
+    known: Mapping[str, CapabilityFacts],
     *,
     is_live: bool,
 ) -> list[str]:
@@ -87,7 +87,10 @@ def remedies(
 
 
 def _after_activation(
-    note: DecisionNote, came: Sequence[ActivationNote], known: Mapping[str, Known], at: str
+    note: DecisionNote,
+    came: Sequence[ActivationNote],
+    known: Mapping[str, CapabilityFacts],
+    at: str,
 ) -> list[str]:
     if not came or came[-1].action == "on":
         return []
@@ -96,7 +99,7 @@ def _after_activation(
     return [*lines, f"{'then' if lines else 'to try again'}: capd enable {note.name}{at}"]
 
 
-def _if_meant(name: str, known: Mapping[str, Known], at: str) -> list[str]:
+def _if_meant(name: str, known: Mapping[str, CapabilityFacts], at: str) -> list[str]:
     lines = [f"if {name} was meant: capd enable {name}{at}"]
     triggers = known[name].triggers if name in known else ()
     if triggers:
@@ -104,7 +107,7 @@ def _if_meant(name: str, known: Mapping[str, Known], at: str) -> list[str]:
     return lines
 
 
-def _left_out(note: DecisionNote, known: Mapping[str, Known]) -> list[str]:
+def _left_out(note: DecisionNote, known: Mapping[str, CapabilityFacts]) -> list[str]:
     lines: list[str] = []
     if note.left_out.get("missing_secrets"):
         waiting = [(name, each) for name, each in known.items() if each.missing]

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import msgspec
 
 from capd.core.routing.gates import EPSILON
-from capd_protos.types import CapabilityBar, Decision
+from capd_protos.types import CapabilityRestriction, Decision
 
 REASON = "set_by_user"
 
 
-def held_back(decision: Decision, bars: Iterable[CapabilityBar]) -> Decision:
+def held_back(decision: Decision, bars: Iterable[CapabilityRestriction]) -> Decision:
     """Return a decision as the user's own bars leave it."""
     if decision.outcome != "activate" or decision.id is None:
         return decision

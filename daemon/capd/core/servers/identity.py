@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from capd.core.servers.placeholders import has_folder_placeholder, wanted_keys
-from capd.core.servers.sandbox import Wish
+from capd.core.servers.sandbox import SandboxRequest
 from capd_protos.types import ServerIdentity, ServerName, ServerSpec, SessionKey
 
-_USUAL = Wish()
+_USUAL = SandboxRequest()
 SCOPES = ("shared", "project", "session")
 
 
@@ -30,7 +30,7 @@ class InstanceKey:
     """The project's path, the session's key, or empty for a shared instance."""
     credentials: str
     """Keyed digest of the secrets that go in; empty where there are none."""
-    wish: Wish = _USUAL
+    sandbox_request: SandboxRequest = _USUAL
     """What it is confined to: the user may say so by name, and then one name's is not another's."""
 
 
@@ -61,7 +61,7 @@ def instance_key(
     pepper: bytes,
     *,
     scope: str = "",
-    wish: Wish = _USUAL,
+    sandbox_request: SandboxRequest = _USUAL,
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
@@ -78,5 +78,9 @@ def instance_key(
         pairs = msgspec.json.encode([(key, values.get(key, "")) for key in keys])
         credentials = hashlib.blake2b(pairs, key=pepper, digest_size=8).hexdigest()
     return InstanceKey(
-        server_identity(server), server.name, sharers[scope or server.scope], credentials, wish
+        server_identity(server),
+        server.name,
+        sharers[scope or server.scope],
+        credentials,
+        sandbox_request,
     )

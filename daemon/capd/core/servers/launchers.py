@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Way = Literal["script_shell", "safe_path", "elsewhere"]
+DirectRoute = Literal["script_shell", "safe_path", "elsewhere"]
 
 _NODE = ("package.json", ".npmrc", "node_modules")
 _UV = ("pyproject.toml", "uv.toml", "uv.lock", ".python-version", ".python-versions", ".venv")
@@ -47,7 +47,7 @@ class Launcher:
     programs: tuple[str, ...]
     names: tuple[str, ...]
     """Files and folders that it reads where it runs, and in the folders above."""
-    way: Way = "elsewhere"
+    way: DirectRoute = "elsewhere"
     runs: str = ""
     """How the command line goes on, where that decides what is read."""
 
@@ -208,7 +208,7 @@ class Reading:
     launcher: str = ""
     """Who reads; empty where nobody does."""
     names: frozenset[str] = frozenset()
-    way: Way = "elsewhere"
+    way: DirectRoute = "elsewhere"
     reads_modules: bool = False
     """Whether any Python module in the working directory may be imported."""
     is_always: bool = False
@@ -551,9 +551,9 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     is_safe = False
     while at < len(words) and words[at].startswith("-") and words[at] not in {"-", "--"}:
         word = words[at]
-        letters = word[1:] if not word.startswith("--") else ""
+        incoming_requests = word[1:] if not word.startswith("--") else ""
         # Letters may be joined: `-Im module` is isolated.
-        before, ending, _rest = _cut_at(letters, "mcWX")
+        before, ending, _rest = _cut_at(incoming_requests, "mcWX")
         is_safe = is_safe or "I" in before or "P" in before
         if ending in {"m", "c"}:
             if is_safe:
@@ -576,11 +576,11 @@ def _python(words: Sequence[str], _: Launcher) -> Reading:
     return replace(_NOTHING, own_arguments_at=at + 1)
 
 
-def _cut_at(letters: str, ends: str) -> tuple[str, str, str]:
-    for at, letter in enumerate(letters):
-        if letter in ends:
-            return letters[:at], letter, letters[at + 1 :]
-    return letters, "", ""
+def _cut_at(incoming_requests: str, ends: str) -> tuple[str, str, str]:
+    for at, incoming in enumerate(incoming_requests):
+        if incoming in ends:
+            return incoming_requests[:at], incoming, incoming_requests[at + 1 :]
+    return incoming_requests, "", ""
 
 
 def _node(words: Sequence[str], launcher: Launcher) -> Reading:

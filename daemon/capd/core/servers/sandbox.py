@@ -186,7 +186,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SandboxRequest:
     """What is asked for a server."""
 
     level: Level = "guard"
@@ -220,28 +220,32 @@ class Confinement:
         return f"{text} ({self.aside})" if self.aside else text
 
 
-def masked_paths(wish: Wish, home: str, own: Sequence[str]) -> list[str]:
+def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str]) -> list[str]:
     """Return what a wish hides, whether it is there or not; `own` are capd's own folders."""
     # A project may be the home folder itself, so that `strict` has something to hide, too.
-    names = {"guard": wish.masks, "strict": tuple(MASKS), "off": ()}[wish.level]
+    names = {"guard": sandbox_request.masks, "strict": tuple(MASKS), "off": ()}[
+        sandbox_request.level
+    ]
     below = [posixpath.join(home, each) for name in names for each in MASKS[name]]
     return [*(own if OWN in names else ()), *below]
 
 
-def confined(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> Confinement:
+def confined(
+    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+) -> Confinement:
     """Return how a server is started.
 
     Raises:
         SandboxMissingError: what was asked for cannot be done here.
     """
-    if wish.level == "off":
+    if sandbox_request.level == "off":
         return Confinement("none", "off")
-    if wish.level == "strict":
-        return _strict(wish, machine, where, masked)
-    options, aside = _guard_options(wish, machine, where)
-    if not wish.masks:
+    if sandbox_request.level == "strict":
+        return _strict(sandbox_request, machine, where, masked)
+    options, aside = _guard_options(sandbox_request, machine, where)
+    if not sandbox_request.masks:
         return Confinement("none", "guard", guard_options=options, aside=aside)
-    names = ", ".join(wish.masks)
+    names = ", ".join(sandbox_request.masks)
     if not machine.bwrap:
         raise SandboxMissingError(
             f"{names} cannot be masked: {_NO_BWRAP}, or take the masks away: [sandbox] in"
@@ -258,14 +262,19 @@ def confined(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) 
 
 
 def _guard_options(
-    wish: Wish, machine: Machine, where: Surroundings
+    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings
 ) -> tuple[tuple[str, ...], str]:
     """Return what the guard is told to do, and why it is less than usual."""
     if where.takes_privilege:
         return (), f"{where.takes_privilege} takes privileges that a confined program has not"
     options: list[str] = []
     # bubblewrap hides them where that was asked for.
-    if machine.can_hide and wish.is_covered and OWN not in wish.masks and where.cover.hidden:
+    if (
+        machine.can_hide
+        and sandbox_request.is_covered
+        and OWN not in sandbox_request.masks
+        and where.cover.hidden
+    ):
         options += [f"--hide={each}" for each in where.cover.hidden]
         options += [f"--show={each}" for each in where.cover.shown]
         options += [f"--read-only={each}" for each in where.cover.read_only]
@@ -330,8 +339,10 @@ def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
     return deepest is None or not deepest.is_hiding
 
 
-def _strict(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> Confinement:
-    told = "strict" if wish.has_network else "strict, no network"
+def _strict(
+    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+) -> Confinement:
+    told = "strict" if sandbox_request.has_network else "strict, no network"
     environment = {}
     if where.cache:
         # Package runners write below the home folder, which is not there.
@@ -342,18 +353,23 @@ def _strict(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -
             "TMPDIR": posixpath.join(where.cache, "tmp"),
         }
     if machine.bwrap:
-        prefix = _bwrap(wish, machine, where, masked)
+        prefix = _bwrap(sandbox_request, machine, where, masked)
         return Confinement("bwrap", told, prefix, environment)
     if machine.landlock:
         return Confinement(
-            "landlock", f"{told} (Landlock)", _landlock(wish, machine, where, masked), environment
+            "landlock",
+            f"{told} (Landlock)",
+            _landlock(sandbox_request, machine, where, masked),
+            environment,
         )
     raise SandboxMissingError(
         f"it is to run in the sandbox, and {_NO_BWRAP}, or a kernel with Landlock, {_OR_LESS}"
     )
 
 
-def _bwrap(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
+def _bwrap(
+    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+) -> tuple[str, ...]:
     mounts = [
         _Mount("--ro-bind", "/"),
         *(_Mount("--tmpfs", each) for each in (_TEMPORARY, "/run", where.home)),
@@ -366,7 +382,7 @@ def _bwrap(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) ->
     return (
         *(machine.bwrap, *_arguments(mounts), "--dev", "/dev", "--proc", "/proc"),
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL"),
-        *(() if wish.has_network else ("--unshare-net",)),
+        *(() if sandbox_request.has_network else ("--unshare-net",)),
         *("--chdir", where.cwd, "--"),
     )
 
@@ -375,7 +391,9 @@ def _writable(where: Surroundings) -> list[str]:
     return list(dict.fromkeys(filter(None, (where.cache, where.project, where.cwd))))
 
 
-def _landlock(wish: Wish, machine: Machine, where: Surroundings, masked: Masked) -> tuple[str, ...]:
+def _landlock(
+    sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
+) -> tuple[str, ...]:
     hidden = {"/" + where.home.strip("/").partition("/")[0], "/run", _TEMPORARY, "/dev"}
     system = [top for top in where.tops if top not in hidden]
     readable = (*system, *_NEEDED_OF_RUN, *tool_folders(where))
@@ -390,7 +408,7 @@ def _landlock(wish: Wish, machine: Machine, where: Surroundings, masked: Masked)
         *machine.landlock,
         *(f"--read={each}" for each in readable),
         *(f"--write={each}" for each in writable),
-        *(() if wish.has_network else ("--no-network",)),
+        *(() if sandbox_request.has_network else ("--no-network",)),
         "--",
     )
 

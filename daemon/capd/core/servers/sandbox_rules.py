@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from capd.core.globs import matches
-from capd.core.servers.sandbox import Level, MaskName, Wish
+from capd.core.servers.sandbox import Level, MaskName, SandboxRequest
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """The weakest first."""
@@ -36,7 +36,7 @@ class SandboxRules:
     servers: Mapping[str, SandboxRule] = field(default_factory=dict)
     """By globs of their names; the first that matches counts."""
 
-    def wish(self, name: str, declared: str, *, is_project: bool) -> Wish:
+    def sandbox_request(self, name: str, declared: str, *, is_project: bool) -> SandboxRequest:
         """Return what is wished for a server; `declared` is its definition's `sandbox`.
 
         Raises:
@@ -47,7 +47,7 @@ class SandboxRules:
         level = LEVELS[max(LEVELS.index(usual), LEVELS.index(asked or usual))]
         matching = (rule for glob, rule in self.servers.items() if matches(name, glob))
         rule = next(matching, SandboxRule())
-        return Wish(
+        return SandboxRequest(
             rule.level or level,
             self.masks if rule.masks is None else rule.masks,
             # What a definition asks for was seen by whoever agreed to it.

@@ -117,7 +117,7 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def tools_told(
+def tools_described(
     names: Sequence[WireName],
     caller: WireName,
     costs: TokenCosts,
@@ -153,7 +153,7 @@ def tokens_at_most(text: str) -> int:
     """
     total = 0
     for part in _PART.findall(text):
-        vowels = sum(letter in "aeiouyAEIOUY" for letter in part)
+        vowels = sum(incoming in "aeiouyAEIOUY" for incoming in part)
         is_like_a_word = len(part) <= _LONGEST_WORD and vowels * 5 >= len(part)
         total += ceil(len(part) / _LETTERS_A_TOKEN) if is_like_a_word else len(part.encode())
     return total

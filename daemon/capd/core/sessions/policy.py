@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from capd.core.globs import GlobSet, matches
 from capd.core.protocol.resource_uris import spellings
-from capd.core.tools.tool_search import Bar
+from capd.core.tools.tool_search import Restriction
 from capd_protos.types import ServerName
 
 DENIED = "denied"
@@ -35,12 +35,12 @@ class Policy:
     """Every table that applies to one session."""
 
     tables: tuple[PolicyRules, ...] = ()
-    _verdicts: dict[tuple[str, str], Bar | None] = field(
+    _verdicts: dict[tuple[str, str], Restriction | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """What `bar` said of a server and a name. Its tables never change, so it stays true."""
 
-    def bar(self, server: ServerName | str, name: str) -> Bar | None:
+    def restriction(self, server: ServerName | str, name: str) -> Restriction | None:
         """Return why a tool or prompt is denied, None where it is permitted."""
         if not self.tables:
             return None
@@ -51,7 +51,7 @@ class Policy:
             self._verdicts[asked] = self._bar(server, name)
         return self._verdicts[asked]
 
-    def _bar(self, server: str, name: str) -> Bar | None:
+    def _bar(self, server: str, name: str) -> Restriction | None:
         # A rule that forbids must not be passed by for a capital letter.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
@@ -62,12 +62,12 @@ class Policy:
                 return _by_no_rule(table)
         return None
 
-    def bar_resource(self, server: ServerName | str, uri: str) -> Bar | None:
+    def restrict_resource(self, server: ServerName | str, uri: str) -> Restriction | None:
         """Return why a resource or template is denied, however its URI is spelled."""
-        bars = (self.bar(server, spelling) for spelling in spellings(uri))
-        return next((bar for bar in bars if bar is not None), None)
+        restrictions = (self.restriction(server, spelling) for spelling in spellings(uri))
+        return next((restriction for restriction in restrictions if restriction is not None), None)
 
-    def bar_server(self, server: ServerName | str) -> Bar | None:
+    def restrict_server(self, server: ServerName | str) -> Restriction | None:
         """Return why a server is denied with all that it may offer, None where not all is."""
         for table in self.tables:
             for pattern in table.deny:
@@ -100,12 +100,12 @@ def policy_for(
     return Policy(tuple(table for table in tables if table.allow or table.deny))
 
 
-def _by_rule(pattern: str, table: PolicyRules) -> Bar:
-    return Bar(DENIED, f"denied by policy: rule '{pattern}' in {table.place}")
+def _by_rule(pattern: str, table: PolicyRules) -> Restriction:
+    return Restriction(DENIED, f"denied by policy: rule '{pattern}' in {table.place}")
 
 
-def _by_no_rule(table: PolicyRules) -> Bar:
-    return Bar(DENIED, f"denied by policy: no allow rule in {table.place} matches it")
+def _by_no_rule(table: PolicyRules) -> Restriction:
+    return Restriction(DENIED, f"denied by policy: no allow rule in {table.place} matches it")
 
 
 def _parts(pattern: str) -> tuple[str, str]:

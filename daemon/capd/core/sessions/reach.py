@@ -11,53 +11,61 @@ import msgspec
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions.policy import Policy
-from capd.core.sessions.session import Held, SessionState, kept_by
-from capd.core.tools.tool_search import Bar
+from capd.core.sessions.session import ServerLease, SessionState, kept_by
+from capd.core.tools.tool_search import Restriction
 from capd_protos.types import CapabilitySpec, ServerIdentity, ServerName
 
 
-def prompt_bar(state: SessionState, server: ServerIdentity, name: str) -> Bar | None:
+def prompt_restriction(
+    state: SessionState, server: ServerIdentity, name: str
+) -> Restriction | None:
     """Return why a prompt of a held server is denied, None where it is permitted."""
-    bars = (state.policy.bar(each, name) for each in _names(state, server))
-    return next((bar for bar in bars if bar is not None), None)
+    restrictions = (state.policy.restriction(each, name) for each in _names(state, server))
+    return next((restriction for restriction in restrictions if restriction is not None), None)
 
 
-def resource_bar(state: SessionState, server: ServerIdentity, uri: str) -> Bar | None:
+def resource_restriction(
+    state: SessionState, server: ServerIdentity, uri: str
+) -> Restriction | None:
     """Return why a resource or template of a held server is denied."""
-    bars = (state.policy.bar_resource(each, uri) for each in _names(state, server))
-    return next((bar for bar in bars if bar is not None), None)
+    restrictions = (state.policy.restrict_resource(each, uri) for each in _names(state, server))
+    return next((restriction for restriction in restrictions if restriction is not None), None)
 
 
 def denied_among(state: SessionState, uris: Mapping[str, ServerIdentity]) -> list[str]:
     """Return those of `uris`, each by the server that has it, that are denied."""
-    return [uri for uri, server in uris.items() if resource_bar(state, server, uri) is not None]
+    return [
+        uri for uri, server in uris.items() if resource_restriction(state, server, uri) is not None
+    ]
 
 
 def without_denied_servers(capability: CapabilitySpec, policy: Policy) -> CapabilitySpec:
     """Return a capability without the servers that are denied as a whole: they never start."""
-    left = tuple(each for each in capability.servers if policy.bar_server(each.name) is None)
+    left = tuple(each for each in capability.servers if policy.restrict_server(each.name) is None)
     if left == capability.servers:
         return capability
     keys = dict.fromkeys(key for server in left for key in wanted_keys(server))
     return msgspec.structs.replace(capability, servers=left, wanted_keys=tuple(keys))
 
 
-def capability_bar(
-    capability: CapabilitySpec, servers: Sequence[Held], policy: Policy
-) -> Bar | None:
+def capability_restriction(
+    capability: CapabilitySpec, servers: Sequence[ServerLease], policy: Policy
+) -> Restriction | None:
     """Return why nothing is left of a capability whose permitted servers listed their tools.
 
     None where a tool is left, or policy has nothing to do with there being none.
     """
-    bars = [policy.bar_server(spec.name) for spec in capability.servers]
-    found = [bar for bar in bars if bar is not None]
+    restrictions = [policy.restrict_server(spec.name) for spec in capability.servers]
+    found = [restriction for restriction in restrictions if restriction is not None]
     for held in servers:
         spec, tools = kept_by(capability, held)
         for tool in tools:
-            bar = policy.bar(spec.name, tool) or policy.bar(held.spec.name, tool)
-            if bar is None:
+            restriction = policy.restriction(spec.name, tool) or policy.restriction(
+                held.spec.name, tool
+            )
+            if restriction is None:
                 return None
-            found.append(bar)
+            found.append(restriction)
     return found[0] if found else None
 
 

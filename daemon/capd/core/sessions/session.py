@@ -33,7 +33,7 @@ NO_INSTANCE = InstanceId("")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ServerLease:
     """A server that the session holds, by the instance that serves it now."""
 
     spec: ServerSpec
@@ -73,7 +73,7 @@ class Step:
     redefined: tuple[WireName, ...] = ()
     evicted: tuple[CapabilityId, ...] = ()
     evicted_tools: tuple[WireName, ...] = ()
-    unheld: tuple[Held, ...] = ()
+    unheld: tuple[ServerLease, ...] = ()
     """Servers that nothing needs any more, and instances that another one has replaced: their
     holds are to be released."""
     changes_list: bool = False
@@ -101,17 +101,19 @@ class SessionState:
     policy: Policy = field(default_factory=Policy)
     is_mid_turn: bool = False
     """Whether what is evicted stays listed until the next turn, so that no prompt breaks."""
-    _held: dict[ServerIdentity, Held] = field(default_factory=dict)
+    _held: dict[ServerIdentity, ServerLease] = field(default_factory=dict)
     _specs: dict[CapabilityId, CapabilitySpec] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
     _leaving: dict[Grant, None] = field(default_factory=dict)
     _origins: dict[tuple[CapabilityId, ServerName], ServerIdentity] = field(default_factory=dict)
     """What a capability's server was when it was switched on last."""
 
-    def activate(self, capability: CapabilitySpec, servers: Sequence[Held], now: float) -> Step:
+    def activate(
+        self, capability: CapabilitySpec, servers: Sequence[ServerLease], now: float
+    ) -> Step:
         """Commit a capability whose servers are all connected."""
         before = self.surface.listed
-        replaced: list[Held] = []
+        replaced: list[ServerLease] = []
         relisted = Step()
         for server in servers:
             old = self._held.get(server.identity)
@@ -146,11 +148,11 @@ class SessionState:
         wanted: list[Grant] = []
         was_held = set(self._held)
         for tool in tools:
-            if self.policy.bar(tool.spec.name, tool.definition.name) is not None:
+            if self.policy.restriction(tool.spec.name, tool.definition.name) is not None:
                 continue
             held = self._held.get(tool.identity)
             if held is None:
-                none = Held(tool.spec, tool.identity, NO_INSTANCE, (), tool.via)
+                none = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (), tool.via)
                 held = self._held[tool.identity] = none
             if tool.definition.name not in {each.name for each in held.tools}:
                 if held.instance != NO_INSTANCE or held.via is None:
@@ -167,7 +169,7 @@ class SessionState:
                 del self._held[identity]
         return step
 
-    def pin(self, server: Held, patterns: Sequence[str]) -> Step:
+    def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
         """Hold `server` and show those of its tools that match for good."""
         before = self.surface.listed
         relisted = Step()
@@ -218,7 +220,7 @@ class SessionState:
             return Step()
         before = self.surface.listed
         via = old.via if instance == NO_INSTANCE else None
-        held = self._held[server] = Held(old.spec, server, instance, tuple(tools), via)
+        held = self._held[server] = ServerLease(old.spec, server, instance, tuple(tools), via)
         grants = {
             activation.id: tuple(self._granted(self._specs[activation.id], held))
             for activation in self.active.activations
@@ -251,7 +253,7 @@ class SessionState:
         self,
         activations: Iterable[Activation],
         specs: Mapping[CapabilityId, CapabilitySpec],
-        servers: Iterable[Held],
+        servers: Iterable[ServerLease],
         names: Mapping[Grant, WireName],
         order: Sequence[Grant],
         *,
@@ -292,12 +294,12 @@ class SessionState:
         self.surface.restore(names)
         self.surface.add(kept, self._server_names(), definitions)
 
-    def held(self, server: ServerIdentity) -> Held | None:
+    def held(self, server: ServerIdentity) -> ServerLease | None:
         """Return how a server is held."""
         return self._held.get(server)
 
     @property
-    def servers(self) -> tuple[Held, ...]:
+    def servers(self) -> tuple[ServerLease, ...]:
         """Every server that the session holds, in the order of their first need."""
         return tuple(self._held.values())
 
@@ -305,7 +307,7 @@ class SessionState:
         """Return the definition of an active capability."""
         return self._specs[capability]
 
-    def held_as(self, instance: InstanceId) -> Held | None:
+    def held_as(self, instance: InstanceId) -> ServerLease | None:
         """Return which server an instance is held as."""
         return next((h for h in self._held.values() if h.instance == instance), None)
 
@@ -322,7 +324,7 @@ class SessionState:
                 return [shown.name for shown in self.surface.shown if shown.grant in granted]
         return []
 
-    def denied(self, capability: CapabilitySpec, server: Held) -> int:
+    def denied(self, capability: CapabilitySpec, server: ServerLease) -> int:
         """Return how many tools of a capability the policy denies on `server`."""
         return len(kept_by(capability, server)[1]) - len(self._granted(capability, server))
 
@@ -341,7 +343,7 @@ class SessionState:
         change: Change,
         before: tuple[Shown, ...],
         redefined: tuple[WireName, ...] = (),
-        replaced: tuple[Held, ...] = (),
+        replaced: tuple[ServerLease, ...] = (),
         *,
         evicts: bool = False,
     ) -> Step:
@@ -378,26 +380,29 @@ class SessionState:
         self._leaving.clear()
         return tuple(removed)
 
-    def _granted(self, capability: CapabilitySpec, server: Held) -> list[Grant]:
+    def _granted(self, capability: CapabilitySpec, server: ServerLease) -> list[Grant]:
         spec, kept = kept_by(capability, server)
         return [
             Grant(server.identity, name)
             for name in kept
-            if all(self.policy.bar(each, name) is None for each in {spec.name, server.spec.name})
+            if all(
+                self.policy.restriction(each, name) is None
+                for each in {spec.name, server.spec.name}
+            )
         ]
 
-    def _pinned(self, server: Held) -> list[Grant]:
+    def _pinned(self, server: ServerLease) -> list[Grant]:
         name = server.spec.name
         patterns = self._pins.get(server.identity, ())
         return [
             Grant(server.identity, tool.name)
             for pattern in patterns
             for tool in server.tools
-            if matches(tool.name, pattern) and self.policy.bar(name, tool.name) is None
+            if matches(tool.name, pattern) and self.policy.restriction(name, tool.name) is None
         ]
 
     def _permits(self, grant: Grant) -> bool:
-        return self.policy.bar(self._held[grant.server].spec.name, grant.tool) is None
+        return self.policy.restriction(self._held[grant.server].spec.name, grant.tool) is None
 
     def _permitted(self, activation: Activation, spec: CapabilitySpec) -> Activation:
         """Return what policy leaves of an activation that was written down."""
@@ -416,7 +421,7 @@ class SessionState:
         return {held.identity: held.spec.name for held in self._held.values()}
 
 
-def kept_by(capability: CapabilitySpec, server: Held) -> tuple[ServerSpec, list[ToolName]]:
+def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec, list[ToolName]]:
     """Return a capability's own definition of a server, and the tools that its filters keep."""
     names = [tool.name for tool in server.tools]
     # Another capability's definition of the same server may have another name or filter.

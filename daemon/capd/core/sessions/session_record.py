@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from capd.core.protocol.eras import members_or_none
+from capd.core.protocol.generations import members_or_none
 from capd.core.sessions.active_set import Activation, Grant
-from capd.core.sessions.session import NO_INSTANCE, Held, SessionState
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
 from capd_protos.types import (
     CapabilityId,
     CapabilitySpec,
@@ -176,7 +176,7 @@ def restore(record: SessionRecord, state: SessionState) -> None:
     """Bring an empty session to where `record` left off; what does not fit together stays out."""
     servers = [
         # A definition that is no JSON object can be neither listed nor renamed.
-        Held(
+        ServerLease(
             *(s.spec, s.identity, NO_INSTANCE),
             tuple(tool for tool in s.tools if members_or_none(tool.json)),
             s.via,

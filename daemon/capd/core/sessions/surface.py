@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from capd.core.protocol.eras import text_of
+from capd.core.protocol.generations import text_of
 from capd.core.results.cut_schemas import promises_too_much
 from capd.core.sessions.active_set import Grant
 from capd.core.tools.names import LIMIT, bare_name, wire_name

@@ -11,7 +11,7 @@ from functools import cached_property
 from capd.core.memories.memory_format import MemoryRead
 from capd.core.taps.skills import SkillRead, prompt_names
 from capd.core.taps.tap_format import CapabilityRead
-from capd_protos.naming import NameBook, Named, Unclear
+from capd_protos.naming import Named, NameTable, Unclear
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -137,7 +137,7 @@ class Catalog:
         for prompt, skill in self._skills.items():
             if wanted in {prompt, f"{skill.tap}/{skill.name}"}:
                 return prompt, skill
-        meant = NameBook(self._skills).find(wanted)
+        meant = NameTable(self._skills).find(wanted)
         if isinstance(meant, Named):
             return WireName(meant.name), self._skills[WireName(meant.name)]
         return _unknown(f"no tap has a skill {wanted[:100]!r}", meant)
@@ -147,11 +147,11 @@ class Catalog:
         return next((tap for tap in self.taps if tap.name == capability.tap), None)
 
     @cached_property
-    def _book(self) -> NameBook:
-        return NameBook(self._winners)
+    def _book(self) -> NameTable:
+        return NameTable(self._winners)
 
     def _find_pinned(self, tap_name: str, name: str) -> CapabilitySpec | Unknown:
-        meant_tap = NameBook(tap.name for tap in self.taps).find(tap_name)
+        meant_tap = NameTable(tap.name for tap in self.taps).find(tap_name)
         if isinstance(meant_tap, Unclear):
             return _unknown(f"no tap {tap_name!r}", meant_tap)
         tap = next(tap for tap in self.taps if tap.name == meant_tap.name)
@@ -160,7 +160,7 @@ class Catalog:
             return found
         if name in tap.unroutable:
             return Unknown(f"{tap.name} has {name!r}, but with {tap.unroutable[name]}")
-        meant = NameBook(capability.id.name for capability in tap.capabilities).find(name)
+        meant = NameTable(capability.id.name for capability in tap.capabilities).find(name)
         if isinstance(meant, Named):
             return self._by_id[CapabilityId(tap.name, CapabilityName(meant.name))]
         return _unknown(f"tap {str(tap.name)!r} has no capability {name!r}", meant)

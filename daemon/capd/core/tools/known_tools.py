@@ -15,7 +15,7 @@ from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
 from capd.core.tools.names import wire_name
 from capd.core.tools.tool_filter import is_named, kept_tools
-from capd.core.tools.tool_search import Bar
+from capd.core.tools.tool_search import Restriction
 from capd.core.tools.tool_text import Tool, tool
 from capd_protos.types import (
     CapabilityId,
@@ -70,8 +70,8 @@ class KnownTools:
             if not spec.lazy and spec.transport != "builtin"
         ]
         self._by_tool: dict[tuple[ServerIdentity, str], Source] = {}
-        self._denied: dict[Policy, dict[WireName, Bar]] = {}
-        self._denied_capabilities: dict[Policy, dict[CapabilityId, Bar]] = {}
+        self._denied: dict[Policy, dict[WireName, Restriction]] = {}
+        self._denied_capabilities: dict[Policy, dict[CapabilityId, Restriction]] = {}
         self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
         self._domains = {each.id: each.domains for each in capabilities}
         # What each capability keeps of each of its servers; None where that is not known yet.
@@ -107,12 +107,12 @@ class KnownTools:
             server_identity(each.spec): each
             for each in reversed(self._eager)
             if is_inside(domain, each.capability.domains)
-            and policy.bar_server(each.spec.name) is None
+            and policy.restrict_server(each.spec.name) is None
         }
 
-    def bars(
+    def restrictions(
         self, policy: Policy, keys: frozenset[str] | None, domain: str = ""
-    ) -> dict[WireName, Bar]:
+    ) -> dict[WireName, Restriction]:
         """Return every tool that a session may not use; `keys` are those that it has values of."""
         barred = self._denied.get(policy)
         if barred is None:
@@ -123,7 +123,7 @@ class KnownTools:
         secret = dict(self._lacking(keys)) if keys is not None else {}
         return {**secret, **outside, **barred} if secret or outside else barred
 
-    def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Bar]:
+    def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Restriction]:
         """Return every capability of which `policy` leaves nothing, with the first reason."""
         if not policy.tables:
             return {}
@@ -131,8 +131,8 @@ class KnownTools:
         if denied is None:
             if len(self._denied_capabilities) >= _MOST_POLICIES:
                 self._denied_capabilities.clear()
-            found = ((id_, _bar_of(offers, policy)) for id_, offers in self._offers.items())
-            denied = {id_: bar for id_, bar in found if bar is not None}
+            found = ((id_, _restriction_of(offers, policy)) for id_, offers in self._offers.items())
+            denied = {id_: restriction for id_, restriction in found if restriction is not None}
             self._denied_capabilities[policy] = denied
         return denied
 
@@ -149,7 +149,9 @@ class KnownTools:
         offers = self._offers.get(capability)
         return offers is not None and all(tools is not None for _, tools in offers)
 
-    def matching(self, patterns: Iterable[str], barred: Mapping[WireName, Bar]) -> list[Source]:
+    def matching(
+        self, patterns: Iterable[str], barred: Mapping[WireName, Restriction]
+    ) -> list[Source]:
         """Return what may be used and matches, by pattern, then in the catalog's order."""
         chosen: dict[WireName, Source] = {}
         for pattern in patterns:
@@ -160,20 +162,25 @@ class KnownTools:
                     chosen.setdefault(wire, source)
         return list(chosen.values())
 
-    def _denied_by(self, policy: Policy) -> Iterator[tuple[WireName, Bar]]:
+    def _denied_by(self, policy: Policy) -> Iterator[tuple[WireName, Restriction]]:
         for wire, source in self.sources.items():
-            bar = policy.bar(source.spec.name, source.definition.name)
-            if bar is not None:
-                yield wire, bar
+            restriction = policy.restriction(source.spec.name, source.definition.name)
+            if restriction is not None:
+                yield wire, restriction
 
-    def _outside(self, domain: str) -> Iterator[tuple[WireName, Bar]]:
+    def _outside(self, domain: str) -> Iterator[tuple[WireName, Restriction]]:
         for wire, source in self.sources.items():
             of = [self._domains[each] for each in source.capabilities]
             if not any(is_inside(domain, domains) for domains in of):
                 named = ", ".join(dict.fromkeys(name for domains in of for name in domains))
-                yield wire, Bar(OUTSIDE_DOMAIN, f"for {named}; this session's domain is '{domain}'")
+                yield (
+                    wire,
+                    Restriction(
+                        OUTSIDE_DOMAIN, f"for {named}; this session's domain is '{domain}'"
+                    ),
+                )
 
-    def _lacking(self, keys: frozenset[str]) -> Iterator[tuple[WireName, Bar]]:
+    def _lacking(self, keys: frozenset[str]) -> Iterator[tuple[WireName, Restriction]]:
         lacking = {
             identity: missing
             for identity, wanted in self._wanted.items()
@@ -186,24 +193,30 @@ class KnownTools:
                 yield wire, _lacks(lacking[source.identity])
 
 
-def _bar_of(
+def _restriction_of(
     offers: Sequence[tuple[ServerName, tuple[ToolName, ...] | None]], policy: Policy
-) -> Bar | None:
+) -> Restriction | None:
     """Return why nothing of a capability is left, None where something is or may be."""
-    first: Bar | None = None
+    first: Restriction | None = None
     for server, tools in offers:
-        bar = policy.bar_server(server)
-        if bar is None and tools is None:
+        restriction = policy.restrict_server(server)
+        if restriction is None and tools is None:
             return None
-        bars = [bar] if bar else [policy.bar(server, tool) for tool in tools or ()]
-        if None in bars:
+        restrictions = (
+            [restriction]
+            if restriction
+            else [policy.restriction(server, tool) for tool in tools or ()]
+        )
+        if None in restrictions:
             return None
-        first = next((each for each in (first, *bars) if each is not None), None)
+        first = next((each for each in (first, *restrictions) if each is not None), None)
     return first
 
 
-def _lacks(keys: Sequence[str]) -> Bar:
-    return Bar(MISSING_SECRETS, f"needs {', '.join(keys)}, which this session does not have")
+def _lacks(keys: Sequence[str]) -> Restriction:
+    return Restriction(
+        MISSING_SECRETS, f"needs {', '.join(keys)}, which this session does not have"
+    )
 
 
 def _offered(

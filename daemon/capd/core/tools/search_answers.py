@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capd.core.sessions.own_tools import echo
-from capd.core.tools.tool_search import Found, Selected, ToolIndex, Withheld
+from capd.core.tools.tool_search import RankedTools, Selected, ToolIndex, Withheld
 from capd_protos.types import ServerName
 
 DENIED = "denied"
@@ -36,7 +36,7 @@ def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
     return Searched(len(index.tools), index.servers, tuple(unlisted), index.left_out)
 
 
-def missed(asked: str, found: Found, where: Searched) -> str:
+def missed(asked: str, found: RankedTools, where: Searched) -> str:
     """Answer a ranking without hits."""
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
@@ -61,7 +61,9 @@ def unresolved(selected: Selected, where: Searched) -> str:
         hint = f" (near names: {', '.join(near)})" if near else ""
         parts.append(f"No known tool has the exact name {echo(name)}{hint}.")
     # The question named them, so their names give nothing away.
-    parts.extend(f"{w.tool.wire_name} is withheld: {w.bar.reason}." for w in selected.withheld)
+    parts.extend(
+        f"{w.tool.wire_name} is withheld: {w.restriction.reason}." for w in selected.withheld
+    )
     if selected.beyond_cap:
         parts.append(f"Over the limit, left out: {', '.join(selected.beyond_cap)}.")
     if selected.unknown:
@@ -73,8 +75,12 @@ def withheld(those: Sequence[Withheld]) -> str:
     """Say what fits and may not be used; empty where nothing is withheld."""
     if not those:
         return ""
-    denied = Counter(w.bar.reason for w in those if w.bar.code == DENIED)
-    others = [f"{w.tool.wire_name} ({w.bar.reason})" for w in those if w.bar.code != DENIED]
+    denied = Counter(w.restriction.reason for w in those if w.restriction.code == DENIED)
+    others = [
+        f"{w.tool.wire_name} ({w.restriction.reason})"
+        for w in those
+        if w.restriction.code != DENIED
+    ]
     named = others[:_MOST_NAMED]
     if len(others) > len(named):
         named.append(f"{len(others) - len(named)} more")

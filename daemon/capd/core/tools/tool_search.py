@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from capd.core.lexical import Bm25, Ngrams, words
 from capd.core.tools.tool_text import Tool, folded, spelled
-from capd_protos.naming import NameBook, Named, near_names
+from capd_protos.naming import Named, NameTable, near_names
 from capd_protos.types import WireName
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _PADDING = "\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Restriction:
     """Why a session may not use a tool that exists."""
 
     code: str
@@ -70,11 +70,11 @@ class Withheld:
     """A tool that fits, and may not be used."""
 
     tool: Tool
-    bar: Bar
+    restriction: Restriction
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RankedTools:
     """What a ranking came to."""
 
     hits: tuple[Hit, ...]
@@ -147,8 +147,8 @@ class ToolIndex:
         asked: str,
         limit: int,
         vector: "Vectors | None" = None,
-        barred: Mapping[WireName, Bar] | None = None,
-    ) -> Found:
+        barred: Mapping[WireName, Restriction] | None = None,
+    ) -> RankedTools:
         """Return at most `limit` tools for `asked`, best first.
 
         `vector` is the unit vector of `asked`; without it, or before the tools have theirs,
@@ -165,16 +165,16 @@ class ToolIndex:
         withheld: list[Withheld] = []
         for row in _best_rows(scores, is_hit, tiers):
             tool = self.tools[row]
-            bar = barred.get(tool.wire_name)
-            if bar is not None:
+            restriction = barred.get(tool.wire_name)
+            if restriction is not None:
                 if len(withheld) < limit:
-                    withheld.append(Withheld(tool, bar))
+                    withheld.append(Withheld(tool, restriction))
                 continue
             hits.append(Hit(tool, float(scores[row]), tiers.get(row, _NO_TIER)))
             if len(hits) == limit:
                 break
         near = () if hits else self.near(asked, barred)
-        return Found(tuple(hits), tuple(withheld), near, evidence.cosines is None)
+        return RankedTools(tuple(hits), tuple(withheld), near, evidence.cosines is None)
 
     def evidence(self, asked: str, vector: "Vectors | None" = None) -> Evidence:
         """Return what speaks for each tool; `vector` as for `ranked`."""
@@ -202,7 +202,7 @@ class ToolIndex:
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
-        self, names: Sequence[str], cap: int, barred: Mapping[WireName, Bar] | None = None
+        self, names: Sequence[str], cap: int, barred: Mapping[WireName, Restriction] | None = None
     ) -> Selected:
         """Return the tools of these names in their order, each once, `cap` at most.
 
@@ -238,12 +238,12 @@ class ToolIndex:
         return rows[0] if len(rows) == 1 else None
 
     @cached_property
-    def _book(self) -> NameBook:
-        return NameBook(self._rows)
+    def _book(self) -> NameTable:
+        return NameTable(self._rows)
 
     @cached_property
-    def _bare_book(self) -> NameBook:
-        return NameBook(self._bare)
+    def _bare_book(self) -> NameTable:
+        return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
         """Return the one tool that its own or its wire name means, however that is spelled."""
@@ -257,7 +257,7 @@ class ToolIndex:
             tiers[self._rows[WireName(asked)]] = 0
         return tiers
 
-    def near(self, asked: str, barred: Mapping[WireName, Bar]) -> tuple[WireName, ...]:
+    def near(self, asked: str, barred: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
         """Return names that `asked` may have meant; those that are barred are told elsewhere."""
         import numpy as np  # noqa: PLC0415 - as above
 

@@ -200,7 +200,10 @@ async def test_a_run_over_http_is_as_one_of_a_process(
         await run.serve(opened, on_ready=on_ready, on_tools=lambda: None)
 
     names = [tool.name for tool in run.tools]
-    assert (ready[0].lane.is_stateless, names[:2]) == (wants_stateless, ["echo", "weigh"])
+    assert (ready[0].server_connection.is_stateless, names[:2]) == (
+        wants_stateless,
+        ["echo", "weigh"],
+    )
 
 
 async def test_a_server_that_is_down_says_so_when_it_is_started(tmp_path: Path) -> None:

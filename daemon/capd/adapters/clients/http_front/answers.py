@@ -15,7 +15,7 @@ from capd.adapters.clients.http_front.http_connection import (
 from capd.adapters.clients.http_front.http_session import Exchange
 from capd.adapters.clients.http_front.outbox import Outbox
 from capd.adapters.clients.http_front.stateless_headers import HEADER_MISMATCH
-from capd.core.protocol.eras import MISSING_CAPABILITY, UNSUPPORTED_VERSION
+from capd.core.protocol.generations import MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError
 

@@ -42,7 +42,7 @@ from capd.adapters.clients.http_front.posted_message import (
     message_of,
 )
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import (
+from capd.core.protocol.generations import (
     CLIENT_INFO,
     HANDSHAKE_VERSIONS,
     STATELESS_VERSIONS,

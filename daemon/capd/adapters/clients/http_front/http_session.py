@@ -18,7 +18,7 @@ from capd.adapters.clients.http_front.posted_message import Message
 from capd.adapters.large_frames import LargeFrame
 from capd.adapters.line_texts import one_line
 from capd.adapters.stdio_frames import Frame, Oversized
-from capd.core.protocol.eras import SUBSCRIPTION_ID
+from capd.core.protocol.generations import SUBSCRIPTION_ID
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import SessionKey

@@ -3,7 +3,7 @@
 import msgspec
 
 from capd.adapters.line_texts import checked_text
-from capd.core.protocol.eras import PROTOCOL_VERSION, has_envelope, members_of
+from capd.core.protocol.generations import PROTOCOL_VERSION, has_envelope, members_of
 from capd_protos.codec import JsonCodec, MalformedError
 
 _LONGEST_NAME = 100

@@ -15,7 +15,7 @@ import msgspec
 
 from capd.adapters.clients.http_front.http_connection import HttpRequest
 from capd.adapters.servers.http.request_headers import marked_arguments
-from capd.core.protocol.eras import (
+from capd.core.protocol.generations import (
     CLIENT_CAPABILITIES,
     INVALID_PARAMS,
     PROTOCOL_VERSION,

@@ -36,7 +36,7 @@ from capd.adapters.servers.http.guarded_client import (
 from capd.adapters.servers.http.logins import LoginFailedError, LoginNeededError, Record
 from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
 from capd.adapters.servers.http.remote_spec import RemoteSpec
-from capd.core.protocol.eras import NEWEST_HANDSHAKE
+from capd.core.protocol.generations import NEWEST_HANDSHAKE
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, OutcomeUnknownError
 
 ANSWER_CAP_BYTES = 1 << 20

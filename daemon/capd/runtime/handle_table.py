@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Handover(Generic[K, V]):
+class HandleTable(Generic[K, V]):
     """A table that one actor fills and another reads."""
 
     def __init__(self) -> None:

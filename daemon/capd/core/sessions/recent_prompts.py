@@ -14,7 +14,7 @@ after which the same words would be another prompt, takes as long."""
 _KEPT = 4
 
 
-class PromptsHeard:
+class RecentPrompts:
     """The last prompts of one session; of their words nothing but a number is kept."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from capd.adapters.stdio_frames import (
 )
 from capd.core.back_references import weakly
 from capd.core.errors import CapdError
-from capd.core.protocol.eras import Members, joined, members_of, meta_for_server
+from capd.core.protocol.generations import Members, joined, members_of, meta_for_server
 from capd.core.protocol.outcomes import NotSentError, OutcomeUnknownError, ServerError
 from capd.core.protocol.server_replies import passed_result
 from capd.core.results.json_container import ContainerCheck
@@ -158,11 +158,11 @@ _JUNK_LOGGED = 5
 _NEVER_CANCELLED = frozenset({"initialize", "server/discover"})
 
 
-class LaneBrokenError(CapdError):
+class ConnectionBrokenError(CapdError):
     """The server broke the protocol beyond use; its process has to be ended."""
 
 
-class Lane:
+class ServerConnection:
     """The connection to one instance; `run` it in a task of its own."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Lane:
         """Read and write until the server closes its output.
 
         Raises:
-            LaneBrokenError: the server has to be ended.
+            ConnectionBrokenError: the server has to be ended.
         """
         async with trio.open_nursery() as nursery:
             try:
@@ -259,7 +259,7 @@ class Lane:
                         # A flood waits in its server's pipe, and the others have their turn.
                         await share.give_way()
             except FrameStalledError as error:
-                raise LaneBrokenError(f"{self.name}: {error}") from None
+                raise ConnectionBrokenError(f"{self.name}: {error}") from None
             finally:
                 nursery.cancel_scope.cancel()
 
@@ -325,8 +325,8 @@ class Lane:
         """
         message_id = self._fresh_id()
         caller = CallHooks(client=self.client)
-        era = self.is_stateless if stateless is None else stateless
-        told = told_params(message_id, members, caller, stateless=era)
+        generation = self.is_stateless if stateless is None else stateless
+        told = told_params(message_id, members, caller, stateless=generation)
         return await held(await self._request(message_id, method, told, timeout, caller))
 
     def _fresh_id(self) -> int:
@@ -423,7 +423,7 @@ class Lane:
         try:
             await self._writer.run()
         except WriterStalledError as error:
-            raise LaneBrokenError(f"{self.name}: {error}") from None
+            raise ConnectionBrokenError(f"{self.name}: {error}") from None
 
     def _received_frames(self, lines: list[Frame | Oversized], nursery: trio.Nursery) -> None:
         """Take lines from the end, up to one that was too long."""
@@ -505,7 +505,9 @@ class Lane:
             self.log.warning("junk_from_server", why=why, begins=self._redact(ascii(data[:200])))
         self._unreadable(data, f"its reply is unreadable: {why}")
         if self._junk_run_lines > _JUNK_LINES or self._junk_run_bytes > _JUNK_BYTES:
-            raise LaneBrokenError(f"{self.name} writes what is not MCP to its standard output")
+            raise ConnectionBrokenError(
+                f"{self.name} writes what is not MCP to its standard output"
+            )
 
     def _unreadable(self, head: bytes, why: str, message_id: int | str | None = None) -> None:
         if message_id is None:

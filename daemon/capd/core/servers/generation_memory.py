@@ -26,7 +26,7 @@ class Speaks(Enum):
 MOST_SERVERS = 2000
 
 
-class EraMemory:
+class GenerationMemory:
     """What each server was seen to speak."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 _HELD_LIMIT = 1000
 
 
-class Postbox:
+class ActorEndpoint:
     """Receives and answers at one address, for one reader at a time."""
 
     def __init__(
