@@ -1,4 +1,4 @@
-"""A tool call straight on a lane, as tests of servers make it."""
+"""A tool call straight on a server connection, as tests of servers make it."""
 
 import msgspec
 

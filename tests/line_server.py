@@ -94,7 +94,7 @@ class LineServer(trio.abc.SendStream):
 
 
 def raw_json(value: object) -> Any:
-    """Return a value as a lane keeps it."""
+    """Return a value as a server connection keeps it."""
     return msgspec.Raw(json.dumps(value).encode())
 
 
@@ -141,7 +141,7 @@ class Editor:
 
 @asynccontextmanager
 async def serving(project: str = "") -> AsyncIterator[tuple[LineServer, trio.Nursery]]:
-    """A server whose lane runs, and a nursery for what is done to it."""
+    """A server whose server connection runs, and a nursery for what is done to it."""
     server = LineServer(project)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.server_connection.run)

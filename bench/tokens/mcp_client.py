@@ -1,4 +1,4 @@
-"""One MCP client on a command's standard streams, in either era, that follows its list or not."""
+"""An MCP client on a command's standard streams, in either protocol generation."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ class McpClient:
         self._reader.start()
 
     def open(self) -> None:
-        """Complete the handshake, where the era has one, and list the tools."""
+        """Complete the handshake, where the generation has one, and list the tools."""
         if self._is_stateless:
             found = self.ask("server/discover")
         else:

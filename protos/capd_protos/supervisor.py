@@ -25,7 +25,7 @@ class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="supervisor.ready"):
-    """The server runs; its frames take the lane of `instance`."""
+    """The server runs; its frames take the server connection of `instance`."""
 
     instance: InstanceId
     identity: ServerIdentity

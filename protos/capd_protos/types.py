@@ -85,7 +85,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     lazy: bool = True
     description: str = ""
     is_scope_fixed: bool = False
-    """Whether `scope` holds whatever era the server is met in."""
+    """Whether `scope` holds whatever generation the server is met in."""
     oauth: OAuthClient | None = None
     """Who logs in there, where capd is not to register itself."""
     project: str = ""

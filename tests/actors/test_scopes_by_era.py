@@ -1,4 +1,4 @@
-"""Who shares a server whose definition does not say so: its era, as it was met, decides."""
+"""Who shares a server whose definition does not say so: its generation, as it was met, decides."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

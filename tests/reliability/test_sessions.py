@@ -137,7 +137,7 @@ def test_a_result_that_asks_is_the_callers_alone_and_keeps_its_state(world: Worl
 def test_a_result_that_asks_becomes_a_prompt_of_its_caller_alone(world: World) -> None:
     world.evil("mrtr", "--era", "modern")
     world.start()
-    # The first one's era is the server's.
+    # The first one's generation is the server's.
     starting = world.session("starting", "evil", capabilities=FORM, is_stateless=True)
     users = [world.session(name, "evil", capabilities=FORM) for name in ("red", "blue")]
     call = users[0].begin("evil__echo", {"x": "red"})

@@ -1,4 +1,4 @@
-"""The watchdog is fed while every actor takes its letters, and no longer."""
+"""The watchdog is fed while every actor takes its requests, and no longer."""
 
 import msgspec
 import pytest

@@ -1,9 +1,9 @@
-"""An MCP server of the SDK that speaks one era alone and offers every feature.
+"""An MCP server of the SDK that speaks one generation alone and offers every feature.
 
 era_server.py stdio|http handshake|stateless TAG...
 
-What it asks of a client it asks in its era's way: by a request, or by a result that is none yet.
-Over HTTP it prints its address.
+What it asks of a client it asks in its generation's way: by a request, or by a result that is none
+yet. Over HTTP it prints its address.
 """
 
 import socket
@@ -76,7 +76,7 @@ def summary(answer: Any) -> str:
 
 
 class GenerationServer:
-    """The features, whichever era they are asked in."""
+    """The features, whichever generation they are asked in."""
 
     def __init__(self, generation: str) -> None:
         self.is_stateless = generation == "stateless"

@@ -28,7 +28,7 @@ def request(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 async def session_headers(client: httpx2.AsyncClient, url: str, generation: str) -> dict[str, str]:
-    """Return what goes with each request of a client of an era."""
+    """Return what goes with each request of a client of a generation."""
     if generation == "stateless":
         names = {"mcp-method": "tools/call", "mcp-name": "give"}
         return {"mcp-protocol-version": "2026-07-28", **names}

@@ -1,4 +1,4 @@
-"""Every feature, for clients and servers of both eras, with SDK peers at both ends.
+"""Every feature, for clients and servers of both generations, with SDK peers at both ends.
 
 What is translated how is the table "Both eras" in docs/protocol.md.
 """
@@ -38,7 +38,7 @@ def daemon() -> Iterator[Home]:
     home = Home(folder)
     # One process a server for all of its tests: starting one takes a second.
     home.env["CAPD_LINGER"] = "60"
-    # By itself a list of the stateless era does not change.
+    # By itself a list of the stateless generation does not change.
     home.env["CAPD_SURFACE"] = "dynamic"
     sites = []
     for generation in GENERATIONS:

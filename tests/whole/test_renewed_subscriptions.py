@@ -43,7 +43,7 @@ LOSSES: list[Callable[[Home], None]] = [kill_the_server, replace_the_daemon]
 
 
 def with_server(home: Home, generation: str) -> str:
-    """Start a daemon whose capability is a server of an era; return its name."""
+    """Start a daemon whose capability is a server of a generation; return its name."""
     argv = [sys.executable, "-W", "ignore", str(GENERATION_SERVER), "stdio", generation, home.tag]
     home.capability("notes", argv)
     home.start()

@@ -92,7 +92,7 @@ class Bus:
     def mailbox(
         self, actor: ActorName, request_codec: MsgpackCodec[Q]
     ) -> AbstractAsyncContextManager[Mailbox[Q]]:
-        """Listen as `actor` for the length of a block; iterate what it yields for letters.
+        """Listen as `actor` for the length of a block; iterate what it yields for requests.
 
         The address stays bound until the bus ends: requests that come after the block wait for
         the next one, as long as their senders do.

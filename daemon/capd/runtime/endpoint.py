@@ -1,6 +1,6 @@
 """The bound socket of one actor's address: what arrives there, and the answers that leave.
 
-A postbox outlives the restarts of its actor, for an `inproc://` socket that was closed is never
+A endpoint outlives the restarts of its actor, for an `inproc://` socket that was closed is never
 found again by those who were connected to it. A request that comes between two lives waits.
 """
 

@@ -1,6 +1,6 @@
-"""What an actor reads: letters, each of which gets exactly one answer.
+"""What an actor reads: requests, each of which gets exactly one answer.
 
-A letter:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
+A request:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
 """
 
 from types import TracebackType
@@ -26,7 +26,7 @@ class AlreadyAnsweredError(CapdError):
 
 
 class IncomingRequest(Generic[Q]):
-    """A request and the duty to answer it; `async with letter:` keeps the duty."""
+    """A request and the duty to answer it; `async with request:` keeps the duty."""
 
     def __init__(self, mailbox: "Mailbox[Q]", arrival: Arrival, request: Q) -> None:
         self.request = request
@@ -54,7 +54,7 @@ class IncomingRequest(Generic[Q]):
         """Answer with `message`; once the sender has given up, nothing is sent.
 
         Raises:
-            AlreadyAnsweredError: the letter had its answer, or its mailbox has closed.
+            AlreadyAnsweredError: the request had its answer, or its mailbox has closed.
         """
         body = BODIES.encode(message)
         self._close()
@@ -83,7 +83,7 @@ class IncomingRequest(Generic[Q]):
         elif isinstance(error, trio.Cancelled):
             endpoint.stop(self._arrival)
         else:
-            # The type alone: the text may hold what the sender of another letter wrote.
+            # The type alone: the text may hold what the sender of another request wrote.
             endpoint.fail(self._arrival, "crashed", f"{endpoint.actor}: {type(error).__name__}")
 
     def _close(self) -> None:
@@ -93,7 +93,7 @@ class IncomingRequest(Generic[Q]):
 
 
 class Mailbox(Generic[Q]):
-    """An actor's turn at its postbox: iterate it for letters.
+    """An actor's turn at its endpoint: iterate it for requests.
 
     A body that is not a request of the actor is answered as `malformed` and not shown.
     """
@@ -110,7 +110,7 @@ class Mailbox(Generic[Q]):
         while True:
             arrival = await self.endpoint.take()
             if arrival.body == _PING:
-                # Here, so that the answer proves that the actor takes its letters.
+                # Here, so that the answer proves that the actor takes its requests.
                 await self.endpoint.answer(arrival, _PONG)
                 continue
             try:

@@ -1,4 +1,4 @@
-"""Whether every actor takes its letters, as the watchdog of a service manager wants to know it."""
+"""Whether every actor takes its requests, as the watchdog of a service manager wants to know it."""
 
 from collections.abc import Callable, Sequence
 

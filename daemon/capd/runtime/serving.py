@@ -1,4 +1,4 @@
-"""How an actor answers its mailbox: each letter in a task of its own, within its own boundary.
+"""How an actor answers its mailbox: each request in a task of its own, within its own boundary.
 
 What goes wrong over one request is answered as `crashed` and logged; other requests, and what
 the actor holds for others, are not concerned. What goes wrong outside of a request ends the

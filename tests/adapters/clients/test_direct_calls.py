@@ -54,7 +54,7 @@ class TalkWay:
 
 
 class DirectTalk(Talk):
-    """A conversation whose tools all run on one lane."""
+    """A conversation whose tools all run on one server connection."""
 
     def __init__(self, server_connection: ServerConnection) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class DirectTalk(Talk):
 
 
 class Server:
-    """The far end of a lane."""
+    """The far end of a server connection."""
 
     def __init__(self) -> None:
         stdin, self._stdin = socket.socketpair()

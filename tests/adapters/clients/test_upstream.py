@@ -1,4 +1,4 @@
-"""A client's connection alone: each request is answered once, in the era that it is asked in."""
+"""A client's connection: each request is answered once, in the generation it was asked in."""
 
 import json
 from typing import Any
@@ -135,7 +135,7 @@ async def test_a_turn_hands_over_the_users_words(autojump_clock: MockClock) -> N
         assert json.loads((await stage.heard())[0])["result"] == {"said": "hi"}
 
 
-# The stateless era
+# The stateless generation
 
 OFFERS: Json = {"elicitation": {}}
 META: Json = {
@@ -352,7 +352,7 @@ async def test_a_stream_that_is_asked_for_wrongly_is_an_error(
         assert [each["error"]["code"] for each in heard] == [-32602]
 
 
-# Subscriptions of the handshake era
+# Subscriptions of the handshake generation
 
 
 async def test_a_subscription_outlives_the_connection_that_it_was_made_on(

@@ -1,4 +1,4 @@
-"""What is written down of servers' eras: private, whole, and worth nothing where it is broken."""
+"""The file of servers' generations: private, written whole, ignored where it is broken."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A stateless server's questions to a handshake-era client: rounds of the same request."""
+"""A stateless server's questions to a handshake client: rounds of the same request."""
 
 import json
 from collections.abc import Iterable

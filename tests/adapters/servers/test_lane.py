@@ -1,4 +1,4 @@
-"""A lane to a server that does as the test says: each call ends once, and nobody gets another's."""
+"""A connection to a scripted server: each call ends once, and with its own answer."""
 
 import itertools
 import json
@@ -47,7 +47,7 @@ class Narrow(trio.abc.SendStream):
 
 
 class Stage:
-    """A lane, what the server read, and what the server says."""
+    """A server connection, what the server read, and what the server says."""
 
     def __init__(self) -> None:
         self.journal: list[str] = []
@@ -630,7 +630,7 @@ CLIENT = ClientFacts("2025-11-25", b'{"name":"editor","version":"1.2"}', b'{"roo
 
 
 async def served(stage: Stage, *answers: Json) -> None:
-    """Answer the lane's own requests in their order."""
+    """Answer the server connection's own requests in their order."""
     for number, answer in enumerate(answers):
         await wait_all_tasks_blocked()
         requests = [each for each in stage.read() if "id" in each]

@@ -1,4 +1,4 @@
-"""Lines over what a lane holds: results come from the spool, the rest costs nobody else."""
+"""Lines that are too long for memory: results come from the spool."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ READABLE_BYTES = 400
 
 
 class Stage:
-    """A lane that holds little, and its server."""
+    """A server connection that holds little, and its server."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
@@ -47,7 +47,7 @@ class Stage:
         self._ended: defaultdict[int, trio.Event] = defaultdict(trio.Event)
 
     async def call(self, number: int) -> None:
-        """Be the lane's call of this number, which is its id as well."""
+        """Be the server connection's call of this number, which is its id as well."""
         members = {"name": raw("echo")}
         try:
             self._ends[number] = await self.server_connection.relay(
@@ -80,7 +80,7 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     monkeypatch.setattr(server_connections, "READABLE_BYTES", READABLE_BYTES)
     stage = Stage(Spool(folder))
-    # The lines of these tests name their calls; the lane's own ids cannot be foreseen.
+    # The lines of these tests name their calls; the server connection's own ids cannot be foreseen.
     monkeypatch.setattr(stage.server_connection, "_fresh_id", count(1).__next__)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stage.server_connection.run)

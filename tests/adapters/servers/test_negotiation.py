@@ -1,4 +1,4 @@
-"""Both eras with a server: which is tried, and what is taken of the answers."""
+"""Both generations with a server: which is tried, and what is taken of the answers."""
 
 from typing import Any
 

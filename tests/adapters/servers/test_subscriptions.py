@@ -1,4 +1,4 @@
-"""Subscriptions at a server: one for all sessions that want it, none for nobody, in either era."""
+"""Subscriptions at a server: one for all sessions that want it, in either generation."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -63,7 +63,7 @@ async def acknowledge(server: LineServer, at: int = -1) -> int:
     return number
 
 
-# Handshake era
+# Handshake generation
 
 
 async def test_two_sessions_share_a_subscription_and_both_hear(autojump_clock: MockClock) -> None:
@@ -177,7 +177,7 @@ async def test_a_server_logs_what_the_session_that_wants_most_wants(
         assert levels == ["error", "info"]
 
 
-# Stateless era
+# Stateless generation
 
 
 async def test_a_stream_is_opened_for_the_lists_that_a_server_tells_of(

@@ -1,4 +1,4 @@
-"""What one era says is told in the other, and every byte that is not concerned stays."""
+"""What one generation says is told in the other, and every byte that is not concerned stays."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What was seen of a server's era decides how it is tried, and who shares it."""
+"""What was seen of a server's generation decides how it is tried, and who shares it."""
 
 import msgspec
 import pytest

@@ -383,7 +383,7 @@ class Relaying:
     def way(self, request: Request, shown: Shown) -> DirectRoute | None:
         """Return the way of a call that `tool` would only pass on, without a wait."""
         instance = self._leases.running(shown.grant.server)
-        # One of the other era may ask before it answers.
+        # One of the other generation may ask before it answers.
         if (
             instance is None
             or instance.server_connection.is_stateless

@@ -1,4 +1,4 @@
-"""A curator's part that gives a session what it has from its opening on: pins, and heirlooms.
+"""A curator's part that gives a session what it has from its opening on: pins, and inherited tools.
 
 Pins are listed by what is known of them, and their servers start with their first call; a server
 whose definition says `lazy = false` is started at once, as soon as its secrets are there.

@@ -1,7 +1,7 @@
-"""Who shares an instance with whom: by the definition's scope, and by its server's era.
+"""Who shares an instance with whom: by the definition's scope, and by its server's generation.
 
-A server of the stateless era may serve everybody; that is known from meeting it, and is kept over
-the daemon's end.
+A server of the stateless generation may serve everybody; that is known from meeting it, and is kept
+over the daemon's end.
 """
 
 import secrets
@@ -21,7 +21,7 @@ from capd_protos.types import ClientFacts, ServerSpec
 
 
 class Sharing:
-    """Chooses the instance of each session, and remembers which era servers speak."""
+    """Chooses the instance of each session, and remembers which generation servers speak."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Sharing:
     ) -> tuple[InstanceKey, ServerSpec]:
         """Return which instance a session gets: its own still, one of its project, or everybody's.
 
-        What is known of a server's era decides at a start, and moves nobody who is served.
+        What is known of a server's generation decides at a start, and moves nobody who is served.
         """
         server, session = request.server, request.session
 
@@ -72,7 +72,7 @@ class Sharing:
     def is_tried_stateless(
         self, key: InstanceKey, client: ClientFacts, *, has_failed: bool
     ) -> bool:
-        """Tell whether a start begins with the stateless era."""
+        """Tell whether a start begins with the stateless generation."""
         by_stateless = is_stateless(client)
         return self._generations.is_tried_stateless(
             key.identity, by_stateless=by_stateless, has_failed=has_failed

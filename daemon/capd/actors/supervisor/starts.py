@@ -71,7 +71,7 @@ class SupervisorSettings:
     linger_now: Callable[[], float] | None = None
     """The linger at this moment, where it can change."""
     generations: GenerationFile | None = None
-    """Where is written down which servers answer in the stateless era."""
+    """Where is written down which servers answer in the stateless generation."""
     is_vetting: bool = False
     """Whether what servers list is compared with what is trusted."""
     tree_limits: TreeLimits | None = None

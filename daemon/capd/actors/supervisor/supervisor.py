@@ -1,8 +1,8 @@
 """The server supervisor: starts an instance for its first holder and ends it after its last.
 
-`core.leases` decides, this actor carries out: a task per instance owns the process and its lane,
-from spawn to the last descendant's end. A start that fails leaves nothing behind, and the next
-one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
+`core.leases` decides, this actor carries out: a task per instance owns the process and its server
+connection, from spawn to the last descendant's end. A start that fails leaves nothing behind, and
+the next one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
 """
 
 from functools import partial
@@ -166,7 +166,7 @@ class Supervisor:
             link = self._running.get(instance.id)
             is_by_generation = instance.server.scope != request.server.scope
             if is_by_generation and link is not None and not link.server_connection.is_stateless:
-                # It knew the stateless era before, and is another version by now.
+                # It knew the stateless generation before, and is another version by now.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
             instance.told[session] = instance.id

@@ -1,4 +1,4 @@
-"""The client behind one request, as a lane reaches it: a `Caller`."""
+"""The client behind one request, as a server connection reaches it: a `Caller`."""
 
 from typing import Protocol
 
@@ -43,7 +43,7 @@ class Connected(Protocol):
 
 
 class ClientCall:
-    """The client behind one request, as a lane reaches it."""
+    """The client behind one request, as a server connection reaches it."""
 
     __slots__ = ("_connection", "_token", "client", "log_level", "request_id", "session")
 

@@ -15,7 +15,7 @@ RELAYED = frozenset({"tools/call", "prompts/get", "resources/read", "completion/
 HANDSHAKE_ONLY = frozenset(
     {"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
-"""Requests that the stateless era does not know."""
+"""Requests that the stateless generation does not know."""
 
 LISTS = {
     "tools/list": "tools",
@@ -87,7 +87,7 @@ class Conversation(Protocol):
     """A session, as its connection sees it."""
 
     subscriptions: set[str]
-    """Resources that the client, of the handshake era, has subscribed to."""
+    """Resources that the client, of the handshake generation, has subscribed to."""
     log_level: str
     """From which level on it wants log messages; empty where it never said."""
 

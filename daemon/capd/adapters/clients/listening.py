@@ -1,6 +1,6 @@
 """What one connection wants to hear of: its streams of notifications, and its subscriptions.
 
-A stream (`subscriptions/listen`, stateless era) is a request whose answer is its end: it is
+A stream (`subscriptions/listen`, stateless generation) is a request whose answer is its end: it is
 acknowledged first, carries what it asked for and nothing else, and each line of it has its mark.
 """
 

@@ -1,11 +1,11 @@
-"""Calls of a stateless-era client that wait for its answers to a server's questions.
+"""Calls of a stateless client that wait for its answers to a server's questions.
 
     running ──a server asks──> asking: the client has its result ──it repeats the call──> running
        │                          │ ten minutes, or the connection ends
        v outcome                  v
       over                       over, cancelled
 
-A handshake-era server asks while a call is under way; such a client can only be asked by the
+A handshake server asks while a call is under way; such a client can only be asked by the
 call's own result. The call goes on waiting here, under a state that nobody can guess, that is
 good once, for this connection, and for the same request (80, E8).
 """
@@ -55,7 +55,7 @@ class _Question:
 
 
 class SuspendableCall:
-    """A call that can return to its client with a question; a `Caller` to the lane."""
+    """A call that can return to its client with a question; a `Caller` to the server connection."""
 
     def __init__(self, caller: Caller, run: Callable[[Caller], Awaitable[Result]]) -> None:
         self.caller = caller
@@ -106,7 +106,7 @@ class SuspendableCall:
             RefusedError: the call is over before there is an answer.
             MalformedError: the params are no object.
         """
-        # A client of this era reports no progress of an answer.
+        # A client of this generation reports no progress of an answer.
         del on_progress
         if self._is_over:
             raise RefusedError("the client's request is over")
@@ -226,7 +226,7 @@ class SuspendedCalls:
     async def relayed(
         self, request: Request, conversation: Conversation, nursery: trio.Nursery
     ) -> Result:
-        """Return the result of a request of the stateless era, or of its repetition, or a question.
+        """Return the result of a stateless request or of its repetition, or a question.
 
         Raises:
             EnvelopeError: it repeats what cannot be repeated; else as `Conversation.relayed`.

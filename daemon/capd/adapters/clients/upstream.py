@@ -1,8 +1,8 @@
-"""One client's MCP connection: lines in, answers and notifications out, in either era.
+"""One client's MCP connection: lines in, answers and notifications out, in either generation.
 
-It knows JSON-RPC, both eras' ways and the socket's link frames; what a session can do is behind
-`Conversation`. Requests run side by side and each is answered exactly once; what is only passed
-on is never decoded. A malformed line costs an error answer, never the connection.
+It knows JSON-RPC, both generations' ways and the socket's link frames; what a session can do is
+behind `Conversation`. Requests run side by side and each is answered exactly once; what is only
+passed on is never decoded. A malformed line costs an error answer, never the connection.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -1,1 +1,1 @@
-"""Downstream servers: their processes, their environment, the lane to each."""
+"""Downstream servers: their processes, their environment, the server connection to each."""

@@ -1,4 +1,4 @@
-"""The deadlines of the calls of one lane that have no task of their own: one task keeps them."""
+"""Deadlines of the calls of one server connection: one task watches all of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 

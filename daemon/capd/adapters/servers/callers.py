@@ -1,7 +1,7 @@
 """Who stands behind a call and behind a hold: whom a server's words can reach.
 
-A lane knows clients by these two alone. What they do with a question (ask the editor at once, or
-let the call come back with it) is the client side's business.
+A server connection knows clients by these two alone. What they do with a question (ask the editor
+at once, or let the call come back with it) is the client side's business.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
-"""Which servers answer in the stateless era, in one file of the cache folder.
+"""Which servers answer in the stateless generation, in one file of the cache folder.
 
 A cache, never an authority: a file that cannot be read is as good as none, and a server that
-speaks another era by now is met as what it is. Written whole or not at all, 0600.
+speaks another generation by now is met as what it is. Written whole or not at all, 0600.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A request that a stateless server answers with questions, on behalf of a handshake-era client.
+"""A request that a stateless server answers with questions, on behalf of a handshake client.
 
 Such a client knows no result that asks: it is asked in its own way, and the request goes to the
 server again with its answers and the server's state, byte for byte, until there is a result.
@@ -58,7 +58,8 @@ async def _answered(members: Members, wanted: InputRequired, caller: Caller) -> 
     answers: dict[str, msgspec.Raw] = {}
 
     async def ask(key: str, request: InputRequest) -> None:
-        # The id is for this client alone; only servers of its own era say that one is completed.
+        # The id is for this client alone; only servers of its own generation say that one is
+        # completed.
         params = question_for_handshake(request.method, bytes(request.params), uuid.uuid4().hex)
         answers[key] = msgspec.Raw(await caller.ask(request.method, params, lambda _: None))
 

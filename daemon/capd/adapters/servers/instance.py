@@ -56,7 +56,7 @@ class ListChanges:
 
 
 class Instance:
-    """One instance: its lane, its lists, what sessions subscribe to there."""
+    """One instance: its server connection, its lists, what sessions subscribe to there."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from capd_protos.codec import MalformedError
 
 LIST_TIMEOUT = 30.0
 LONGEST_KEPT = 3600.0
-"""Seconds after which a server of the stateless era is asked again, whatever it says (80, B10)."""
+"""Seconds after which a stateless server is asked again, whatever it says."""
 _SHORTEST_KEPT = 2.0
 """Seconds, so that a list which is good for no time is not asked for at every use."""
 SLOW_PAUSE = 30.0
@@ -82,9 +82,9 @@ async def list_tools(server_connection: ServerConnection) -> list[Taken]:
 class Listings:
     """The lists of one server beside its tools; `follow` them in a task of its own.
 
-    They are kept until it says that they changed; those of the stateless era, which give their
-    time, for this time as well. A list is fetched in a task of the server's own: who asks for it
-    may give up, and the next one finds it.
+    They are kept until it says that they changed; those of the stateless generation, which give
+    their time, for this time as well. A list is fetched in a task of the server's own: who asks for
+    it may give up, and the next one finds it.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""Which era a server is spoken to in, and the exchange that settles it.
+"""Which generation a server is spoken to in, and the exchange that settles it.
 
     wants handshake:   initialize ──error──> server/discover
     wants stateless:   server/discover ──error, or silence──> initialize
 
-A refusal of the version alone (-32022) that names one that capd speaks is asked again, once.
-The first of the two that succeeds counts. What is wanted is what the client that has the server
-started speaks itself: a server that knows both eras then meets what it would meet without capd.
+A refusal of the version alone (-32022) that names one that capd speaks is asked again, once. The
+first of the two that succeeds counts. What is wanted is what the client that has the server started
+speaks itself: a server that knows both generations then meets what it would meet without capd.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +44,7 @@ some answer no request before their handshake, and others take their time to sta
 
 
 class HandshakeError(CapdError):
-    """The server did not complete a handshake of either era, or does not list its tools."""
+    """The server did not complete a handshake of either generation, or does not list its tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ async def negotiate(
     wants_stateless: bool,
     timeout: float,
 ) -> None:
-    """Agree with a server on an era, and note on the lane what it says of itself.
+    """Agree with a server on a generation, and record its facts on the connection.
 
     Raises:
         HandshakeError: no answer in `timeout` seconds, errors to both, or an unknown version.
@@ -98,7 +98,7 @@ async def _in_turn(
     try:
         return await _initialize(server_connection, client, timeout)
     except _DeclinedError as error:
-        # A server of the stateless era alone does not know the handshake.
+        # A server of the stateless generation alone does not know the handshake.
         try:
             return await _discover(server_connection, timeout)
         except HandshakeError:

@@ -1,8 +1,9 @@
 """A running MCP server, over stdio or HTTP: its calls, and what it says unasked.
 
-The supervisor owns a lane and grants it; a curator's calls go straight through it, in process,
-as bytes (85-facts, decision 1). Ids are the lane's own and random, so no two sessions can meet;
-each call is completed exactly once; a reply nobody waits for is dropped and counted.
+The supervisor owns a server connection and grants it; a curator's calls go straight through it, in
+process, as bytes (85-facts, decision 1). Ids are the server connection's own and random, so no two
+sessions can meet; each call is completed exactly once; a reply nobody waits for is dropped and
+counted.
 """
 
 import secrets
@@ -189,7 +190,7 @@ class ServerConnection:
         self.server_version = ""
         """The server's own, as it gives it in its handshake."""
         self.is_stateless = False
-        """Whether it is spoken to in the stateless era."""
+        """Whether it is spoken to in the stateless generation."""
         self.capabilities: dict[str, msgspec.Raw] = {}
         """What it says it can do."""
         self.instructions = ""
@@ -318,7 +319,7 @@ class ServerConnection:
     async def ask(
         self, method: str, members: Members, timeout: float, *, stateless: bool | None = None
     ) -> bytes:
-        """Return the result of a request of capd's own; `stateless` where the era is not settled.
+        """Return the result of capd's own request; `stateless` before the generation is known.
 
         Raises:
             NotSentError, OutcomeUnknownError, ServerError: as `relay`.

@@ -1,4 +1,4 @@
-"""What a lane reads of a server's lines. The rest of every line is passed on as it was written."""
+"""Decodes the parts of a server's lines that the connection reads; the rest is passed on."""
 
 import secrets
 from typing import Any
@@ -16,7 +16,7 @@ _NOTHING = msgspec.Raw(b"")
 
 
 class Incoming(msgspec.Struct):
-    """As much of a server's line as the lane needs; what is only passed on stays raw."""
+    """The parts of a server's line that the connection reads. All else stays raw."""
 
     method: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -62,7 +62,7 @@ class Logged(msgspec.Struct):
 
 
 class Initialized(msgspec.Struct):
-    """The result of `initialize`, as far as the lane acts on it."""
+    """The result of `initialize`, as far as the server connection acts on it."""
 
     protocolVersion: str  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
@@ -71,7 +71,7 @@ class Initialized(msgspec.Struct):
 
 
 class Discovered(msgspec.Struct):
-    """The result of `server/discover`, as far as the lane acts on it."""
+    """The result of `server/discover`, as far as the server connection acts on it."""
 
     supportedVersions: list[str]  # noqa: N815 - the protocol's name
     capabilities: dict[str, msgspec.Raw] = {}
@@ -86,7 +86,7 @@ class ServerInfo(msgspec.Struct):
 
 
 class DiscoveredMeta(msgspec.Struct):
-    """Where a server of the stateless era says it."""
+    """Where a server of the stateless generation says it."""
 
     info: ServerInfo = msgspec.field(
         name="io.modelcontextprotocol/serverInfo", default_factory=ServerInfo

@@ -136,7 +136,7 @@ class ServerRun:
     ) -> None:
         """`redact` takes out of a text what went into the server as a secret.
 
-        `client` is whom the server meets, `wants_stateless` the era that is tried first.
+        `client` is whom the server meets, `wants_stateless` the generation that is tried first.
         `vouch` is asked once more when the server speaks.
         """
         self._vet = vet

@@ -1,9 +1,9 @@
-"""What capd subscribes to at a server on behalf of its sessions, in either era.
+"""What capd subscribes to at a server on behalf of its sessions, in either generation.
 
-Handshake era: one `resources/subscribe` a URI, for the first session, one unsubscribe after the
-last, and the log level of the session that wants most. Stateless era: one `subscriptions/listen`
-for the server's lists and all URIs. When the URIs change the next stream is open before the last
-one is closed, so that nothing is missed between two.
+Handshake generation: one `resources/subscribe` a URI, for the first session, one unsubscribe after
+the last, and the log level of the session that wants most. Stateless generation: one
+`subscriptions/listen` for the server's lists and all URIs. When the URIs change the next stream is
+open before the last one is closed, so that nothing is missed between two.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,14 +32,14 @@ _KINDS = ("tools", "prompts", "resources")
 
 
 class Subscriptions:
-    """The subscriptions of one lane; `follow` them in a task of its own."""
+    """The subscriptions of one server connection; `follow` them in a task of its own."""
 
     def __init__(self, server_connection: ServerConnection) -> None:
         self._server_connection = server_connection
         self._turn = trio.Lock()
         self._changed = trio.Event()
         self._told: set[str] = set()
-        """URIs that the server, of the handshake era, tells of."""
+        """URIs that the server, of the handshake generation, tells of."""
         self._unsure: set[str] = set()
         """URIs that it was asked for, whatever it answered."""
         self._due: dict[str, dict[SessionKey, Peer]] = {}
@@ -150,7 +150,7 @@ class Subscriptions:
         if peer.session in self._server_connection.unasked.subscribers.get(uri, {}):
             peer.tell("notifications/resources/updated", joined({"uri": raw(uri)}))
 
-    # Handshake era
+    # Handshake generation
 
     async def _tidy(self) -> None:
         """Unsubscribe what nobody wants any more, and follow the level."""
@@ -172,7 +172,7 @@ class Subscriptions:
     async def _ask(self, method: str, uri: str) -> bytes:
         return await self._server_connection.ask(method, {"uri": raw(uri)}, ASK_TIMEOUT)
 
-    # Stateless era
+    # Stateless generation
 
     async def _listened(self, uri: str) -> bytes:
         """Wait until a stream that carries `uri` is open."""

@@ -51,7 +51,7 @@ RequestId = int | str | None
 
 
 class Unasked:
-    """The server's side of the conversation, on one lane."""
+    """The server's side of the conversation, on one server connection."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Whose session a server means when it speaks unasked (40-protocol; 80, E2 and E5).
 
-On the wire of the handshake era nothing links a server's request or log line to a call. It goes
-where it can only belong: to the one session with calls under way there, else to the only one that
-holds the instance. Between two sessions nobody guesses.
+On the wire of the handshake generation nothing links a server's request or log line to a call. It
+goes where it can only belong: to the one session with calls under way there, else to the only one
+that holds the instance. Between two sessions nobody guesses.
 """
 
 from collections.abc import Iterable

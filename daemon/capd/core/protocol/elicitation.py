@@ -93,7 +93,7 @@ def told_elicitation(server: ServerName, params: bytes) -> bytes:
 
 
 def told_result(server: ServerName, result: Result) -> Result:
-    """Return a result that asks, of the stateless era, as the client of a session gets it.
+    """Return a result that asks, of the stateless generation, as the client of a session gets it.
 
     Raises:
         RefusedError: a person must not be asked this.

@@ -1,8 +1,8 @@
-"""MCP's two eras, and how what one says is told in the other (40-protocol; 85-facts, decision 4).
+"""The two generations of MCP, and how a message of one is translated into the other.
 
-The handshake era (2024-11-05 to 2025-11-25) agrees once on who is who; the stateless era
-(2026-07-28) says it with every request. What differs is spliced in or left out; the rest of a
-message stays the bytes that it came in.
+The handshake generation (2024-11-05 to 2025-11-25) agrees once on who is who; the stateless
+generation (2026-07-28) says it with every request. What differs is spliced in or left out; the rest
+of a message stays the bytes that it came in.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ CACHEABLE = frozenset(
         "resources/read",
     }
 )
-"""Methods whose results say in the stateless era how long they may be kept."""
+"""Methods whose results say in the stateless generation how long they may be kept."""
 
 MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """Methods whose results may ask for something first."""
@@ -110,14 +110,14 @@ class EnvelopeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a request of the stateless era says of its sender."""
+    """What a request of the stateless generation says of its sender."""
 
     client: ClientFacts
     log_level: str
 
 
 def is_stateless(client: ClientFacts) -> bool:
-    """Tell whether a client speaks the stateless era."""
+    """Tell whether a client speaks the stateless generation."""
     return client.version in STATELESS_VERSIONS
 
 
@@ -224,9 +224,9 @@ def _is_by_url(method: str, params: bytes) -> bool:
 
 
 def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> bytes:
-    """Return a question's params as a client of the handshake era wants them.
+    """Return a question's params as a client of the handshake generation wants them.
 
-    There an elicitation by URL has an id, which a server of the stateless era does not give.
+    There an elicitation by URL has an id, which a server of the stateless generation does not give.
     """
     if not _is_by_url(method, params):
         return params
@@ -243,7 +243,7 @@ def offers_anything(client: ClientFacts) -> bool:
 def meta_for_server(
     meta: Members, client: ClientFacts, *, stateless: bool, token: int, log_level: str = ""
 ) -> Members:
-    """Return `_meta` as a server of either era gets it.
+    """Return `_meta` as a server of either generation gets it.
 
     A progress token becomes `token`: two clients may use the same one (80, E3).
     """
@@ -263,7 +263,7 @@ def meta_for_server(
 
 
 def result_for_stateless(result: Result, method: str) -> Result:
-    """Return `result` with the members that the stateless era wants and a server left out."""
+    """Return `result` with the members that a stateless client needs and the server left out."""
     if isinstance(result, LargeResult):
         return result.with_members(_lacking(method, result.mentions))
     try:
@@ -282,7 +282,7 @@ def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
     """Return the members that a result of `method` should have and has not, each with a comma."""
     lacking = b"" if has("resultType") else b'"resultType":"complete",'
     if method in CACHEABLE:
-        # Nothing is promised about what a server of the other era will answer next.
+        # Nothing is promised about what a server of the other generation will answer next.
         lacking += b"" if has("ttlMs") else b'"ttlMs":0,'
         lacking += b"" if has("cacheScope") else b'"cacheScope":"private",'
     return lacking
@@ -308,7 +308,7 @@ def input_required(result: Result) -> InputRequired | None:
 
 
 def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
-    """Return the result that asks a client of the stateless era for something."""
+    """Return the result that asks a client of the stateless generation for something."""
     return msgspec.json.encode(
         {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
     )

@@ -1,11 +1,11 @@
-"""What is known of the eras that servers speak, and what follows for their next start.
+"""What is known of the generations that servers speak, and what follows for their next start.
 
     unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
        └──answered it with a handshake alone──> HANDSHAKE
 
-A start with a handshake proves nothing: most servers of the stateless era know both. What is
+A start with a handshake proves nothing: most servers of the stateless generation know both. What is
 known decides what is tried first, and with it who shares the instance (80 section 5.5): servers
-of the stateless era infer nothing from their connection, so it may be everybody's.
+of the stateless generation infer nothing from their connection, so it may be everybody's.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Speaks(Enum):
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
     BOTH = "both"
-    """The stateless era, and perhaps the other one."""
+    """The stateless generation, and perhaps the other one."""
 
 
 MOST_SERVERS = 2000
@@ -49,7 +49,7 @@ class GenerationMemory:
         return dict(list(known.items())[-MOST_SERVERS:])
 
     def met(self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool) -> None:
-        """Note in which era a server was met, and which one was tried first."""
+        """Note in which generation a server was met, and which one was tried first."""
         seen = self._seen.pop(server, None)
         if is_stateless and not tried_stateless:
             seen = Speaks.STATELESS
@@ -63,7 +63,7 @@ class GenerationMemory:
     def is_tried_stateless(
         self, server: ServerIdentity, *, by_stateless: bool, has_failed: bool
     ) -> bool:
-        """Tell whether the stateless era is tried first when this client starts the server."""
+        """Tell whether this client's start of the server tries the stateless generation first."""
         seen = self._seen.get(server)
         if seen is None:
             # A run that failed may have failed over the probe.
@@ -82,5 +82,6 @@ class GenerationMemory:
 
     @staticmethod
     def _is_met_stateless(seen: Speaks, *, by_stateless: bool) -> bool:
-        # One that knows both meets a client in the client's own era, as it would without capd.
+        # One that knows both meets a client in the client's own generation, as it would without
+        # capd.
         return seen is Speaks.STATELESS or (seen is Speaks.BOTH and by_stateless)

@@ -1,8 +1,8 @@
 """Who may share an instance where a definition does not say so (80 section 5.5).
 
 Servers that keep state between calls, such as browsers and shells, belong to one session. Other
-stdio servers are shared within a project, where their working directory and roots are the same.
-One that is met in the stateless era may be everybody's (`core.servers.era_memory`), unless it
+stdio servers are shared within a project, where their working directory and roots are the same. One
+that is met in the stateless generation may be everybody's (`core.servers.era_memory`), unless it
 keeps state or its command line means files by where it runs.
 """
 
@@ -23,7 +23,7 @@ _BY_PLACE = re.compile(
 
 
 def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
-    """Tell whether the default scope holds in either era."""
+    """Tell whether the default scope holds in either generation."""
     if transport == "http":
         return False
     texts = (command, *args)

@@ -39,7 +39,7 @@ class ClientTraits:
     shrinks: bool = True
     """Whether a tool that is gone from the list is gone from the model's as well."""
     stateless_relists: bool = False
-    """Whether it was seen to follow the list in the stateless era too."""
+    """Whether it was seen to follow the list in the stateless generation too."""
     appends: bool = False
     """Whether a tool that comes later stands behind what its model has read, and not before it."""
     name_limit: int = LIMIT

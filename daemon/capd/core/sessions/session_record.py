@@ -90,7 +90,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """Every name that was ever given: it stays its tool's."""
     version: int = VERSION
     subscriptions: dict[str, ServerIdentity] = {}
-    """Which server tells of which resource, for a client of the handshake era."""
+    """Which server tells of which resource, for a client of the handshake generation."""
     tools: list[SavedTool] = []
     """What is on by itself, in the order of its activation."""
     is_routed: bool | None = None

@@ -225,7 +225,7 @@ class Front:
         return self._admission.refusal(request)
 
     async def initialized(self, **client: Any) -> dict[str, str]:
-        """Open a session of the handshake era; return the headers that name it."""
+        """Open a session of the handshake generation; return the headers that name it."""
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO, **client}
         opened = await self.connect().ask("POST", rpc("initialize", params))
         named = {"mcp-session-id": opened.headers["mcp-session-id"]}

@@ -1,4 +1,4 @@
-"""The front towards clients of the handshake era."""
+"""The front towards clients of the handshake generation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The front towards clients of the stateless era."""
+"""The front towards clients of the stateless generation."""
 
 import pytest
 import trio

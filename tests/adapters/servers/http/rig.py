@@ -194,7 +194,7 @@ class Talk:
 
 
 def modern(**params: Any) -> Json:
-    """Return params of the stateless era."""
+    """Return params of the stateless generation."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},

@@ -226,7 +226,7 @@ def add_asking_tools(server: MCPServer) -> None:
 
     @server.tool()
     async def ask_person(ctx: Context) -> str | InputRequiredResult:
-        """Ask in the way of the stateless era."""
+        """Ask in the way of the stateless generation."""
         answers = ctx.input_responses
         if answers is None:
             form = ElicitRequestFormParams(

@@ -29,7 +29,7 @@ STATUS = {
     UNSUPPORTED_VERSION: 400,
     frames.METHOD_NOT_FOUND: 404,
 }
-"""The status of an error in the stateless era; in the other one it is 200 like every answer."""
+"""The HTTP status of an error in the stateless generation. The handshake generation answers 200."""
 
 
 class _Error(msgspec.Struct):
@@ -121,7 +121,7 @@ async def only(exchange: Exchange) -> bytes:
 
 
 def status(line: bytes) -> int:
-    """Return the status that goes with a response of the stateless era."""
+    """Return the status that goes with a response of the stateless generation."""
     # Results may be large, and have no error: the decoder skips them without making anything.
     try:
         error = _ERRORED.decode(line).error

@@ -5,9 +5,9 @@
     GET                 events that belong to no request, or those that a client has missed
     DELETE              the session is over
 
-In the handshake era a session is what `initialize` opened, named by `Mcp-Session-Id`, and a lost
-connection cancels nothing. In the stateless era every request says who sends it; those of one
-client program share a session, and closing an answer cancels its request.
+In the handshake generation a session is what `initialize` opened, named by `Mcp-Session-Id`, and a
+lost connection cancels nothing. In the stateless generation every request says who sends it; those
+of one client program share a session, and closing an answer cancels its request.
 """
 
 import re
@@ -86,7 +86,7 @@ class Opener:
 
 
 class _Shared:
-    """The session of one client program in the stateless era."""
+    """The session of one client program in the stateless generation."""
 
     def __init__(self) -> None:
         self.session = HttpSession()
@@ -281,7 +281,7 @@ class Endpoint:
         await answer.whole(204)
 
     def _named(self, request: HttpRequest) -> HttpSession:
-        """Return the session that a request of the handshake era names."""
+        """Return the session that a request of the handshake generation names."""
         version = request.value(stateless_headers.VERSION_HEADER)
         if version and version not in HANDSHAKE_VERSIONS:
             known = ", ".join(HANDSHAKE_VERSIONS)
@@ -361,7 +361,7 @@ def _is_stateless(request: HttpRequest, message: Message) -> bool:
     version = request.value(stateless_headers.VERSION_HEADER)
     if version in STATELESS_VERSIONS or (message.is_request and has_version(message.params)):
         return True
-    # Without a session there is only the handshake, and what is wrong in either era.
+    # Without a session there is only the handshake, and what is wrong in either generation.
     return (
         not request.value(SESSION_HEADER)
         and message.is_request

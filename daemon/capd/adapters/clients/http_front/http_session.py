@@ -1,7 +1,7 @@
 """One session of capd whose client comes by HTTP: what of it goes to which request's answer.
 
-Requests of one session arrive on many connections, and, in the stateless era, of many clients;
-so each gets an id of the session's own here, and its answer gets the client's id back.
+Requests of one session arrive on many connections, and, in the stateless generation, of many
+clients; so each gets an id of the session's own here, and its answer gets the client's id back.
 """
 
 from collections import OrderedDict
@@ -71,7 +71,7 @@ class HttpSession:
         self.key = SessionKey("")
         """Its key in the daemon, once it is open."""
         self.version = ""
-        """The version that the handshake agreed on; empty in the stateless era."""
+        """The version that the handshake agreed on; empty in the stateless generation."""
         self.standalone = Outbox()
         """What belongs to no request."""
         self.is_over = trio.Event()

@@ -1,8 +1,8 @@
 """A server that is reached by URL, with the members of a server's process.
 
-What a lane writes to `stdin` goes out as HTTP, what the server answers comes out of `stdout` as
-lines, and `wait` returns when the connection is beyond use. So everything above is the same for
-both kinds of servers.
+What a server connection writes to `stdin` goes out as HTTP, what the server answers comes out of
+`stdout` as lines, and `wait` returns when the connection is beyond use. So everything above is the
+same for both kinds of servers.
 
     connected ──lines both ways──> ── session expired, credentials refused, stream lost ──> GONE
          └───────────── stop: no more lines, the session is ended, then everything ────────>

@@ -1,8 +1,8 @@
-"""The HTTP headers that say again what a message says, as the stateless era wants it.
+"""The HTTP headers that say again what a message says, as the stateless generation wants it.
 
-A request of that era names its protocol version in `params._meta`; it carries the version, the
-method, the name of what it asks for, and those arguments that the tool's schema marks with
-`x-mcp-header`. A request of the handshake era carries the version that was negotiated.
+A request of that generation names its protocol version in `params._meta`; it carries the version,
+the method, the name of what it asks for, and those arguments that the tool's schema marks with
+`x-mcp-header`. A request of the handshake generation carries the version that was negotiated.
 """
 
 import base64
@@ -61,7 +61,7 @@ _VERSION: JsonCodec[_Version] = JsonCodec(_Version)
 
 
 def modern_version(message: Incoming) -> str:
-    """Return the version that a message of the stateless era names, else nothing."""
+    """Return the version that a message of the stateless generation names, else nothing."""
     if b"io.modelcontextprotocol/protocolVersion" not in bytes(message.params):
         return ""
     try:

@@ -8,7 +8,7 @@
            ├──401, or 403 before anything worked ────> beyond use, and parked
            └──404 in a session ──────────────────────> beyond use: the session has expired
 
-A handshake-era server may also talk on a GET of its own, which is opened after `initialized` and
+A handshake server may also talk on a GET of its own, which is opened after `initialized` and
 again whenever it ends. Nothing is sent twice but what a server did not accept (401).
 """
 
@@ -44,7 +44,7 @@ from capd_protos.codec import JsonCodec, MalformedError
 
 NOTICE_TIMEOUT = 20.0
 CANCEL_GRACE = 10.0
-"""Seconds for which a cancelled request of the handshake era is still listened to."""
+"""Seconds for which a cancelled request of the handshake generation is still listened to."""
 MOST_FAILED_RESUMPTIONS = 2
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
@@ -145,7 +145,7 @@ class StreamableWire:
         except MalformedError:
             post = None
         if post is not None and post.is_modern:
-            post.scope.cancel()  # in this era the end of the stream is the signal
+            post.scope.cancel()  # in this generation the end of the stream is the signal
             return
         if post is not None:
             post.scope.deadline = trio.current_time() + CANCEL_GRACE
@@ -344,7 +344,7 @@ class StreamableWire:
         return is_ended
 
     async def _listen(self) -> None:
-        """Take what a handshake-era server says by itself, for as long as it offers that."""
+        """Take what a handshake server says by itself, for as long as it offers that."""
         events = EventParser()
         pause = FIRST_PAUSE
         while True:

@@ -48,7 +48,7 @@ def error_reply(message_id: MessageId, error: bytes) -> bytes:
 
 
 def failure_reply(message_id: MessageId, failure: CallFailedError) -> bytes:
-    """Return the line that tells how a request ended without an answer; the lane knows of whom."""
+    """Return the line that tells how a request ended without an answer."""
     text = str(failure)
     if isinstance(failure, OutcomeUnknownError):
         text += "; the call may have run, so check before repeating it"
