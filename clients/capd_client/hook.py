@@ -2,7 +2,7 @@
 
 It reads the client's hook JSON from standard input and prints what that client understands
 (`capd_client.hooks`). It never stands in an editor's way: after `BUDGET`, or whatever goes wrong,
-it ends with code 0 and says nothing (40-protocol, "Thin clients").
+it ends with code 0 and says nothing (docs/design/relay.md).
 """
 
 import json

@@ -89,7 +89,8 @@ _RESTART_GRACE = 2.0
 """A service manager that restarts a lost daemon is faster; two of them would be in the way."""
 _SLOW = 0.25
 """From here on a daemon is slow: the shim answers what an editor stands still for. One that runs
-answers within 10 ms, one that starts needs longer; a prompt hook has 300 ms in all (40-protocol),
+answers within 10 ms, one that starts needs longer; a prompt hook has 300 ms in all
+(docs/design/relay.md),
 and Claude Code waits 3 s for `server/discover`, 5 s for a server's start and 5 s for a hook."""
 _SLOW_LIST = 0.75
 """For a list longer, as a daemon that has to be started needs 0.2 to 0.5 s: an empty list
@@ -1073,7 +1074,7 @@ class Shim:
 
     def _connect(self) -> None:
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        # A full backlog blocks a blocking connect, and the host with it (80, T6).
+        # A full backlog blocks a blocking connect, and the host with it (docs/design/actors.md).
         sock.setblocking(False)
         try:
             sock.connect(self._path)

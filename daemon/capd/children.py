@@ -18,11 +18,11 @@ from capd.actors import stored_secrets as secret_keeper
 from capd.actors.control.connection import Control
 from capd.actors.embedder import embedder
 from capd.actors.embedder.process import EmbedderProcess
-from capd.actors.finder import finder as tool_finder
+from capd.actors.finder import finder
 from capd.actors.gateway import gateway
 from capd.actors.index import index as index_keeper
 from capd.actors.registry import registry
-from capd.actors.session import host as curator_host
+from capd.actors.session import host as session_host
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.results import ResultStorage
@@ -91,7 +91,7 @@ log = structlog.get_logger()
 def addresses() -> dict[ActorName, Address]:
     """Return where each actor is reached."""
     names = (
-        *(registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME, ledger.NAME),
+        *(registry.NAME, supervisor.NAME, finder.NAME, session_host.NAME, ledger.NAME),
         *(settings_watcher.NAME, definitions.NAME, index_keeper.NAME, embedder.NAME),
     )
     return {name: Address(f"inproc://{name}") for name in names}
@@ -250,8 +250,8 @@ class Children:
                 ).run(task_status=task_status),
             ),
             Child(
-                tool_finder.NAME,
-                lambda task_status: tool_finder.ToolFinder(
+                finder.NAME,
+                lambda task_status: finder.ToolFinder(
                     bus,
                     tool_lists,
                     environments,
@@ -267,8 +267,8 @@ class Children:
                 ).run(task_status=task_status),
             ),
             Child(
-                curator_host.NAME,
-                lambda task_status: curator_host.CuratorHost(
+                session_host.NAME,
+                lambda task_status: session_host.CuratorHost(
                     bus,
                     connections,
                     instances,

@@ -16,9 +16,9 @@ import trio
 
 from capd import __version__
 from capd.actors import settings as settings_watcher
-from capd.actors.finder import finder as tool_finder
+from capd.actors.finder import finder
 from capd.actors.registry import registry
-from capd.actors.session import host as curator_host
+from capd.actors.session import host as session_host
 from capd.actors.supervisor import supervisor
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import (
@@ -68,7 +68,7 @@ SETTINGS: MsgpackCodec[SettingsDescribed] = MsgpackCodec(SettingsDescribed)
 RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
 
 EVENTS = Address("inproc://events")
-_WATCHED = (registry.NAME, supervisor.NAME, tool_finder.NAME, curator_host.NAME)
+_WATCHED = (registry.NAME, supervisor.NAME, finder.NAME, session_host.NAME)
 """Actors without which the daemon is of no use; the embedder has a keeper of its own."""
 FAILED = 1
 
@@ -83,7 +83,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
     # It was for this process alone, not for what it starts.
     environment.pop("PYTHONMALLOC", None)
     where = places(environment, os.getuid())
-    # Before the first secret: other processes of this user could read it (80, A4).
+    # Before the first secret: other processes of this user could read it (docs/design/trust.md).
     platform.set_dumpable(environment.get("CAPD_DEBUG", "") not in {"", "0"})
     # Whoever is below this process stays below it, whatever ends in between.
     platform.become_subreaper()
@@ -223,7 +223,7 @@ class Daemon:
         within = self._live.current.daemon.drain
         try:
             drain = DrainSessions(within, self._is_for_good)
-            await bus.ask(curator_host.NAME, drain, DRAINED, within + STOP_TIMEOUT)
+            await bus.ask(session_host.NAME, drain, DRAINED, within + STOP_TIMEOUT)
         except CapdError as error:
             log.warning("not_drained", reason=str(error))
 

@@ -1,7 +1,7 @@
 """The one way bytes from outside become messages.
 
-msgspec raises more than its own error on hostile input (85-facts): every decoder here turns
-all of it into `MalformedError`.
+msgspec raises more than its own error on hostile input (docs/design/actors.md): every decoder here
+turns all of it into `MalformedError`.
 """
 
 from typing import Any, Generic, TypeVar

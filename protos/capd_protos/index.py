@@ -6,7 +6,7 @@ from capd_protos.types import CapabilityId
 
 
 class IndexEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One capability in the words of the cascade (60-index-and-memories)."""
+    """One capability in the words of the cascade (docs/design/context.md)."""
 
     id: CapabilityId
     verb: str

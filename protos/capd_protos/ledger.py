@@ -1,7 +1,7 @@
 """What the ledger keeps and answers: what happened, never what anybody wrote.
 
 A note holds names, sizes, times and outcomes. A user's message is there as a fingerprint, a call's
-arguments and result as their sizes alone (70-operation, "Records").
+arguments and result as their sizes alone (docs/design/operation.md).
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 """Where capd's socket and folders are: part of the contract, so that both ends agree.
 
 `CAPD_HOME` puts everything under one folder (tests, several daemons side by side);
-`CAPD_SOCKET` names the socket alone; otherwise the XDG places (docs/protocol.md, 70-operation).
+`CAPD_SOCKET` names the socket alone; otherwise the XDG places (docs/protocol.md).
 The shim repeats `socket_path` in builtins; a test holds the two together.
 """
 

@@ -119,7 +119,7 @@ FromClient = Hello | EnvValues | Goodbye
 FromDaemon = Welcome | Refused | Dispatched | WantEnv | Closing
 
 # JSON-RPC error codes. capd's own lie outside -32768..-32000, so that they can never be
-# taken for a server's (80 section 5.1).
+# taken for a server's (docs/design/outcomes.md).
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601

@@ -26,7 +26,7 @@ WireName = NewType("WireName", str)
 """A tool's name as clients see it: `<server>__<tool>`, at most 64 characters."""
 
 ServerIdentity = NewType("ServerIdentity", str)
-"""Hash of everything that makes two server definitions the same (10-catalog)."""
+"""Hash of everything that makes two server definitions the same (docs/design/catalog.md)."""
 
 InstanceId = NewType("InstanceId", str)
 """One running connection to a server."""
@@ -81,7 +81,7 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[str, ...] = ()
     """The server's own filter, applied before any capability's; empty keeps all."""
     scope: str = "project"
-    """`shared`, `project` or `session`: who may share an instance (80 section 5.5)."""
+    """`shared`, `project` or `session`: who may share an instance."""
     lazy: bool = True
     description: str = ""
     is_scope_fixed: bool = False
@@ -106,7 +106,7 @@ class CapabilitySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Domains that a session must be in one of; empty means every session."""
     servers: tuple[ServerSpec, ...] = ()
     allowed_tools: tuple[str, ...] | None = None
-    """Patterns as written; None or empty keeps all tools (10-catalog)."""
+    """Patterns as written; None or empty keeps all tools (docs/design/catalog.md)."""
     requires: tuple[str, ...] = ()
     """Dependency scripts, `org/tool`."""
     wanted_keys: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from capd_protos import socket as frames
 from .fakes import FakeProcess, Json, Script
 from .world import OWN, running_world
 
-# 70-operation, "JSON shapes".
+# docs/design/operation.md has the shapes.
 CAPS = {
     "tap", "name", "provider", "routable", "reason", "domains", "triggers", "servers", "missing",
     "active_in",

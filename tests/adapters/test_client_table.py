@@ -11,8 +11,8 @@ from capd_client.install.known_clients import known_clients
 
 TABLE, PROBLEMS = client_table()
 
-# 45-clients, and what clients' own sources say: re-lists, shrinks, prefix, most characters of a
-# name, most tools, words seen by, id.
+# What clients were measured to do, or their sources say: re-lists, shrinks, prefix, most
+# characters of a name, most tools, words seen by, id.
 MEASURED = {
     "claude-code": ("mid_turn", False, "mcp__capd__", 92, 128, "hook", "CLAUDE_CODE_SESSION_ID"),
     "claude-desktop": ("before_turn", True, None, 64, 128, "none", ""),

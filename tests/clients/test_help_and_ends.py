@@ -27,7 +27,7 @@ OPERATION = (
     *("uninstall", "tap", "memory", "learn", "restart", "stop", "daemon", "mcp", "completion"),
     *("acp", "version"),
 )
-"""The verbs that 70-operation names; `hook` is read before any of this, as it may not
+"""The verbs of docs/design/operation.md; `hook` is read before any of this, as it may not
 wait, and `eval` becomes another program."""
 
 

@@ -43,7 +43,7 @@ USER_FILES = {
     "avante": "",
     "emacs": "",
 }
-"""Of 45-clients, "Config location and schema", on Linux."""
+"""Where clients keep their configuration on Linux."""
 
 
 def test_every_client_is_there_with_its_own_file() -> None:

@@ -1,4 +1,4 @@
-"""80, R9 and D11: what was agreed to, what was good last, and what projects bring, all spoiled.
+"""What was agreed to, what was good last, and what projects bring, all spoiled.
 
 Beside raising nothing, a damaged file never means more trust than was given.
 """

@@ -1,4 +1,4 @@
-"""Twenty canaries through everything that a secret or a user's data may pass (80, D7).
+"""Twenty canaries through everything that a secret or a user's data may pass.
 
 Four as environment, two as headers, one as a header that no client can send, three as arguments of
 a server's command, three as arguments of calls, one as a message of the user, two as results, two

@@ -1,4 +1,4 @@
-"""80, R9: a daemon starts on what is left of its files, serves, and says what it could not use."""
+"""A daemon starts on what is left of its files, serves, and says what it could not use."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""80 section 1.3: what a hostile server says of itself costs its own tools at most."""
+"""What a hostile server says of itself costs its own tools at most."""
 
 import os
 import signal

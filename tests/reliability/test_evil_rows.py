@@ -1,4 +1,4 @@
-"""The rows of 80 that a living daemon is asked first: one hostile server each, and what must hold.
+"""One hostile server each against a running daemon, and what must hold.
 
     mode -> how the world is made -> what must be so, whatever else the server does
 
@@ -243,7 +243,7 @@ def with_canaries(world: World) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of 80: the modes of the server, and what must be so."""
+    """One case: the modes of the server, and what must be so."""
 
     number: str
     modes: str

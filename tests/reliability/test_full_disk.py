@@ -1,4 +1,4 @@
-"""80, R8: a full disk costs no call, is told, and is forgotten as soon as there is room."""
+"""A full disk costs no call, is told, and is forgotten as soon as there is room."""
 
 import itertools
 import json

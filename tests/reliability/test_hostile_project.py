@@ -1,4 +1,4 @@
-"""80, D1 and D3: what a clone brings starts nothing until a person has agreed to exactly that.
+"""What a clone brings starts nothing until a person has agreed to exactly that.
 
 Seen from outside, in a trace of every `execve` below the daemon, and from inside, by what anything
 of the project that runs writes down.

@@ -1,4 +1,4 @@
-"""80 sections 1.2 and 1.4: what a server does to the machine, and to capd itself."""
+"""What a server does to the machine, and to capd itself."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""80, R10: settings and definitions that go bad and good again under calls cost no call."""
+"""Settings and definitions that go bad and good again under calls cost no call."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""80 section 1.4: what a broken server does costs its own callers at most."""
+"""What a broken server does costs its own callers at most."""
 
 import json
 import os
@@ -182,7 +182,7 @@ def test_an_unreadable_result_is_one_error_at_once(world: World, mode: str) -> N
 
 
 def test_half_a_surrogate_pair_is_the_clients_to_read(world: World) -> None:
-    # JSON allows it and JavaScript writes it: what works without capd works with it (80, head).
+    # JSON allows it and JavaScript writes it: what works without capd works with it.
     world.evil("lone_surrogate")
     world.start()
     session = world.session("one", "evil")

@@ -1,4 +1,4 @@
-"""80 section 1.6: no session sees, stops or starves another."""
+"""No session sees, stops or starves another."""
 
 import statistics
 import threading

@@ -1,4 +1,4 @@
-"""Five hundred spoilings of every file that capd keeps or is configured by (80, R9).
+"""Five hundred spoilings of every file that capd keeps or is configured by.
 
 None is an exception; what cannot be read is told; what is capd's own is written anew and read back.
 """

@@ -1,4 +1,4 @@
-"""80 section 1.3, B1, B2 and B5: what a server says of itself does not change unseen."""
+"""What a server says of itself does not change unseen."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A real `systemd --user` in a mount namespace and a cgroup of its own (80 section 4.5)."""
+"""A real `systemd --user` in a mount namespace and a cgroup of its own."""
 
 import contextlib
 import os

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd_client.control import Control
 from capd_client.doctor.findings import Finding, document
 from capd_client.importing.definition import Origin
@@ -131,7 +131,7 @@ def test_a_ranking_is_of_its_shape() -> None:
     hit = registry.CapabilityHit(CapabilityId(TapName("t"), CapabilityName("git")), 0.5, ["x"], [])
     skill = finder.SkillHit(WireName("t__s"), SkillSpec(TapName("t"), "s", "/t/s"), 0.25)
 
-    printed = reports.discovered(registry.CapabilitiesFound([hit]), [skill], [], frozenset())
+    printed = documents.discovered(registry.CapabilitiesFound([hit]), [skill], [], frozenset())
 
     assert problems("discover", printed) == []
 
@@ -139,7 +139,7 @@ def test_a_ranking_is_of_its_shape() -> None:
 def test_an_index_is_of_its_shape() -> None:
     server = finder.ServerIndexed(ServerName("git"), ServerIdentity("9c1e"), 12, 0.5, "")
 
-    printed = reports.indexed(finder.ServersIndexed([server]))
+    printed = documents.indexed(finder.ServersIndexed([server]))
 
     assert problems("index", printed) == []
 

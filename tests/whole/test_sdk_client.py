@@ -1,4 +1,4 @@
-"""The MCP SDK as the oracle: what capd writes must be what its client reads (85-facts, 3)."""
+"""The MCP SDK as the oracle: what capd writes must be what its client reads."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a server's own processes may do to the daemon that started them (80, A3 and A4)."""
+"""What a server's own processes may do to the daemon that started them (docs/design/trust.md)."""
 
 import json
 import os

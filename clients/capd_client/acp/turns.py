@@ -14,7 +14,7 @@ _PATIENCE = 20.0
 _TURN_TIMEOUT = 120.0
 _PAUSE = 0.02
 _RELIST = 0.06
-"""An agent that was told of new tools lists them again within 8 to 26 ms (45-clients)."""
+"""An agent that was told of new tools lists them again within 8 to 26 ms."""
 _MOST_AT_ONCE = 8
 """Turns that a daemon has not answered; a daemon that hangs gets no more of them."""
 _NOT_FOUND = 4004

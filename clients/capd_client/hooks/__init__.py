@@ -2,7 +2,7 @@
 
 `prompt(said, env)` takes the hook's JSON and environment and returns the user's words, with no
 text where there are none for capd. `answer(context)` returns what the client understands, empty
-where it shows its model nothing of what a hook says (45-clients, second table).
+where it shows its model nothing of what a hook says (docs/design/clients.md).
 
 A client's module is imported when that client runs a hook: a hook has 300 ms in all.
 """

@@ -1,4 +1,4 @@
-"""Claude Code, and who else runs the hooks of its settings (45-clients, finding 12).
+"""Claude Code, and who else runs the hooks of its settings (docs/design/clients.md, finding 12).
 
 Claude Code has a second hook, on the session's own connection, and that one speaks there: it has
 told both the session's id by its environment. What else reads these settings has not.

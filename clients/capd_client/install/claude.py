@@ -1,9 +1,9 @@
 """Claude Code: the server in its own configuration, and the prompt hooks in its settings.
 
 One is of type `mcp_tool`: it runs on the connection that the session has with the shim, so that
-no session has to be guessed (45-clients, finding 2). VS Code reads the same settings, and runs
-hooks of type `command` alone (finding 12), so there is one of these as well; it is silent where
-Claude Code runs it.
+no session has to be guessed (docs/design/clients.md, finding 2). VS Code reads the same settings,
+and runs hooks of type `command` alone (finding 12), so there is one of these as well; it is silent
+where Claude Code runs it.
 """
 
 import json

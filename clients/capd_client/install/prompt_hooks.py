@@ -26,8 +26,9 @@ _EVENT = "user_prompt_submit"
 _HASH = "trusted_hash"
 
 
-# Until its user has looked at a hook and trusted it, Codex skips it without a word (45-clients,
-# finding 8). That look is the user's: it is only written here for one who has said so.
+# Until its user has looked at a hook and trusted it, Codex skips it without a word
+# (docs/design/clients.md, finding 8) . That look is the user's: it is only written here for one who
+# has said so.
 def trusted_hash(hook: Mapping[str, Any]) -> str:
     """Return what Codex writes down of a hook that is trusted."""
     said = {"event_name": _EVENT, "hooks": [{"async": False, **hook}]}

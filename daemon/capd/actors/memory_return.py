@@ -18,7 +18,7 @@ LONGEST_WAIT = 30.0
 """Seconds after which it is given back while sessions go on to end."""
 
 
-class GivingBack:
+class MemoryReturn:
     """Hears of ended sessions, and gives memory back after them."""
 
     def __init__(

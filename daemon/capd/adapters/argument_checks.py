@@ -1,4 +1,4 @@
-"""Checks a call's arguments against its tool's schema before anything is sent (80, B7).
+"""Checks a call's arguments against its tool's schema before anything is sent.
 
 Each definition is compiled once, at its first call, for all sessions. A schema that cannot be
 compiled here - another dialect, a reference that leads out of it - is no obstacle: its calls are

@@ -1,8 +1,9 @@
 """The user's configuration: `config.toml`, then `CAPD_*`, merged key by key.
 
 A key that is absent from a nearer layer resets nothing. A file that cannot be used leaves what was
-before, and says so: a daemon with a wrong setting is of more use than none (70-operation). The
-text under a key is its documentation: `capd config schema` and the docs are made of it.
+before, and says so: a daemon with a wrong setting is of more use than none
+(docs/design/operation.md). The text under a key is its documentation: `capd config schema` and the
+docs are made of it.
 """
 
 from collections.abc import Mapping, Sequence

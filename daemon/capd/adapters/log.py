@@ -1,4 +1,4 @@
-"""Logs: one event a line on standard error, JSON unless a person watches (70-operation).
+"""Logs: one event a line on standard error, JSON unless a person watches.
 
 Whoever logs takes secrets out himself, for he knows whose they are. Behind him stands a net:
 every value that is a secret of anybody, and what looks like a token, is taken out of every line.

@@ -1,7 +1,7 @@
 """Session records in the state folder: one file a session, written whole or not at all.
 
 A file that cannot be read is as good as none, and is said once: a session that starts empty is of
-more use than one that does not start (80, R9).
+more use than one that does not start (docs/design/operation.md).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Taps on disk: the user's list of them, and the files of each. Nothing here is a rule.
 
 A folder that cannot be read raises, and whoever asked keeps what it had. Reading never touches
-the network (10-catalog).
+the network (docs/design/catalog.md).
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Taking secrets out of texts that leave the daemon: errors, logs, the status (80, D7).
+"""Taking secrets out of texts that leave the daemon: errors, logs, the status.
 
 By value first: the value as it is, quoted for a URL, and in base64. Values under four characters
 are left alone; they would tear every text apart and hide nothing. What nobody declared is known

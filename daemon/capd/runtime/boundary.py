@@ -1,6 +1,7 @@
 """The wall around one connection's or one server's task.
 
-Without it an error in one of them would end every other, as errors do in a nursery (85-facts).
+Without it an error in one of them would end every other, as errors do in a nursery
+(docs/design/actors.md).
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
 """In-process handles that a message can only name: streams and server connections.
 
 A message between actors is bytes. Where two actors share a process and one must hand the other
-something live, it puts it here under an id, and the message carries the id (85-facts, decision 1).
+something live, it puts it here under an id, and the message carries the id (docs/design/actors.md).
 """
 
 from collections.abc import Hashable

@@ -1,9 +1,9 @@
 """One ZeroMQ socket that trio tasks may use together.
 
-The socket's FD is edge-triggered and says only that something changed (85-facts). Two rules
-follow: a task reads EVENTS before it sleeps on the FD, and every send or receive reads EVENTS
-again for the tasks that sleep, because it may have consumed the edge that was theirs. trio lets
-one task wait per FD: a leader does, the others sleep until they are woken or must lead.
+The socket's FD is edge-triggered and says only that something changed (docs/design/actors.md). Two
+rules follow: a task reads EVENTS before it sleeps on the FD, and every send or receive reads EVENTS
+again for the tasks that sleep, because it may have consumed the edge that was theirs. trio lets one
+task wait per FD: a leader does, the others sleep until they are woken or must lead.
 """
 
 from collections.abc import Sequence

@@ -160,7 +160,7 @@ async def test_a_server_that_is_never_ready_is_ended(
 
 
 async def test_a_death_in_a_call_has_an_unknown_outcome_at_once(tmp_path: Path) -> None:
-    # A grandchild holds the pipes: death is the process's own end (80, C16).
+    # A grandchild holds the pipes: death is the process's own end (docs/design/processes.md).
     async with served(tmp_path, "die_in_call,stdout_hold") as run:
         assert await run.call() == "outcome_unknown"
         await run.ended.wait()

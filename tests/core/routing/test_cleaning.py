@@ -133,7 +133,7 @@ def test_a_hostile_paste_is_cleaned_within_the_test_s_time(text: str) -> None:
 
 
 def published_rule(text: str) -> str:
-    """The rule of 95-ancestors word by word, with no regard to speed."""
+    """The published rule word by word, with no regard to speed."""
     result, at = "", 0
     while at < len(text):
         if text[at] == "<":

@@ -1,4 +1,4 @@
-"""The public Octomind tap is read unchanged (95-ancestors, R1)."""
+"""The public Octomind tap is read unchanged (docs/design/routing.md)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Every rule of `allowed_tools` (10-catalog), the one that fails closed included."""
+"""Every rule of `allowed_tools` (docs/design/catalog.md), the one that fails closed included."""
 
 from collections.abc import Sequence
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
     MethodError,
@@ -61,13 +61,13 @@ class Acting:
             params.patience,
         )
         taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
-        return reports.turn(taken)
+        return documents.turn(taken)
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
             SessionKey(params.session), params.text, params.budget, params.mute, params.patience
         )
-        return reports.turn(await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT))
+        return documents.turn(await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT))
 
     async def _change(
         self,
@@ -84,7 +84,7 @@ class Acting:
     async def _answered(self, request: msgspec.Struct, timeout: float) -> dict[str, Any]:
         answered = await self._ask.curator(request, curator.CapabilityAnswered, timeout)
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "session": answered.session,
             "ok": answered.is_ok,
             "text": answered.text,
@@ -100,7 +100,7 @@ class Acting:
             text = f"the server answered with an error: {called.result.decode(errors='replace')}"
             raise MethodError(frames.REFUSED, text)
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "session": called.session,
             "outcome": called.outcome,
             "result": msgspec.Raw(called.result),
@@ -112,18 +112,18 @@ class Acting:
         described = await self._ask.registry(
             registry.ReloadCatalog(), registry.RegistryDescribed, RELOAD_TIMEOUT
         )
-        return {"schema": reports.SCHEMA, "taps": reports.taps(described)}
+        return {"schema": documents.SCHEMA, "taps": documents.taps(described)}
 
     async def _stop(self, _: frames.StopParams) -> dict[str, Any]:
         # The connection stops the daemon, before it sends this.
-        return {"schema": reports.SCHEMA, "stopping": True}
+        return {"schema": documents.SCHEMA, "stopping": True}
 
     async def _login(self, params: frames.LoginParams) -> dict[str, Any]:
         begin = supervisor.LogIn(ServerName(params.name))
         opened = await self._ask.supervisor(begin, supervisor.LoginOpened, ASK_TIMEOUT * 10)
-        return {"schema": reports.SCHEMA, "ticket": opened.ticket, "open": opened.address}
+        return {"schema": documents.SCHEMA, "ticket": opened.ticket, "open": opened.address}
 
     async def _login_wait(self, params: frames.LoginWaitParams) -> dict[str, Any]:
         wait = supervisor.AwaitLogin(params.ticket)
         await self._ask.supervisor(wait, supervisor.LoggedIn, LOGIN_TIMEOUT)
-        return {"schema": reports.SCHEMA, "logged_in": True}
+        return {"schema": documents.SCHEMA, "logged_in": True}

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control.acting import Acting
 from capd.actors.control.callers import DESCENDS, READING, is_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
@@ -163,7 +163,7 @@ class Control:
         self, request_id: int | str | None, params: frames.EventParams, writer: FrameWriter
     ) -> None:
         async with self._bus.subscribe(ANY_EVENT, *params.topics) as events:
-            result = {"schema": reports.SCHEMA, "topics": params.topics}
+            result = {"schema": documents.SCHEMA, "topics": params.topics}
             await writer.send(_response(request_id, result))
             async for event in events:
                 notification = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control.callers import check_person
 from capd.actors.control.questions import ASK_TIMEOUT, Questions
 from capd.adapters.clients.peers import Peer
@@ -43,7 +43,7 @@ class DefinitionMethods:
         reply = await self._bus.ask(DEFINITIONS, request, REPLIES, READ_TIMEOUT)
         assert isinstance(reply, messages.DefinitionsListed)
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "mode": reply.mode,
             "servers": msgspec.to_builtins(reply.servers),
             "problems": reply.problems,
@@ -58,7 +58,7 @@ class DefinitionMethods:
         reply = await self._bus.ask(DEFINITIONS, request, REPLIES, ASK_TIMEOUT)
         assert isinstance(reply, messages.DefinitionsDecided)
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "decided": reply.decided,
             "stale": reply.stale,
             "problem": reply.problem,

@@ -1,4 +1,4 @@
-"""The documents of the control role, as docs/protocol.md and 70-operation fix them.
+"""The documents of the control role, as docs/protocol.md and docs/design/operation.md define them.
 
 Each carries `schema`; members may be added, never renamed or removed.
 """

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control import index_documents as index_report
 from capd.actors.control.questions import FINDER, FINDER_REPLIES, MethodError, Questions
 from capd.core.index.improving import (
@@ -46,7 +46,7 @@ class Indexing:
             assert isinstance(asked, finder.ServersIndexed)
             reply = asked
         written = await self._ask.index(index.WriteIndex(), index.IndexWritten, WRITE_TIMEOUT)
-        return {**reports.indexed(reply), "index": index_report.written(written)}
+        return {**documents.indexed(reply), "index": index_report.written(written)}
 
     async def _propose(self, params: frames.ProposeParams) -> dict[str, Any]:
         listed = await self._ask.index(index.ListIndex(), index.IndexListed)
@@ -66,7 +66,7 @@ class Indexing:
             found += [(by_name[each.name], each) for each in revised]
             session = answer.session
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "session": session,
             "asked": len(listed.entries),
             "proposals": index_report.proposals(found),
@@ -77,4 +77,4 @@ class Indexing:
         # What was never written has no place for other words.
         await self._ask.index(index.WriteIndex(), index.IndexWritten, WRITE_TIMEOUT)
         revised = await self._ask.index(index.ReviseIndex(words), index.IndexWritten, WRITE_TIMEOUT)
-        return {"schema": reports.SCHEMA, "index": index_report.written(revised)}
+        return {"schema": documents.SCHEMA, "index": index_report.written(revised)}

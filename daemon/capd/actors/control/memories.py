@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import trio
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.adapters.clients.peers import Peer
 from capd.adapters.memory_store import MemoryStore, NotStoredError
@@ -56,7 +56,7 @@ class MemoryMethods:
             registry.ListMemories(params.project), registry.MemoriesListed
         )
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "folder": str(self._store.folder),
             "memories": [_entry(each) for each in described.memories],
             "findings": msgspec.to_builtins(
@@ -66,12 +66,12 @@ class MemoryMethods:
 
     async def _read(self, params: frames.MemoryParams) -> dict[str, Any]:
         file, text = await self._stored(self._store.text, params.name)
-        return {"schema": reports.SCHEMA, "name": params.name, "file": str(file), "text": text}
+        return {"schema": documents.SCHEMA, "name": params.name, "file": str(file), "text": text}
 
     async def _suggest(self, _: frames.NoParams) -> dict[str, Any]:
         lessons = await self._lessons()
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "suggestions": [
                 {
                     "number": number,
@@ -208,4 +208,4 @@ def _json(schema: bytes) -> Any:
 
 
 def _done(name: str, file: Path) -> dict[str, Any]:
-    return {"schema": reports.SCHEMA, "name": name, "file": str(file)}
+    return {"schema": documents.SCHEMA, "name": name, "file": str(file)}

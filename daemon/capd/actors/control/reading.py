@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control import index_documents as index_report
 from capd.actors.control import token_document as token_report
 from capd.actors.control.definitions import summary
@@ -89,10 +89,10 @@ class Reading:
         with suppress(*UNANSWERED):
             vetted = await summary(self._ask.bus)
             daemon["degraded"] += vetted["problems"]
-        document = reports.status(daemon, described, model, sessions, servers)
+        document = documents.status(daemon, described, model, sessions, servers)
         return {
             **document,
-            "ledger": reports.ledger(kept),
+            "ledger": documents.ledger(kept),
             "definitions": vetted,
             "index": index_report.status(index),
         }
@@ -103,7 +103,7 @@ class Reading:
         sessions = await self._ask.sessions()
         index = await self._index()
         metrics = index_report.metrics(index) if index is not None else {}
-        return reports.caps(listed, sessions.sessions, self._keys(sessions), metrics)
+        return documents.caps(listed, sessions.sessions, self._keys(sessions), metrics)
 
     async def _index(self) -> messages.IndexDescribed | None:
         with suppress(*UNANSWERED, MethodError):
@@ -113,10 +113,10 @@ class Reading:
         return None
 
     async def _servers(self, _: frames.NoParams) -> dict[str, Any]:
-        return reports.servers(await self._ask.servers())
+        return documents.servers(await self._ask.servers())
 
     async def _sessions(self, _: frames.NoParams) -> dict[str, Any]:
-        return reports.sessions(await self._ask.sessions())
+        return documents.sessions(await self._ask.sessions())
 
     async def _tokens(self, _: frames.NoParams) -> dict[str, Any]:
         described = await self._ask.curator(
@@ -131,13 +131,13 @@ class Reading:
         sessions = await self._ask.sessions()
         keys = [SessionKey(session.key) for session in sessions.sessions]
         own = {key: self._environments.own(key).keys() for key in keys}
-        return reports.secrets(listed, self._environments.stored, own)
+        return documents.secrets(listed, self._environments.stored, own)
 
     async def _tools(self, params: frames.SessionParams) -> dict[str, Any]:
         request = curator.ListTools(SessionKey(params.session))
         tools = await self._ask.curator(request, curator.ToolsListed)
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "session": tools.session,
             "tools": [msgspec.Raw(tool) for tool in tools.tools],
         }
@@ -157,7 +157,7 @@ class Reading:
                 FINDER, finder.FindSkills(params.intent), FINDER_REPLIES, FIND_TIMEOUT
             )
             skills = reply.hits if isinstance(reply, finder.SkillsFound) else []
-        return reports.discovered(found, skills, sessions.sessions, self._keys(sessions))
+        return documents.discovered(found, skills, sessions.sessions, self._keys(sessions))
 
     async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
         request = finder.FindTools(params.query, params.limit)
@@ -175,11 +175,11 @@ class Reading:
         if isinstance(reply, finder.FinderRefused):
             raise MethodError(frames.INVALID_PARAMS, reply.message)
         assert isinstance(reply, finder.ToolsFound)
-        return reports.found_tools(reply)
+        return documents.found_tools(reply)
 
     async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
         described = await self._ask.settings(settings.DescribeSettings(params.project))
-        return reports.config_document(params.project, described)
+        return documents.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
         """Return the keys that are stored, or that some live session has a value for."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import trio
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.core.records.tally import Tally
 from capd.core.routing.explanation import explained
@@ -62,7 +62,7 @@ class Records:
             for note in decisions
         ]
         return {
-            "schema": reports.SCHEMA,
+            "schema": documents.SCHEMA,
             "source": "memory" if problem else "ledger",
             "problem": problem,
             "decisions": told,
@@ -82,7 +82,7 @@ class Records:
         # It imports what most daemons never need.
         await trio.to_thread.run_sync(_metrics_text)
         status = await self._status(frames.NoParams())
-        return {"schema": reports.SCHEMA, "text": _metrics_text()(self._tally, status)}
+        return {"schema": documents.SCHEMA, "text": _metrics_text()(self._tally, status)}
 
 
 def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:

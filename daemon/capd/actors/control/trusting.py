@@ -1,8 +1,8 @@
 """Methods on what projects' files may start: seen by anybody of the user's, agreed to by a person.
 
 An agreement takes a terminal, and a process that capd did not start: neither a server nor anything
-that a model can call may agree for itself (80, A3 and D3). Code that runs as the same user outside
-of capd can have a terminal made; against that nothing here is a boundary.
+that a model can call may agree for itself (docs/design/trust.md). Code that runs as the same user
+outside of capd can have a terminal made; against that nothing here is a boundary.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.control.callers import check_ancestry, check_person
 from capd.actors.control.questions import (
     ASK_TIMEOUT,
@@ -80,7 +80,7 @@ def _absolute(project: str) -> str:
 def _shown(reply: registry.Reply) -> dict[str, Any]:
     assert isinstance(reply, registry.StartablesListed)
     return {
-        "schema": reports.SCHEMA,
+        "schema": documents.SCHEMA,
         "project": reply.project,
         "servers": [_server(each) for each in reply.servers],
         "findings": [msgspec.to_builtins(finding) for finding in reply.findings],
@@ -114,7 +114,7 @@ def _server(entry: registry.StartableEntry) -> dict[str, Any]:
 def _listed(reply: registry.Reply) -> dict[str, Any]:
     assert isinstance(reply, registry.TrustedListed)
     return {
-        "schema": reports.SCHEMA,
+        "schema": documents.SCHEMA,
         "projects": [{"project": p.project, "servers": p.servers} for p in reply.projects],
         "problem": reply.problem,
     }

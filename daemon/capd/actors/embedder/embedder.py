@@ -26,7 +26,7 @@ NAME = ActorName("embedder")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 MOST_TEXTS = 64
-"""Texts of one request: with 16 x 64 tokens a run, below a second of work (85-facts 7)."""
+"""Texts of one request: with 16 x 64 tokens a run, below a second of work."""
 
 log = structlog.get_logger(actor="embedder")
 
@@ -67,7 +67,8 @@ class Embedder:
         self._reason = ""
         self._settled = trio.Event()
         self._last_used_at = 0.0
-        # One run at a time: two are slower than one after the other on two cores (20-routing).
+        # One run at a time: two are slower than one after the other on two cores
+        # (docs/design/routing.md).
         self._limiter = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -95,7 +95,8 @@ class Gateway:
             try:
                 stream = await self._listener.accept()
             except OSError as error:
-                # Out of descriptors: others give theirs back, and we go on (80, R19).
+                # Out of descriptors: others give theirs back, and we go on
+                # (docs/design/operation.md).
                 log.error("accept_failed", reason=error.strerror)
                 await trio.sleep(0.1)
                 continue

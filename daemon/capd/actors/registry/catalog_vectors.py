@@ -48,7 +48,7 @@ HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
 RENEWING_TIMEOUT = 1.0
 """The same while texts of a catalog are embedded, a few at a time."""
 MESSAGE_TIMEOUT = 0.25
-"""Seconds for one message's vector, of which a loaded model takes 10 to 17 ms (20-routing)."""
+"""Seconds for one message's vector, of which a loaded model takes 10 to 17 ms."""
 WARM_UP_TIMEOUT = 20.0
 """Loading takes under a second; a process that is stopped is ended after this and started anew."""
 BATCH = 32

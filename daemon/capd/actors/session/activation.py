@@ -1,4 +1,4 @@
-"""A curator's part that switches capabilities on and off, as transactions (30-activation).
+"""A curator's part that switches capabilities on and off, as transactions (docs/design/surface.md).
 
     resolve -> check -> install -> hold and connect every server -> filter -> commit -> evict
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.session.session import Curator
 from capd.actors.session.turns import TurnContext
 from capd.adapters import platform
@@ -159,7 +159,7 @@ async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) ->
     with trio.move_on_at(patient_until):
         early = msgspec.structs.replace(early, context=await curator.coming(told))
         early = msgspec.structs.replace(early, bootstrap=await curator.project_files(told))
-    said = reports.words(early)
+    said = documents.words(early)
     log.info("hook_answered_early", session=curator.place.key, is_told=bool(said))
     curator.tokens.turned(said)
     return early
@@ -169,7 +169,7 @@ def _told(
     curator: Curator, turn_context: TurnContext, taken: messages.TurnTaken
 ) -> messages.TurnTaken:
     if turn_context.is_delivered:
-        curator.tokens.turned(reports.words(taken))
+        curator.tokens.turned(documents.words(taken))
     return taken
 
 

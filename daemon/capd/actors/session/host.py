@@ -5,7 +5,8 @@
        resume ───┘  v
                   lost ──30 s──> over
 
-A mailbox a session would cost two file descriptors each and end at a thousand (85-facts, 2).
+A mailbox a session would cost two file descriptors each and end at a thousand
+(docs/design/actors.md).
 """
 
 import time
@@ -15,7 +16,7 @@ import msgspec
 import structlog
 import trio
 
-from capd.actors.memory_return import GivingBack
+from capd.actors.memory_return import MemoryReturn
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import hook_turn, keyed_turn
@@ -102,7 +103,7 @@ TOPICS = (
 LOST_RETENTION = 30.0
 
 
-"""Seconds that a session whose socket was lost keeps its leases (30-activation)."""
+"""Seconds that a session whose socket was lost keeps its leases (docs/design/surface.md)."""
 
 
 HANDOVER_TIMEOUT = 10.0
@@ -158,7 +159,7 @@ class CuratorHost:
         self._index.open_projects = self._memories.open_projects = self._sessions.projects
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
-        self._giving_back = GivingBack(lambda: not self._sessions)
+        self._memory_return = MemoryReturn(lambda: not self._sessions)
         self._openings = SessionOpenings(
             self._sessions,
             bus,
@@ -187,7 +188,7 @@ class CuratorHost:
                 self._openings.work_in(nursery)
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._saver.run)
-                nursery.start_soon(self._giving_back.run)
+                nursery.start_soon(self._memory_return.run)
                 await self._habit_saver.load()
                 nursery.start_soon(self._habit_saver.run)
                 await self._memories.load()
@@ -360,7 +361,7 @@ class CuratorHost:
         self._journal.note(note)
         log.info("session_ended", session=key)
         self._bus.publish(messages.SessionEnded(key))
-        self._giving_back.ended()
+        self._memory_return.ended()
 
     def _record(self, key: SessionKey) -> SessionRecord | None:
         session = self._sessions.get(key)

@@ -4,7 +4,7 @@
            └─ over it ── kept ── made short ─────────────────> summary, first parts, handle
                           └─ it cannot be (a full disk) ─────> as it came, with a warning
 
-Nothing here may cost a call its result: what fails leaves it as it came (80, 5.7).
+Nothing here may cost a call its result: what fails leaves it as it came (docs/design/outcomes.md).
 """
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@ import structlog
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from capd.actors.control import documents as reports
+from capd.actors.control import documents
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.calls import CallNotes, Relaying
@@ -124,7 +124,7 @@ RELIST_TIMEOUT = 1.0
 
 
 """Seconds that a hook on the session's own connection waits for the client to list again, which
-took 8 to 26 ms where a client does it at all (45-clients, finding 1)."""
+took 8 to 26 ms where a client does it at all (docs/design/clients.md, finding 1)."""
 
 
 class _CallParams(msgspec.Struct):
@@ -389,8 +389,8 @@ class Curator:
         # It always counts; a hook that hands over the same words behind it does not.
         self.heard.is_again(text, "", time.monotonic())
         taken = await self.take_turn(text)
-        self.tokens.turned(reports.words(taken))
-        return msgspec.json.encode(reports.turn(taken))
+        self.tokens.turned(documents.words(taken))
+        return msgspec.json.encode(documents.turn(taken))
 
     async def relayed(self, request: Request) -> Result:
         """Return the result of a request of the client's; raises as `replied`."""
@@ -609,5 +609,5 @@ class Curator:
             # Answered now, the hook would let the client ask its model with the old list.
             with trio.move_on_after(RELIST_TIMEOUT):
                 await self._relisted.wait()
-        text = self.tokens.turned(reports.words(taken))
+        text = self.tokens.turned(documents.words(taken))
         return text_result(hook_context.hook_output(text))

@@ -1,7 +1,7 @@
 """The curators' part that follows the settings: what a session begins with, and what changes later.
 
 Policy and caps hold for every session at once. What a client has listed stays as it was for the
-length of its session (mode, pins, domain): the model's cache rests on it (30-activation).
+length of its session (mode, pins, domain): the model's cache rests on it (docs/design/surface.md).
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
     opened: the address goes to the person ──they log in──> done
        └──────────────── they do not, within ten minutes ──> failed
 
-A login begins by a person's own command and never by a server's wish (80 section 1.7).
+A login begins by a person's own command and never by a server's wish (docs/design/trust.md).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The supervisor's part that reaches a server: a process, or a connection by URL.
 
 Placeholders are filled at this moment, from the values that the instance is known by; what they
-were is known to the redactor, and to nothing else (10-catalog, "Secrets and placeholders").
+were is known to the redactor, and to nothing else (docs/design/catalog.md).
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""The supervisor's look at what its servers' trees take of the machine (80, C13 and C14)."""
+"""The supervisor's look at what its servers' trees take of the machine."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@
     cancelled: nothing was sent
 
 They are most calls: of a tool whose server runs, while fewer than the session's share are under
-way and nothing stands still. They keep the promise of every call (80 section 5.1): the client has
-heard that it may run before the server has its first byte, and hears of one outcome.
+way and nothing stands still. They keep the promise of every call (docs/design/outcomes.md): the
+client has heard that it may run before the server has its first byte, and hears of one outcome.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd_protos.codec import JsonCodec, MalformedError
 
 LONGEST_WAIT = 600.0
-"""Seconds that a server waits for a person (80 section 5.6)."""
+"""Seconds that a server waits for a person (docs/design/outcomes.md)."""
 
 _PREFIX = "capd-"
 

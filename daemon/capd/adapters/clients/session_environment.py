@@ -1,7 +1,7 @@
 """The values for the keys that definitions ask for: what clients sent, else what is stored.
 
 Secrets: they stay in this process's memory, each session's apart, and never travel on the bus,
-to a log or into a state file (10-catalog, "Secrets and placeholders").
+to a log or into a state file (docs/design/catalog.md).
 """
 
 from collections.abc import Collection, Mapping

@@ -7,7 +7,7 @@
 
 A handshake server asks while a call is under way; such a client can only be asked by the
 call's own result. The call goes on waiting here, under a state that nobody can guess, that is
-good once, for this connection, and for the same request (80, E8).
+good once, for this connection, and for the same request (docs/design/hostile-servers.md).
 """
 
 import hashlib

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 MOST_REQUESTS = 96
-"""Requests of one session under way at once, of which `AT_ONCE` run (80, E7)."""
+"""Requests of one session under way at once, of which `AT_ONCE` run."""
 AT_ONCE = 32
 _LISTEN = "subscriptions/listen"
 """Is under way as long as the client likes, and does not count."""

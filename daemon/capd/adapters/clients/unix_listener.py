@@ -2,7 +2,7 @@
 
 The folder is ours alone (0700) and the socket is made under a umask that leaves others nothing.
 A lock next to it is held for the daemon's life, so a stale socket is told from a live one
-without a race (80, A1 and A2). There is no fallback to a shared folder.
+without a race (docs/design/trust.md). There is no fallback to a shared folder.
 """
 
 import contextlib

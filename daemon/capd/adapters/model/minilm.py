@@ -33,7 +33,7 @@ VOCABULARY_SIZE_BYTES = 231_508
 VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 
 MAX_BATCH_TEXTS = 16
-# 64 texts of 256 tokens in one run took 667 MB; 16 x 64 stays within 80 MB (85-facts).
+# 64 texts of 256 tokens in one run took 667 MB; 16 x 64 stays within 80 MB (docs/design/actors.md).
 MAX_BATCH_TOKENS = MAX_BATCH_TEXTS * 64
 # The tokenizer reads a whole text before it truncates, holding the GIL: 1 MB takes 0.5-2.6 s,
 # 16 KB 5-18 ms. 256 tokens of prose are about 1,200 characters.
@@ -114,7 +114,7 @@ class MiniLM:
 
         A text is cut at MAX_TEXT_CHARACTERS and at `MODEL.max_tokens`.
         """
-        import numpy as np  # noqa: PLC0415 -- lazy: 85-facts, import cost
+        import numpy as np  # noqa: PLC0415 -- lazy: it takes 60 ms
 
         distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         tokens = [token_ids(self._tokenizer, text) for text in distinct]
@@ -234,7 +234,7 @@ def _open_session(model: bytes) -> Any:
     # The arena keeps a large batch's memory for ever: 229 MB against 150.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    # Two threads are slower under load (20-routing), and spin.
+    # Two threads are slower under load (docs/design/routing.md), and spin.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3

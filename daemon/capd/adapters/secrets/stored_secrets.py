@@ -1,4 +1,4 @@
-"""The sources of secrets behind a session's own environment, in their order (10-catalog).
+"""The sources of secrets behind a session's own environment, in their order.
 
     keyring, systemd credentials, secrets.env
 

@@ -1,4 +1,4 @@
-"""Dependency scripts of a tap: `deps/<org>/<tool>.sh` (10-catalog, "Deps-only capabilities").
+"""Dependency scripts of a tap: `deps/<org>/<tool>.sh` (docs/design/catalog.md).
 
 A script names in its header how to see that there is nothing to do: `# check: <command>`. Both
 run off the event loop, with a time limit, as a process tree that ends with them. A script runs

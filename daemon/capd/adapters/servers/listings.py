@@ -259,8 +259,8 @@ async def _page(
         # Each comma begins a value: so many tiny ones take a decoder longer than others may wait.
         if len(written) > MOST_PAGE_BYTES or written.count(b",") > MOST_PAGE_VALUES:
             raise ListingError(
-                f"{server_connection.name} answered {kind}/list with a page of {len(written)} bytes, "
-                "which is too much to be read"
+                f"{server_connection.name} answered {kind}/list with a page of"
+                f" {len(written)} bytes, which is too much to be read"
             )
         page = decoded(PAGE, written)
     except MalformedError as error:

@@ -1,4 +1,4 @@
-"""The PATH of the user's login shell, for a daemon that no shell started (90, item 24).
+"""The PATH of the user's login shell, for a daemon that no shell started.
 
 An editor from a desktop menu, or systemd, passes a PATH without nvm, Homebrew or ~/.local/bin, and
 then `npx` is not found. The user's own shell is asked once; what only it knows is appended, so

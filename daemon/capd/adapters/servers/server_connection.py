@@ -1,7 +1,7 @@
 """A running MCP server, over stdio or HTTP: its calls, and what it says unasked.
 
 The supervisor owns a server connection and grants it; a curator's calls go straight through it, in
-process, as bytes (85-facts, decision 1). Ids are the server connection's own and random, so no two
+process, as bytes (docs/design/actors.md). Ids are the server connection's own and random, so no two
 sessions can meet; each call is completed exactly once; a reply nobody waits for is dropped and
 counted.
 """
@@ -123,7 +123,7 @@ IDLE_TIMEOUT = 1800.0
 
 
 """Seconds without a reply or progress after which a call is given up, unless its server's
-definition says otherwise: the client's own deadline comes first (80, head)."""
+definition says otherwise: the client's own deadline comes first."""
 
 
 _QUEUED_FRAMES = 1024
@@ -331,7 +331,7 @@ class ServerConnection:
         return await held(await self._request(message_id, method, told, timeout, caller))
 
     def _fresh_id(self) -> int:
-        """Return an id that no server can guess, and so answer in another's place (80, C7)."""
+        """Return an id that no server can guess, and so answer in another's place."""
         while True:
             message_id = secrets.randbits(_ID_BITS)
             if message_id and message_id not in self._pending:

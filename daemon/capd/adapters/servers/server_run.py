@@ -302,7 +302,7 @@ class ServerRun:
         self, server_connection: ServerConnection, on_tools: Callable[[], None]
     ) -> None:
         while True:
-            # However long a server says that its list is good (80, B10).
+            # However long a server says that its list is good (docs/design/hostile-servers.md).
             with trio.move_on_after(
                 LONGEST_KEPT if server_connection.is_stateless else float("inf")
             ) as kept:
@@ -326,7 +326,8 @@ class ServerRun:
                 self.tools = tools
                 on_tools()
             if is_stale:
-                # A storm of notifications costs one list in two seconds (80, B8).
+                # A storm of notifications costs one list in two seconds
+                # (docs/design/hostile-servers.md).
                 await trio.sleep(REFETCH_PAUSE)
 
     async def _vetted(self, listed: Sequence[Taken]) -> list[ToolDefinition]:

@@ -1,4 +1,4 @@
-"""What a server's tools were when they were trusted, and what has become of them (80, B2).
+"""What a server's tools were when they were trusted, and what has become of them.
 
     never met ──first list──> trusted          (in quarantine: added, and withheld)
     trusted ──another definition──> changed ──accepted──> trusted

@@ -1,4 +1,4 @@
-r"""Characters of a definition that a person does not see and a model may read (80, B5).
+r"""Characters of a definition that a person does not see and a model may read.
 
 What goes, and why:
 

@@ -1,1 +1,1 @@
-"""What is installed, in a few words: the cascade from one line for all to a call (60-index)."""
+"""What is installed, in a few words: the cascade from one line for all to a call."""

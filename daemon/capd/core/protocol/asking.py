@@ -1,4 +1,4 @@
-"""Whose session a server means when it speaks unasked (40-protocol; 80, E2 and E5).
+"""Whose session a server means when it speaks unasked.
 
 On the wire of the handshake generation nothing links a server's request or log line to a call. It
 goes where it can only belong: to the one session with calls under way there, else to the only one

@@ -37,7 +37,7 @@ def size_of(result: Result | None) -> int:
 
 
 def is_success(result: Result) -> bool:
-    """Tell whether a `tools/call` result counts as a use of its tool (30-activation)."""
+    """Tell whether a `tools/call` result counts as a use of its tool (docs/design/surface.md)."""
     if isinstance(result, LargeResult):
         return result.is_success
     # A search for the member's name is a hundred times faster than parsing a large result.

@@ -245,7 +245,8 @@ def meta_for_server(
 ) -> Members:
     """Return `_meta` as a server of either generation gets it.
 
-    A progress token becomes `token`: two clients may use the same one (80, E3).
+    A progress token becomes `token`: two clients may use the same one
+    (docs/design/hostile-servers.md).
     """
     told = dict(meta)
     if "progressToken" in told:

@@ -18,7 +18,7 @@ CAPABILITIES: dict[str, Any] = {
     "tools": _LIST_CHANGED,
 }
 """Everything, whatever is switched on at this moment: servers come and go, and clients ignore a
-`list_changed` that was not announced (90, item 6)."""
+`list_changed` that was not announced."""
 
 
 def agreed_version(asked: object) -> str:

@@ -1,1 +1,1 @@
-"""What is kept of what happened, and for how long (70-operation, "Records")."""
+"""What is kept of what happened, and for how long (docs/design/operation.md)."""

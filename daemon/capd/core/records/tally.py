@@ -1,7 +1,7 @@
 """What has happened since the daemon began, as numbers: counters and histograms of notes.
 
 Every name that comes from outside is a label, so how many there are is bounded: whatever comes
-after the first `MOST_NAMES` of a kind is counted as `other` (70-operation, "Metrics").
+after the first `MOST_NAMES` of a kind is counted as `other` (docs/design/operation.md).
 """
 
 from bisect import bisect_left

@@ -1,1 +1,1 @@
-"""Results that are too large to be passed on as they came (50-results)."""
+"""Results that are too large to be passed on as they came (docs/design/context.md)."""

@@ -1,4 +1,4 @@
-"""capd's own tool `result_read`, and every sentence that it answers with (50-results).
+"""capd's own tool `result_read`, and every sentence that it answers with (docs/design/context.md).
 
 It reads what a handle stands for: by position, by words, or by JSON path. Positions count
 characters of the part that is read; of a result too large to be parsed, bytes.

@@ -1,7 +1,7 @@
 """What a model is told of a result that it gets cut: what it is, what is missing, how to read it.
 
 Keys, paths and figures of the result stand in it as quoted data; every sentence is capd's own, so
-that nothing of a server's text is taken for what capd says (80, C12).
+that nothing of a server's text is taken for what capd says (docs/design/hostile-servers.md).
 """
 
 import re

@@ -1,1 +1,1 @@
-"""From a message to a decision (20-routing)."""
+"""From a message to a decision (docs/design/routing.md)."""

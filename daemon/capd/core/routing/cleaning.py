@@ -1,14 +1,14 @@
 """A user's own words, without what they pasted or what a program added around them.
 
 Two modes. `clean` is nesting-aware and drops fenced code and log paste as well. `strip_tags`
-is the published rule to the letter (95-ancestors, "The strip rule"): at each `<name ...>` with
+is the published rule to the letter (docs/design/routing.md): at each `<name ...>` with
 a literal `</name>` anywhere later, everything to the end of the first such close tag goes.
 """
 
 import re
 
 MIN_CHARACTERS = 8
-"""Fewer non-space characters than this are too short to route (20-routing)."""
+"""Fewer non-space characters than this are too short to route (docs/design/routing.md)."""
 
 _TAG = re.compile(r"<([A-Za-z0-9_-]+)")
 _CLOSE = re.compile(r"</([A-Za-z0-9_-]+)>")

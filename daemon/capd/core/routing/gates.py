@@ -1,6 +1,6 @@
 """From a message to a decision: the gates, and three outcomes.
 
-The gates come in a fixed order and each abstention carries its reason (20-routing):
+The gates come in a fixed order and each abstention carries its reason (docs/design/routing.md):
 
     disabled, system_content, too_short   the message never reaches the model
     model_not_ready                       nothing waits for a model
@@ -34,7 +34,7 @@ EPSILON = 1e-6
 TOP_SHOWN = 5
 MOST_SUGGESTED = 3
 LONGEST_COMPARED = 320
-"""Characters of a message that are compared, about 64 tokens: 256 take 135 ms (20-routing)."""
+"""Characters of a message that are compared, about 64 tokens: 256 take 135 ms."""
 
 REASONS = (
     "disabled",
@@ -74,7 +74,7 @@ class RoutingProfile:
     priors: Mapping[str, float] = field(default_factory=dict)
     """What each of `core.routing.priors.PRIORS` counts; one that is not named is off."""
     lowest_hit: float = 0.2
-    """`discover` shows what scores above this (95-ancestors, "discover")."""
+    """`discover` shows what scores above this (docs/design/routing.md)."""
 
     def check(self, model: str, quantisation: str, pooling: str, revision: str = "") -> None:
         """Refuse a model that these constants were not made for.
@@ -94,7 +94,7 @@ class RoutingProfile:
             )
 
 
-# 20-routing, "published 0.45/0.08": twice the recall of the published 0.55 for this model at
+# Twice the recall of the published 0.55 for this model at
 # 2.4 % wrong activation (measured there on messages written without looking at triggers).
 MINILM_INT8 = RoutingProfile(
     model="sentence-transformers/all-MiniLM-L6-v2",

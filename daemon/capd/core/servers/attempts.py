@@ -1,4 +1,4 @@
-"""When a server that failed may be started again (80 section 5.3; 90, item 12).
+"""When a server that failed may be started again (docs/design/outcomes.md).
 
     fine ──failure──> backing off ──5 failures in 60 s──> failed: one attempt a minute
       ^                   │                                  │

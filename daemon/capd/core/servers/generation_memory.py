@@ -4,8 +4,9 @@
        └──answered it with a handshake alone──> HANDSHAKE
 
 A start with a handshake proves nothing: most servers of the stateless generation know both. What is
-known decides what is tried first, and with it who shares the instance (80 section 5.5): servers
-of the stateless generation infer nothing from their connection, so it may be everybody's.
+known decides what is tried first, and with it who shares the instance
+(docs/design/hostile-servers.md): servers of the stateless generation infer nothing from their
+connection, so it may be everybody's.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
 """When two definitions are one server, and when two sessions may share its instance.
 
 A server's identity covers everything that makes it behave as it does; its name is not part
-of it, so one name with two definitions is two servers, never silently shared (10-catalog).
-An instance is shared within its scope only, and never across different secrets (80, E1).
+of it, so one name with two definitions is two servers, never silently shared
+(docs/design/catalog.md). An instance is shared within its scope only, and never across different
+secrets (docs/design/hostile-servers.md).
 """
 
 import hashlib
@@ -69,7 +70,8 @@ def instance_key(
     by key, `pepper` a random key of this daemon's run: the digest tells equal secrets from
     different ones and gives nothing away about them.
     """
-    # A folder in the definition makes what is shared a thing of its project (10-catalog).
+    # A folder in the definition makes what is shared a thing of its project
+    # (docs/design/catalog.md).
     shared_by = project if has_folder_placeholder(server) else ""
     sharers = {"shared": shared_by, "project": project, "session": session}
     keys = wanted_keys(server)

@@ -2,7 +2,7 @@
 
 `{{ENV:KEY}}` and `{{INPUT:KEY}}` name a value, `{{CWD}}` and `{{PROJECT}}` a folder, and
 `{{{{X}}}}` is the text `{{X}}`. They are found in args, url, env and headers alike
-(10-catalog, "Secrets and placeholders"). An empty value counts as missing.
+(docs/design/catalog.md). An empty value counts as missing.
 """
 
 import re

@@ -8,7 +8,7 @@ class RestartIntensity:
     """Counts restarts in a sliding window; more than `limit` in `window` seconds is too many.
 
     The defaults are the actors' own, 3 in 5 s; a server's death counts 5 in 60 s
-    (80-reliability, 5.3).
+    (docs/design/processes.md).
     """
 
     def __init__(self, limit: int = 3, window: float = 5.0) -> None:
@@ -31,7 +31,7 @@ class RestartIntensity:
 class Backoff:
     """Grows the wait before the next attempt by `factor` per failure, from `first` to `last`.
 
-    Seconds; the defaults are 80-reliability 5.3, "back-off 0.5 to 60 s with jitter".
+    Seconds; the defaults back off from 0.5 to 60 s with jitter (docs/design/processes.md).
     """
 
     def __init__(self, first: float = 0.5, last: float = 60.0, factor: float = 2.0) -> None:

@@ -1,4 +1,4 @@
-"""Who may share an instance where a definition does not say so (80 section 5.5).
+"""Who may share an instance where a definition does not say so (docs/design/hostile-servers.md).
 
 Servers that keep state between calls, such as browsers and shells, belong to one session. Other
 stdio servers are shared within a project, where their working directory and roots are the same. One

@@ -1,4 +1,4 @@
-"""When a server's tree of processes takes too much of the machine (80, C13 and C14).
+"""When a server's tree of processes takes too much of the machine (docs/design/processes.md).
 
 The bounds are far above what an ordinary server takes, a browser with its tabs included: they are
 for the one that would take the whole machine with it. Clock-free; whoever looks brings the facts.

@@ -1,1 +1,1 @@
-"""What one conversation has, sees and is told (30-activation)."""
+"""What one conversation has, sees and is told (docs/design/surface.md)."""

@@ -7,7 +7,7 @@
 A capability holds its grants, pairs of a server's identity and a tool; a single tool is one
 grant. Where a set is full, what was used longest ago goes first. Use is a successful call through
 a grant, and everything with that grant is used by it; listing and searching are not use
-(30-activation).
+(docs/design/surface.md).
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence

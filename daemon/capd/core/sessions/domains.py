@@ -1,4 +1,4 @@
-"""A session's domain, as the configuration says for its project or its client (10-catalog).
+"""A session's domain, as the configuration says for its project or its client.
 
 The nearest folder around the project counts, then the client; a session without a domain is not
 filtered, and neither is a capability that names none.

@@ -2,8 +2,8 @@
 
 The user's message may have switched a capability on; the model is told so once, by name, in the
 same turn. Or it may mean one of a few that are off; the model is told which exist and how one is
-switched on, never twice in a row the same (20-routing: at most 60 tokens). Where nothing changed,
-nothing is said (45-clients; issue "in all the other editors": at most 120 tokens a turn).
+switched on, never twice in a row the same, at most 60 tokens (docs/design/context.md). Where
+nothing changed, nothing is said: at most 120 tokens a turn (docs/design/context.md).
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Which session a prompt hook speaks for (45-clients, finding 6). Never a guess between two.
+"""Which session a prompt hook speaks for. Never a guess between two.
 
 A hook and the shim of one conversation are started by the same program, and some programs give
 both the same id. In this order, the first rule that finds anything decides:

@@ -1,4 +1,4 @@
-"""capd's own tool `capability` and every sentence that it answers with (30-activation).
+"""capd's own tool `capability` and every sentence that it answers with (docs/design/surface.md).
 
 A model and a person read the same words, so each case says what happened, why, and what to do
 next; no case claims more than is known.

@@ -1,9 +1,9 @@
 """Whether a prompt was handed over before: two hooks of one prompt count once.
 
-VS Code and Cursor run the hooks of Claude Code's settings beside their own (45-clients, finding
-12), and a project may have a hook that the user has as well. All of them are run as the prompt is
-sent, and some clients name the prompt; two of the same words in one conversation are one prompt
-where the client names it so, and without a name where they come together.
+VS Code and Cursor run the hooks of Claude Code's settings beside their own (docs/design/clients.md,
+finding 12) , and a project may have a hook that the user has as well. All of them are run as the
+prompt is sent, and some clients name the prompt; two of the same words in one conversation are one
+prompt where the client names it so, and without a name where they come together.
 """
 
 from collections import deque

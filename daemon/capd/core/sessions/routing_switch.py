@@ -1,4 +1,4 @@
-"""Whether a session's messages switch capabilities on by themselves (20-routing, "disabled").
+"""Whether a session's messages switch capabilities on by themselves (docs/design/routing.md).
 
 The session's own word counts first, then that for the nearest folder around its project, then
 that for its client, then the one for all.

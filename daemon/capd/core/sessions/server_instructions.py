@@ -2,7 +2,8 @@
 
 It is passed on where the server's capability comes on, and labelled as the server's: cleaned as
 definitions are, in one line so that nothing in it looks like a line of capd's, and cut to what the
-place has room for (80, B1). Of a server whose tools are all withheld nothing is passed on.
+place has room for (docs/design/hostile-servers.md). Of a server whose tools are all withheld
+nothing is passed on.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is kept of a session, so that its key finds everything again (30-activation, "Persistence").
+"""What is kept of a session, so that its key finds everything again (docs/design/surface.md).
 
 A record outlives its daemon. It holds definitions and no instances: servers are started again on
 first need. Of the resume token it has a digest only, and of secrets nothing: definitions carry
@@ -117,7 +117,7 @@ def may_resume(record: SessionRecord, resume: str) -> bool:
     """Tell whether a client with this token, or with none, may have the session.
 
     Nobody holds a session that is only written down, so its key is enough; a token that is given
-    must be its last one (80, A7).
+    must be its last one (docs/design/trust.md).
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
 

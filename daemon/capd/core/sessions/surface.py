@@ -1,7 +1,7 @@
 """The tools a session is shown, in order, and the exact bytes of that list.
 
 Own tools come first, then granted ones in the order of first activation. What is unchanged is
-listed with identical bytes, so that a client's prompt cache holds (30-activation, "Surface").
+listed with identical bytes, so that a client's prompt cache holds (docs/design/surface.md).
 A definition is passed on as its server wrote it; only the name is capd's.
 
 A client may take so many tools and no more: own ones, then pinned ones, then the others in their
@@ -24,7 +24,7 @@ PROMPT = "prompt "
 """Before a prompt's name where it stands for a tool's: no tool's name has a space."""
 
 DEFAULT_LIMIT = 128
-"""Most tools of one list: what a model's provider takes (95-ancestors, R29)."""
+"""Most tools of one list: what a model's provider takes (docs/design/routing.md)."""
 
 _FEW_NAMES = 100
 """So many are gone through for each new name: most sessions have fewer, and no index then."""

@@ -1,7 +1,7 @@
 """Everything that is installed, and which of it a name means.
 
 Taps count in their order: the first that has a capability wins, `tap/name` pins another one
-(10-catalog). Identity is (tap, name) everywhere.
+(docs/design/catalog.md). Identity is (tap, name) everywhere.
 """
 
 from collections.abc import Iterable, Mapping

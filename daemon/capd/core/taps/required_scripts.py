@@ -1,4 +1,4 @@
-"""Dependency scripts that a capability asks for and its tap does not have (10-catalog)."""
+"""Dependency scripts that a capability asks for and its tap does not have."""
 
 from collections.abc import Callable, Collection
 

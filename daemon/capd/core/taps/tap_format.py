@@ -3,7 +3,7 @@
 A capability is a folder with `config.toml` (triggers, domains) and provider files; which one is
 used is `default.toml`, a provider file itself, a link to one, or, where a checkout wrote links
 as text, a file that holds nothing but a sibling's name. What is wrong is left out and reported;
-the rest stays usable (10-catalog).
+the rest stays usable (docs/design/catalog.md).
 """
 
 import re

@@ -1,7 +1,7 @@
 """The TOML texts of one folder, and what is found wrong in them.
 
 Whoever reads a folder keeps what is good; each thing left out becomes a finding with its file,
-its line where that can be told, and the reason (10-catalog).
+its line where that can be told, and the reason (docs/design/catalog.md).
 """
 
 import re

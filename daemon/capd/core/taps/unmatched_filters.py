@@ -1,4 +1,4 @@
-"""Filters that keep no tool of a server, or patterns that match none (10-catalog).
+"""Filters that keep no tool of a server, or patterns that match none (docs/design/catalog.md).
 
 A filter fails closed, so a misspelt one costs a capability its tools and nobody is told why.
 What the patterns could match is known from the lists that servers gave when they last ran.

@@ -2,7 +2,7 @@
 
 A tool counts once, however many capabilities grant it. A session may use one that its policy
 permits, that a capability of its domain grants and for whose server it has the secrets
-(10-catalog); what it may not use is barred, with the reason, and never simply absent. A
+(docs/design/catalog.md); what it may not use is barred, with the reason, and never simply absent. A
 capability is denied where its tools are known and all of them are, or its servers as a whole.
 """
 

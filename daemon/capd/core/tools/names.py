@@ -2,9 +2,9 @@
 
 A wire name is `<server>__<tool>` in lower case, at most 64 characters of `[a-z0-9_]` of which the
 first is no digit: what every client takes and every model's provider, so that no client writes it
-anew and makes one of two (45-clients). It depends on the definition alone, so it is the same in
-every session; a name that had to be changed in more than its case and its dashes, or that another
-tool has already, ends in a short hash.
+anew and makes one of two (docs/design/clients.md). It depends on the definition alone, so it is the
+same in every session; a name that had to be changed in more than its case and its dashes, or that
+another tool has already, ends in a short hash.
 """
 
 import hashlib

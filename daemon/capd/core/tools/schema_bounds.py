@@ -1,4 +1,4 @@
-"""How large a JSON schema may be before nobody should have to look at it (80, B6 and B7).
+"""How large a JSON schema may be before nobody should have to look at it.
 
 Clients compile and expand the schemas that capd passes on: one that reaches out of its document,
 never ends, or grows from a few lines into millions is told apart here, by counting. Nothing is

@@ -1,4 +1,4 @@
-"""Which tools of a server a pattern list keeps (10-catalog, "allowed_tools").
+"""Which tools of a server a pattern list keeps (docs/design/catalog.md).
 
 No list or an empty one keeps all. `S:rest` speaks of server S, `X:rest` of another one, a
 pattern without a colon of every server. Globs are the shell's, case-sensitive. A list that

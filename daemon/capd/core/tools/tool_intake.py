@@ -1,4 +1,4 @@
-"""Which entries of a server's `tools/list` are passed on, and why the others are not (80, B4-B8).
+"""Which entries of a server's `tools/list` are passed on, and why the others are not.
 
 One tool that clients cannot read costs them the whole list, so each entry is looked at by itself
 and left out by itself. What is passed on keeps its bytes, but for what is hidden in its texts.

@@ -1,4 +1,4 @@
-"""Who is let in: the matrix of 80, A6."""
+"""Who is let in: the matrix of Host, Origin and token."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Who is let in: nobody who has only found the port (80, A6).
+"""Who is let in: nobody who has only found the port (docs/design/trust.md).
 
 A page in a browser can reach loopback, by rebinding a name of its own to it as well; it cannot
 choose its Host and Origin. Another user of the machine can choose both, and has no token. All

@@ -3,7 +3,7 @@
 What a person wrote as a server's URL is theirs to decide. What that server then names must be
 https, or plain http on loopback if the server itself is there; and it must not resolve into a
 network that the server is not in, or a page on the internet could reach into the user's own
-(80, F). The address that was checked is the one that is connected to.
+(docs/design/trust.md). The address that was checked is the one that is connected to.
 """
 
 import ipaddress
