@@ -69,7 +69,7 @@ RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
 
 EVENTS = Address("inproc://events")
 _WATCHED = (registry.NAME, supervisor.NAME, finder.NAME, session_host.NAME)
-"""Actors without which the daemon is of no use; the embedder has a keeper of its own."""
+"""Actors without which the daemon is of no use; the embedder's process is watched apart."""
 FAILED = 1
 
 log = structlog.get_logger()

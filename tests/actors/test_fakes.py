@@ -24,7 +24,7 @@ from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.servers.server_run import ServerEnd
 from capd.core.protocol.outcomes import OutcomeUnknownError
 from capd_protos.types import ClientFacts, ServerName
-from lane_calls import call_tool
+from connection_calls import call_tool
 
 from .fakes import Machine, Script
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from trio.testing import MockClock
 
 from .fakes import Json
-from .test_relaying import Library, library
+from .test_calls import Library, library
 from .world import Client, World, world
 
 

@@ -23,7 +23,7 @@ from capd.runtime.peer import AskFailedError
 from capd_protos import supervisor as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName, ClientFacts, InstanceId, ServerSpec, SessionKey
-from lane_calls import call_tool
+from connection_calls import call_tool
 
 from .fakes import FakeProcess, Json, Machine, RecordingBus, Script, server, text, tool
 

@@ -41,7 +41,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mode", default="ok")
     parser.add_argument("--tag", default="evil")
     parser.add_argument("--name", default="evil")
-    parser.add_argument("--era", default="legacy", choices=["legacy", "modern"])
+    parser.add_argument("--era", dest="generation", default="legacy", choices=["legacy", "modern"])
     parser.add_argument("--n", type=int, default=0)
     parser.add_argument("--url", default="http://127.0.0.1:9/x.json")
     parser.add_argument("--sock", default="")

@@ -22,7 +22,7 @@ from mcp.client.session import ClientRequestContext
 
 from whole_daemon import SHIM, Home
 
-GENERATION_SERVER = Path(__file__).parent / "era_server.py"
+GENERATION_SERVER = Path(__file__).parent / "generation_server.py"
 PATIENCE = 30.0
 STATELESS = "2026-07-28"
 GENERATIONS = {"handshake": "legacy", "stateless": STATELESS}

@@ -1,4 +1,4 @@
-"""The keeper of the settings: reads their files whenever one changes, and says what holds.
+"""Reads the settings again whenever one of their files changes, and answers what holds.
 
     a file changes ──> read again ──> another whole holds, which is told
                              ├──doubtful──> read again when it has stood still

@@ -29,7 +29,7 @@ from capd.core.errors import CapdError, leaves
 from capd.core.protocol.outcomes import CallFailedError
 from capd.core.tools.tool_intake import Taken
 from capd_protos.types import ClientFacts, ServerName, ToolName
-from lane_calls import call_tool
+from connection_calls import call_tool
 from support.programs import HOSTILE_SERVER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc")

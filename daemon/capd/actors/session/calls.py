@@ -56,7 +56,7 @@ class ToolRoute:
 
     __slots__ = (
         *("_began_at", "_held", "_leases", "_relaying", "_request", "_shown"),
-        *("lane", "members", "timeout"),
+        *("members", "server_connection", "timeout"),
     )
 
     def __init__(

@@ -68,7 +68,7 @@ log = structlog.get_logger(actor="curator")
 _Held = dict[CapabilityId, IndexEntry]
 
 
-# A turn asks nobody: what the keeper tells is held here, and asked for again when it has changed.
+# A turn asks nobody: the index actor's answer is cached here, and refreshed when it changes.
 class IndexCache:
     """What there is, by project."""
 

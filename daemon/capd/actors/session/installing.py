@@ -1,4 +1,4 @@
-"""How a session waits for dependency scripts: hearing of them, and not longer than it wants."""
+"""How a session waits for dependency scripts: it passes progress on, and may stop waiting."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress

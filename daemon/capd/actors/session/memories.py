@@ -63,14 +63,14 @@ class SessionMemories:
 
     def __init__(
         self,
-        shelf: MemoryCatalog,
+        catalog: MemoryCatalog,
         place: SessionPlace,
         state: SessionState,
         conversations: Conversations,
         on_told: Callable[[], None],
     ) -> None:
         """`on_told` is called when there is something to write down."""
-        self._catalog = shelf
+        self._catalog = catalog
         self._place = place
         self._state = state
         self._conversations = conversations

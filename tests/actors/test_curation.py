@@ -74,7 +74,7 @@ class FakeLedger:
 
 
 @asynccontextmanager
-async def desk(
+async def searching_world(
     folder: Path,
     *names: str,
     rules: SessionRules | None = None,
@@ -122,7 +122,7 @@ def rules(**settings: Any) -> SessionRules:
 async def test_a_tool_that_fits_joins_at_the_end_and_the_same_message_changes_nothing_more(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path) as (world, _):
+    async with searching_world(tmp_path) as (world, _):
         client = await world.session("s")
         await client.capability("enable", "alpha")
         await client.tools()
@@ -143,7 +143,7 @@ async def test_a_tool_that_fits_joins_at_the_end_and_the_same_message_changes_no
 async def test_a_message_that_asks_for_nothing_changes_nothing(
     autojump_clock: MockClock, tmp_path: Path, said: str
 ) -> None:
-    async with desk(tmp_path) as (world, _):
+    async with searching_world(tmp_path) as (world, _):
         client = await world.session("s")
 
         taken = await turn(client, said)
@@ -156,7 +156,7 @@ async def test_at_most_so_many_join_a_turn_as_are_set(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     four = ("render", "sign", "stamp", "print")
-    async with desk(tmp_path, *four, rules=rules(new_per_turn=2)) as (world, _):
+    async with searching_world(tmp_path, *four, rules=rules(new_per_turn=2)) as (world, _):
         client = await world.session("s")
 
         taken = await turn(client, "files the quarterly invoice as a pdf document")
@@ -168,7 +168,7 @@ async def test_at_most_so_many_join_a_turn_as_are_set(
 async def test_what_a_capability_brings_and_what_fits_beside_it_is_one_change(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path) as (world, _):
+    async with searching_world(tmp_path) as (world, _):
         world.machine.scripts["alpha-files"] = offered("render")
         world.machine.scripts["alpha"] = offered("sign")
         world.capability("desk", "alpha-files")
@@ -194,7 +194,10 @@ async def test_what_is_used_of_late_comes_before_what_fits_as_well(
     for name, uses in (("sign", ()), ("stamp", (("files", "stamp", 1),))):
         folder = tmp_path / name
         folder.mkdir()
-        async with desk(folder, *twins, rules=rules(new_per_turn=1), uses=uses) as (world, _):
+        async with searching_world(folder, *twins, rules=rules(new_per_turn=1), uses=uses) as (
+            world,
+            _,
+        ):
             client = await world.session("s")
 
             taken = await turn(client, said)
@@ -204,7 +207,7 @@ async def test_what_is_used_of_late_comes_before_what_fits_as_well(
 
 async def test_a_denied_tool_never_joins(autojump_clock: MockClock, tmp_path: Path) -> None:
     denied = SessionRules(everyone=PolicyRules("[policy]", deny=("files:*",)))
-    async with desk(tmp_path, rules=denied) as (world, _):
+    async with searching_world(tmp_path, rules=denied) as (world, _):
         client = await world.session("s")
 
         taken = await turn(client)
@@ -215,7 +218,7 @@ async def test_a_denied_tool_never_joins(autojump_clock: MockClock, tmp_path: Pa
 async def test_a_tool_of_another_domain_never_joins(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, domain="writer") as (world, _):
+    async with searching_world(tmp_path, domain="writer") as (world, _):
         world.host._settings._domains = Domains(clients={"editor": "developer"})
         client = await world.session("s")
 
@@ -228,7 +231,7 @@ async def test_a_tool_of_another_domain_never_joins(
 async def test_nothing_joins_where_nothing_may(
     autojump_clock: MockClock, tmp_path: Path, settings: Json
 ) -> None:
-    async with desk(tmp_path, rules=rules(**settings)) as (world, books):
+    async with searching_world(tmp_path, rules=rules(**settings)) as (world, books):
         client = await world.session("s")
 
         taken = await turn(client)
@@ -239,7 +242,7 @@ async def test_nothing_joins_where_nothing_may(
 async def test_with_off_everything_is_listed_from_the_start(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, rules=rules(kind="off")) as (world, _):
+    async with searching_world(tmp_path, rules=rules(kind="off")) as (world, _):
         client = await world.session("s")
 
         listed = await client.tools()
@@ -253,7 +256,7 @@ async def test_with_off_everything_is_listed_from_the_start(
 async def test_the_published_scorer_brings_what_has_the_words_in_its_description(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, rules=rules(scorer="keyword")) as (world, _):
+    async with searching_world(tmp_path, rules=rules(scorer="keyword")) as (world, _):
         client = await world.session("s")
         # Words are looked for in a thread, which the clock does not see.
         autojump_clock.autojump_threshold = 1.0
@@ -269,7 +272,7 @@ async def test_the_published_scorer_brings_what_has_the_words_in_its_description
 async def test_a_client_that_never_lists_again_is_told_once_and_by_the_way_that_works(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, rules=NEVER) as (world, _):
+    async with searching_world(tmp_path, rules=NEVER) as (world, _):
         client = await world.session("s")
 
         first = await turn(client)
@@ -287,7 +290,7 @@ async def test_a_client_that_never_lists_again_is_told_once_and_by_the_way_that_
 async def test_another_conversation_is_told_by_which_way_what_fits_is_called(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path, rules=NEVER) as (world, _):
+    async with searching_world(tmp_path, rules=NEVER) as (world, _):
         client = await world.session("s")
 
         said = [
@@ -302,7 +305,7 @@ async def test_a_full_list_gets_no_longer_and_what_fits_is_told(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     full = SessionRules(table={"editor": ClientTraits(names=("editor",), tool_limit=3)})
-    async with desk(tmp_path, rules=full) as (world, _):
+    async with searching_world(tmp_path, rules=full) as (world, _):
         client = await world.session("s")
 
         taken = await turn(client)
@@ -317,7 +320,7 @@ async def test_a_full_list_gets_no_longer_and_what_fits_is_told(
 async def test_a_turn_is_taken_without_a_ledger_that_does_not_answer_and_leaves_it_alone(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path) as (world, books):
+    async with searching_world(tmp_path) as (world, books):
         books.is_silent = True
         first, second = await world.session("a"), await world.session("b")
 
@@ -332,7 +335,7 @@ async def test_a_turn_is_taken_without_a_ledger_that_does_not_answer_and_leaves_
 async def test_turns_that_come_together_ask_the_ledger_once(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path) as (world, books):
+    async with searching_world(tmp_path) as (world, books):
         client = await world.session("s")
 
         for _ in range(3):
@@ -391,7 +394,7 @@ async def test_a_call_that_could_not_be_sent_and_a_refused_one_are_noted_as_that
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     denied = SessionRules(everyone=PolicyRules("[policy]", deny=("odds:*",)))
-    async with desk(tmp_path, rules=denied) as (world, _):
+    async with searching_world(tmp_path, rules=denied) as (world, _):
         world.machine.scripts["files"].exits_at_start = 3
         client = await world.session("s")
 
@@ -407,7 +410,7 @@ async def test_a_call_that_could_not_be_sent_and_a_refused_one_are_noted_as_that
 async def test_listing_searching_and_turns_leave_no_note_of_a_call(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with desk(tmp_path) as (world, _):
+    async with searching_world(tmp_path) as (world, _):
         client = await world.session("s")
 
         await client.tools()

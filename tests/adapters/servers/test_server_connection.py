@@ -19,7 +19,7 @@ from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.servers.server_connection import ConnectionBrokenError, ServerConnection
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, ServerError
 from capd_protos.types import ClientFacts, ServerName
-from lane_calls import call_tool
+from connection_calls import call_tool
 
 Json = dict[str, Any]
 

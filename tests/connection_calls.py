@@ -16,7 +16,7 @@ async def call_tool(
     timeout: float | None = None,
     caller: Caller | None = None,
 ) -> bytes:
-    """Return the result of `tools/call`; raises as `Lane.relay`."""
+    """Return the result of `tools/call`; raises as `ServerConnection.relay`."""
     members: Members = {"name": raw(name)}
     if arguments:
         members["arguments"] = msgspec.Raw(arguments)

@@ -1,6 +1,6 @@
 """An MCP server of the SDK that speaks one generation alone and offers every feature.
 
-era_server.py stdio|http handshake|stateless TAG...
+generation_server.py stdio|http handshake|stateless TAG...
 
 What it asks of a client it asks in its generation's way: by a request, or by a result that is none
 yet. Over HTTP it prints its address.
