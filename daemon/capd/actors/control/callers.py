@@ -47,7 +47,7 @@ async def check_person(method: str, peer: Peer) -> None:
 
 
 async def check_ancestry(method: str, peer: Peer) -> None:
-    """Return where the process is none of capd's; a number is needed, too.
+    """Return if capd did not start the process. Its pid must be known.
 
     Raises:
         MethodError: it is one, has ended, or cannot be judged.

@@ -144,7 +144,7 @@ def _is_delegated(folder: Path) -> bool:
 
 
 def _own_group() -> Path | None:
-    """Return the folder of this process's group; None where there is none of version 2."""
+    """Return the folder of this process's cgroup (version 2), or None without one."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()

@@ -167,7 +167,7 @@ def _line_above(pid: int) -> list[int]:
 
 
 def _below(roots: list[int]) -> list[int]:
-    """Return every process below `roots` that is none of them, children first."""
+    """Return every process below `roots`, without `roots` themselves, children first."""
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, posix.listdir("/proc")):
         children.setdefault(_parent(int(name)), []).append(int(name))

@@ -529,7 +529,7 @@ def _uv(words: Sequence[str], launcher: Launcher) -> Reading:
     options = _Options(more.at, (*options.flags, *more.flags))
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
     if options.values(frozenset({"--directory"})):
-        # It goes there before it reads anything, and that is none of the project.
+        # It goes there before it reads anything, and that folder is outside of the project.
         found = replace(found, names=frozenset(), own_arguments_at=-1)
         return found if found.project_file else _NOTHING
     modules = options.values(frozenset({"-m", "--module"}))
