@@ -40,7 +40,7 @@ unit: $(VENV)/.developing
 	pytest -m "not real and not reliability and not clients and not servers and not shared" -q -n $(JOBS) --dist worksteal
 
 test-real: $(VENV)/.developing
-	pytest -m real -q
+	pytest -m "real and not shared" -q
 
 test-reliability: $(VENV)/.developing
 	pytest -m reliability -q
@@ -53,7 +53,7 @@ test-servers: $(VENV)/.developing
 
 # The big public tap and the routing sets: ../shared beside the checkout, or CAPD_SHARED=FOLDER.
 test-shared: $(VENV)/.developing
-	pytest -m "shared and not real and not reliability and not clients and not servers" -q
+	pytest -m "shared and not reliability and not clients and not servers" -q
 
 bench-relay: $(VENV)/.installed
 	$(BIN)/python -m bench.relay
