@@ -1,5 +1,6 @@
 """What a prompt hook is answered, and when."""
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,9 +51,9 @@ async def telling_world(
 ) -> AsyncIterator[tuple[World, Client, Client, SlowReads]]:
     """A world whose only session is told of files and of what is installed by its hook alone.
 
-    Its clock jumps once all is read: that happens in threads, which no jump waits for.
+    Its clock jumps once all is read: until then it goes with the time of the machine.
     """
-    clock.rate = 1.0
+    clock.rate, clock.autojump_threshold = 1.0, math.inf
     async with running_world(folder, rules=TELLING, counts=Real(), pieces=Real()) as world:
         if suggests:
             describe(world, "alpha", description="Reads files of any kind")
@@ -283,9 +284,9 @@ async def test_a_session_that_ends_meanwhile_ends_its_turn(
 
 
 async def test_files_that_are_read_too_slowly_take_nothing_with_them_and_come_with_the_next_message(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (_, _client, control, reads):
+    async with telling_world(tmp_path, autojump_clock) as (_, _client, control, reads):
         reads.takes = 0.5
 
         slow = await hooked(control, "gibberish is said", patience=PATIENCE)
@@ -297,9 +298,9 @@ async def test_files_that_are_read_too_slowly_take_nothing_with_them_and_come_wi
 
 
 async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files_once(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (_, _client, control, _reads):
+    async with telling_world(tmp_path, autojump_clock) as (_, _client, control, _reads):
         answers = [
             await hooked(control, f"gibberish {number}", client_session=id_)
             for number, id_ in enumerate(("c-1", "c-2", "c-1", "c-2"))
@@ -309,9 +310,9 @@ async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files
 
 
 async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fits(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, _client, control, _reads):
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (_, _client, control, _reads):
         answers = [
             await hooked(control, f"alpha number {number}", client_session=id_)
             for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
@@ -325,9 +326,9 @@ async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fit
 
 
 async def test_what_a_conversation_was_told_by_its_hook_outlives_the_daemon(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (world, client, control, _):
+    async with telling_world(tmp_path, autojump_clock) as (world, client, control, _):
         answers = [await hooked(control, "gibberish one", client_session="c-1")]
         await restarted_host(world, TELLING)
         world.host._memories.reads = SlowReads()
@@ -341,9 +342,9 @@ async def test_what_a_conversation_was_told_by_its_hook_outlives_the_daemon(
 
 
 async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (world, _client, control, reads):
+    async with telling_world(tmp_path, autojump_clock) as (world, _client, control, reads):
         answers: list[dict[str, Any]] = []
         reads.takes = 0.5
 
@@ -361,9 +362,9 @@ async def test_a_turn_that_ends_late_is_told_in_its_own_conversation(
 
 
 async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock) as (world, _client, control, reads):
+    async with telling_world(tmp_path, autojump_clock) as (world, _client, control, reads):
         world.machine.scripts["alpha"].start_delay = SLOW
         reads.takes = 0.1
 
@@ -376,9 +377,9 @@ async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
 
 
 async def test_a_suggestion_that_nobody_heard_is_made_again(
-    mock_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, mock_clock, suggests=True) as (_, _client, control, reads):
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (_, _client, control, reads):
         reads.takes = 0.5
 
         slow = await hooked(control, "alpha one", patience=PATIENCE)
