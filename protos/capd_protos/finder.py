@@ -250,6 +250,33 @@ class ToolsCurated(msgspec.Struct, frozen=True, tag="finder.curated"):
     tools: list[CuratedTool]
 
 
+class RankTools(msgspec.Struct, frozen=True, tag="finder.rank"):
+    """Rank the tools of capabilities that a user's message means; changes nothing."""
+
+    text: str
+    """As it is compared: the user's own words, bounded."""
+    capabilities: list[CapabilityId]
+    most: int = 3
+    uses: list[Use] = []
+    """Of the last day."""
+    rules: list[PolicyTable] = []
+    keys: list[str] | None = None
+    project: str = ""
+    domain: str = ""
+    asks_model: bool = True
+    """Whether meaning counts as well, where the model is at hand."""
+
+
+class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
+    """The best tools of these capabilities, best first."""
+
+    hits: list[ToolHit]
+    total: int = 0
+    """How many tools the capabilities have for this session."""
+    is_known: bool = True
+    """False where one of their servers was never asked for its tools."""
+
+
 class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):
     """Say how many tokens a list of every tool takes that a session may have."""
 
@@ -332,6 +359,7 @@ Request = (
     | DescribeTools
     | ListDenied
     | CurateTools
+    | RankTools
     | CountTools
     | ListGranted
     | DescribeCapabilities
@@ -345,6 +373,7 @@ Reply = (
     | ToolsDescribed
     | DeniedListed
     | ToolsCurated
+    | ToolsRanked
     | ToolsCounted
     | GrantedListed
     | CapabilitiesDescribed

@@ -10,6 +10,7 @@ from capd.core.tools.curation import (
     overlap,
     published_order,
     published_score,
+    ranked_within,
     terms,
 )
 from capd.core.tools.tool_search import ToolIndex
@@ -237,3 +238,35 @@ def test_fifty_tools_become_fifteen() -> None:
 
     assert names(list(found))[:3] == ["s__tool_7", "s__tool_44", "s__tool_0"]
     assert len(found) == 15
+
+
+# Inside one capability
+
+
+def inside(index: ToolIndex, asked: str, most: int = 3, **uses: int) -> list[str]:
+    names = [tool.wire_name for tool in index.tools if tool.server == "s"]
+    counted = {WireName(f"s__{name}"): count for name, count in uses.items()}
+    return [each.name for each in ranked_within(index, asked, names, most=most, uses=counted)]
+
+
+def test_inside_a_capability_the_message_decides_which_tools_come_first() -> None:
+    index = ToolIndex([INVOICE, TWIN, *OTHERS])
+
+    assert inside(index, "list the branches, then render the invoice", 2) == [
+        "list_branches",
+        "render_invoice",
+    ]
+
+
+def test_inside_a_capability_a_message_that_fits_no_tool_brings_the_two_most_used() -> None:
+    index = ToolIndex([INVOICE, *OTHERS])
+
+    found = inside(index, "xyzzy", water_plants=3, book_flight=5, play_song=1)
+
+    assert found == ["book_flight", "water_plants"]
+
+
+def test_tools_outside_of_the_capability_are_not_ranked_with_it() -> None:
+    index = ToolIndex([TWIN, *OTHERS])
+
+    assert "render_invoice" not in inside(index, ASKED)

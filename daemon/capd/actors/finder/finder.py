@@ -25,7 +25,7 @@ from capd.adapters.tokens.counted_texts import CountedTexts
 from capd.adapters.tool_lists import ToolLists
 from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools import search_answers
-from capd.core.tools.curation import Field, curated, curated_by_keywords
+from capd.core.tools.curation import Field, curated, curated_by_keywords, ranked_within
 from capd.core.tools.known_tools import Source
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
@@ -189,6 +189,8 @@ class ToolFinder:
                 return await self._looked_up(request)
             case messages.CurateTools():
                 return await self._curate(request)
+            case messages.RankTools():
+                return await self._rank(request)
             case messages.DescribeTools():
                 return await self._described(request)
             case messages.ListDenied():
@@ -271,6 +273,24 @@ class ToolFinder:
                 for each in best
             ]
         )
+
+    async def _rank(self, request: messages.RankTools) -> messages.ToolsRanked:
+        tools = await self._sets.of(request.project)
+        index, known = tools.index, tools.known
+        is_known = all(known.lists(id_) for id_ in request.capabilities)
+        barred = tools.restrictions(_policy(request.rules), request.keys, request.domain)
+        inside = known.granted_by(frozenset(request.capabilities)) - barred.keys()
+        if not inside:
+            return messages.ToolsRanked([], 0, is_known)
+        asks_model = request.asks_model and index.has_vectors and bool(request.text.strip())
+        vector = await self._vectors.of_query(request.text, waits=False) if asks_model else None
+        used = ((known.source(use.tool, use.identity), use.count) for use in request.uses)
+        uses = {source.wire_name: count for source, count in used if source is not None}
+        best = ranked_within(
+            index, request.text, inside, most=request.most, uses=uses, vector=vector
+        )
+        hits = [hit_of(known.sources[each.wire_name]) for each in best]
+        return messages.ToolsRanked(hits, len(inside), is_known)
 
     async def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         policy = _policy(request.rules)

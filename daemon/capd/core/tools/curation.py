@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING, Literal
 
-from capd.core.tools.tool_search import Evidence, ToolIndex
+from capd.core.tools.tool_search import LOWEST_COSINE, Evidence, ToolIndex
 from capd.core.tools.tool_text import Tool
 from capd_protos.types import WireName
 
@@ -40,6 +40,9 @@ AS_GOOD = 0.05
 USE_WEIGHT = 0.1
 MOST_USES = 15
 """More say no more: what is called in a loop must not push out what fits better."""
+
+FALLBACK_TOOLS = 2
+"""Tools of a capability that are named where the message speaks for none of them."""
 
 _PIN_FLOOR = 100.0
 _SHORTEST_TERM_BYTES = 4
@@ -109,6 +112,37 @@ def curated(
         )
         for row in (*pinned, *rows)
     ]
+
+
+def ranked_within(
+    index: ToolIndex,
+    message: str,
+    inside: Collection[WireName],
+    *,
+    most: int,
+    uses: Mapping[WireName, int],
+    vector: "Vectors | None" = None,
+) -> list[Tool]:
+    """Return the best `most` tools of a capability that a message means, best first.
+
+    What the message says decides, and use breaks near ties. Where it says nothing of any of them,
+    the two that are used most are what is likely to be wanted.
+    """
+    rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
+    if not rows:
+        return []
+    evidence = index.evidence(message, vector)
+    field = Field(uses=uses)
+    is_silent = all(
+        float(evidence.by_words[row]) <= 0
+        and (evidence.cosines is None or float(evidence.cosines[row]) < LOWEST_COSINE)
+        for row in rows
+    )
+    if is_silent:
+        rows.sort(key=lambda row: -uses.get(index.tools[row].wire_name, 0))
+        return [index.tools[row] for row in rows[: min(most, FALLBACK_TOOLS)]]
+    rows.sort(key=lambda row: -(float(evidence.scores[row]) + _use(index.tools[row], field)))
+    return [index.tools[row] for row in rows[:most]]
 
 
 def _best(

@@ -1,0 +1,281 @@
+"""Call cards: one line for each tool, from which a model can call it without its schema.
+
+    git__git_log(repo_path, max_count=10, start_timestamp?)  Shows the commit logs
+
+The signature is compact:
+
+    name            a required string           name?           optional
+    name: int       a required value of a type  name=10         optional, with its default
+    name: "a"|"b"   one of these values         name: [str]     a list
+    name: {a, b?}   an object with members      name: any       anything
+
+A signature that would be long keeps the required arguments alone and ends in `...`. A call that
+gets an argument wrong is answered with the whole schema, so the model repairs it without a search.
+
+The schema is a stranger's text: every part of it is cut to a bound before it is written.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from capd.core.index.token_costs import one_line
+from capd_protos.types import WireName
+
+MOST_SIGNATURE = 110
+"""Characters of arguments from which only the required ones are written: about 35 tokens."""
+MOST_REQUIRED = 260
+"""Characters of required arguments; a longer signature is cut after a whole argument."""
+MOST_DESCRIPTION = 72
+"""Characters of a description: the first sentence, or as much of it."""
+MOST_ARGUMENTS = 24
+DEEPEST = 3
+"""Levels of nested objects that are written; below, an object is `object`."""
+MOST_VALUES = 8
+MOST_STEPS = 400
+"""Types that are looked at in one schema: a hostile one may nest thousands."""
+MOST_NAME = 48
+MOST_VALUE = 24
+
+MORE = "..."
+"""Stands for the optional arguments that are left out."""
+
+_IS_NAME = re.compile(r"[\w.$-]+")
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9][a-z0-9)\]])[.;:!?](?:\s|$)")
+_SHORT = {"string": "str", "integer": "int", "number": "number", "boolean": "bool", "null": "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class CallCard:
+    """How one tool is called, on one line."""
+
+    name: WireName
+    arguments: str
+    """As they stand between the brackets."""
+    description: str
+    is_whole: bool
+    """Whether every argument that the tool takes is in `arguments`, with its shape."""
+
+    @property
+    def line(self) -> str:
+        """Return the card as the model reads it."""
+        call = f"{self.name}({self.arguments})"
+        return f"{call}  {self.description}" if self.description else call
+
+    @property
+    def short_line(self) -> str:
+        """Return the card without its description."""
+        return f"{self.name}({self.arguments})"
+
+
+def call_card(name: WireName, definition: bytes) -> CallCard:
+    """Return the card of a tool; one whose definition cannot be read has its name alone.
+
+    `definition` is the JSON of the tool as its server listed it, which capd has bounded before.
+    """
+    try:
+        read = msgspec.json.decode(definition)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        read = {}
+    members = read if isinstance(read, dict) else {}
+    schema = members.get("inputSchema")
+    arguments, is_whole = signature(schema if isinstance(schema, dict) else {})
+    return CallCard(name, arguments, summary(members.get("description")), is_whole)
+
+
+def signature(schema: dict[str, Any]) -> tuple[str, bool]:
+    """Return a schema's arguments on one line, and whether it is all of them."""
+    writer = _Writer(schema)
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        # Without named properties anything may be passed.
+        return ("", schema.get("additionalProperties") is False or not schema.get("required"))
+    required, optional = _parted(schema, properties)
+    wanted = [writer.argument(name, properties[name], is_required=True) for name in required]
+    rest = [writer.argument(name, properties[name], is_required=False) for name in optional]
+    whole = ", ".join([*wanted, *rest])
+    is_cut = len(properties) > len(required) + len(optional)
+    if len(whole) <= MOST_SIGNATURE and not is_cut and not writer.is_cut:
+        return whole, True
+    kept = list(_first(wanted, MOST_REQUIRED))
+    # Optional arguments have what room is left.
+    if len(kept) == len(wanted):
+        room = MOST_SIGNATURE - sum(len(each) + 2 for each in kept)
+        kept += _first(rest, room)
+    is_whole = len(kept) == len(wanted) + len(rest) and not is_cut
+    return ", ".join(kept if is_whole else [*kept, MORE]), is_whole and not writer.is_cut
+
+
+def summary(description: object) -> str:
+    """Return the first sentence of a description, on one line and bounded."""
+    if not isinstance(description, str):
+        return ""
+    text = one_line(description[: 8 * MOST_DESCRIPTION])
+    end = _SENTENCE_END.search(text)
+    if end is not None and end.start() <= MOST_DESCRIPTION:
+        return text[: end.start()]
+    if len(text) <= MOST_DESCRIPTION:
+        return text
+    return text[:MOST_DESCRIPTION].rsplit(" ", 1)[0].rstrip(",;:-") + "…"
+
+
+def _parted(schema: dict[str, Any], properties: dict[str, Any]) -> tuple[list[str], list[str]]:
+    listed = schema.get("required")
+    wanted = set(listed[:MOST_ARGUMENTS]) if isinstance(listed, list) and _are_names(listed) else ()
+    names = list(properties)
+    required = [name for name in names if name in wanted][:MOST_ARGUMENTS]
+    optional = [name for name in names[: 4 * MOST_ARGUMENTS] if name not in wanted]
+    return required, optional[: MOST_ARGUMENTS - len(required)]
+
+
+def _are_names(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _first(parts: Iterable[str], room: int) -> Iterator[str]:
+    """Yield parts as long as there is room for them."""
+    for part in parts:
+        room -= len(part) + 2
+        if room < 0:
+            return
+        yield part
+
+
+class _Writer:
+    """Writes the types of one schema; `is_cut` tells whether one of them had no room."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._steps = 0
+        self.is_cut = False
+
+    def argument(self, name: str, schema: object, *, is_required: bool, depth: int = 0) -> str:
+        """Return one argument with its type, its default or the mark that it is optional."""
+        label = _name(name)
+        written = self.type(schema, depth)
+        if is_required:
+            return label if written == "str" else f"{label}: {written}"
+        default = self._default(schema)
+        if default:
+            return f"{label}={default}"
+        return f"{label}?" if written == "str" else f"{label}?: {written}"
+
+    def type(self, schema: object, depth: int) -> str:
+        """Return the type of a schema in a few characters."""
+        self._steps += 1
+        if self._steps > MOST_STEPS or depth > DEEPEST + 1:
+            self.is_cut = True
+            return "any"
+        resolved = self._resolved(schema)
+        if not isinstance(resolved, dict):
+            return "any"
+        values = resolved.get("enum")
+        if isinstance(values, list) and values:
+            return self._values(values)
+        if "const" in resolved:
+            return self._values([resolved["const"]])
+        options = resolved.get("anyOf") or resolved.get("oneOf")
+        if isinstance(options, list) and options:
+            return self._options(options, depth)
+        kind = resolved.get("type")
+        if isinstance(kind, list):
+            kinds = [each for each in kind if each != "null" and isinstance(each, str)]
+            return "|".join(_SHORT.get(each, each[:MOST_NAME]) for each in kinds[:4]) or "any"
+        if kind == "array":
+            return f"[{self.type(resolved.get('items', {}), depth + 1)}]"
+        if kind == "object" or "properties" in resolved:
+            return self._object(resolved, depth)
+        return _SHORT.get(kind, "any") if isinstance(kind, str) else "any"
+
+    def _object(self, schema: dict[str, Any], depth: int) -> str:
+        properties = schema.get("properties")
+        if not isinstance(properties, dict) or not properties:
+            return "object"
+        if depth >= DEEPEST:
+            self.is_cut = True
+            return "object"
+        required, optional = _parted(schema, properties)
+        members = [
+            self.argument(name, properties[name], is_required=True, depth=depth + 1)
+            for name in required
+        ]
+        others = [
+            self.argument(name, properties[name], is_required=False, depth=depth + 1)
+            for name in optional
+        ]
+        kept = list(_first(others, MOST_SIGNATURE - sum(len(each) + 2 for each in members)))
+        if len(kept) < len(properties) - len(required):
+            self.is_cut = True
+            kept.append(MORE)
+        return "{" + ", ".join([*members, *kept]) + "}"
+
+    def _options(self, options: list[Any], depth: int) -> str:
+        written = [
+            self.type(option, depth + 1)
+            for option in options[:MOST_VALUES]
+            if not (isinstance(option, dict) and option.get("type") == "null")
+        ]
+        kept = list(dict.fromkeys(written))
+        if len(kept) > MOST_VALUES // 2:
+            self.is_cut = True
+            return "any"
+        return "|".join(kept) or "null"
+
+    def _values(self, values: list[Any]) -> str:
+        shown = [_value(value) for value in values[:MOST_VALUES]]
+        if len(values) > MOST_VALUES or not all(shown):
+            self.is_cut = True
+            shown = [each for each in shown if each] + [MORE]
+        return "|".join(shown)
+
+    def _default(self, schema: object) -> str:
+        resolved = self._resolved(schema)
+        if not isinstance(resolved, dict) or resolved.get("default") is None:
+            return ""
+        default = resolved["default"]
+        if default == "" or not isinstance(default, str | int | float):
+            return ""
+        values = resolved.get("enum")
+        if isinstance(values, list) and len(values) > 1:
+            # The default alone would hide what else it can be.
+            return ""
+        return _value(default)
+
+    def _resolved(self, schema: object) -> object:
+        """Return a schema with its reference inside the same document followed, a few times."""
+        for _ in range(DEEPEST):
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+                return schema
+            schema = self._target(schema["$ref"])
+        return {}
+
+    def _target(self, reference: str) -> object:
+        if not reference.startswith("#/"):
+            return {}
+        found: object = self._root
+        for part in reference[2:].split("/")[:8]:
+            if not isinstance(found, dict):
+                return {}
+            found = found.get(part.replace("~1", "/").replace("~0", "~"), {})
+        return found
+
+
+def _name(name: str) -> str:
+    """Return an argument's name, quoted where it is not one word."""
+    if _IS_NAME.fullmatch(name) and len(name) <= MOST_NAME:
+        return name
+    return '"' + one_line(name[:MOST_NAME]).replace('"', "'") + '"'
+
+
+def _value(value: object) -> str:
+    """Return a value as JSON has it; empty where it is too long or no scalar."""
+    if isinstance(value, str):
+        text = one_line(value[: MOST_VALUE + 1])
+        return f'"{text}"' if text == value and len(text) <= MOST_VALUE and '"' not in text else ""
+    if value is None or isinstance(value, bool | int | float):
+        written = msgspec.json.encode(value).decode()
+        return written if len(written) <= MOST_VALUE else ""
+    return ""
