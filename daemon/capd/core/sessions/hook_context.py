@@ -1,19 +1,22 @@
 """What a client's prompt hook is answered: the few words that reach the model with the prompt.
 
 The user's message may have switched a capability on; the model is told so once, by name, in the
-same turn. Or it may mean one of a few that are off; the model is told which exist and how one is
-switched on, never twice in a row the same, at most 60 tokens (docs/design/context.md). Where
-nothing changed, nothing is said: at most 120 tokens a turn (docs/design/context.md).
+same turn, with a call card for each tool that fits. Or it may mean one of a few that are off; the
+model is told which exist and how one is switched on, never twice in a row the same, at most 60
+tokens. Where nothing changed, nothing is said: at most 150 tokens a turn
+(docs/design/context.md).
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import msgspec
 
 from capd.core.index.token_costs import TokenCosts
+from capd.core.tools.call_cards import CallCard
 from capd_protos.types import CapabilityName, WireName
 
 TURN = WireName("capd_turn")
@@ -25,7 +28,10 @@ _MOST_CHARACTERS = 220
 """Of wire names in one message."""
 
 SUGGESTION_TOKENS = 60
-TURN_TOKENS = 120
+TURN_TOKENS = 150
+MOST_CARDS = 3
+"""Call cards in one turn. Five without a bound cost more than their searches save
+(docs/design/context.md)."""
 _LETTERS_A_TOKEN = 2.5
 _LONGEST_WORD = 12
 _PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
@@ -94,6 +100,52 @@ def coming(
         return _with_names(f"{begun}. Call its tools with {caller}, name=...", expected, costs)
     how = f"{enabler}(action=enable, name={name}) waits for it and names its tools"
     return f"{begun}; {how}."
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCards:
+    """The cards that a turn has room for, and the words that reach the model."""
+
+    names: tuple[WireName, ...] = ()
+    text: str = ""
+
+
+def told_cards(
+    cards: Sequence[CallCard],
+    caller: str,
+    costs: TokenCosts,
+    *,
+    room: int = TURN_TOKENS,
+    rest: str = "",
+) -> ToldCards:
+    """Return what the model is told of tools that it can call at once, best first.
+
+    `caller` is the tool that calls them. `rest` says how the other tools are found; it is left out
+    where there is no room. A card that has no room loses its description first.
+    """
+    head = f"For this message, by {caller}(name, arguments):"
+    told: list[CallCard] = []
+    for card in cards[:MOST_CARDS]:
+        if _tokens(_listing(head, [*told, card], 0), costs) <= room:
+            told.append(card)
+    if not told:
+        return ToldCards()
+    described = 0
+    while described < len(told) and (_tokens(_listing(head, told, described + 1), costs) <= room):
+        described += 1
+    text = _listing(head, told, described)
+    names = tuple(card.name for card in told)
+    longer = f"{text}\n{rest}"
+    if rest and _tokens(longer, costs) <= room:
+        return ToldCards(names, longer)
+    return ToldCards(names, text)
+
+
+def _listing(head: str, cards: Sequence[CallCard], described: int) -> str:
+    lines = [
+        f"- {card.line if at < described else card.short_line}" for at, card in enumerate(cards)
+    ]
+    return "\n".join([head, *lines])
 
 
 def _with_names(
