@@ -47,6 +47,10 @@ class FindTools(msgspec.Struct, frozen=True, tag="finder.find"):
     """The project of the session, whose own tools count as well."""
     domain: str = ""
     """Its domain; empty where it has none."""
+    capability: str = ""
+    """Only tools of capabilities whose name matches this glob."""
+    category: str = ""
+    """Only tools of capabilities of this domain, or whose name begins with it (`messaging`)."""
 
 
 class ToolHit(msgspec.Struct, frozen=True):

@@ -287,7 +287,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ServerExited(GIT, IDENTITY, INSTANCE, "unused"),
     supervisor.ServerToolsChanged(GIT, INSTANCE),
     supervisor.ToolListKept(GIT, IDENTITY),
-    finder.FindTools("show it", 3, 9, [RULES], ["TOKEN"], "/src/app", "developer"),
+    finder.FindTools(
+        "show it", 3, 9, [RULES], ["TOKEN"], "/src/app", "developer", "git*", "versioning"
+    ),
     finder.LookUpTool("log", IDENTITY, [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.ToolLookedUp(
         TOOL_HIT, finder.ToolRestriction("denied", "no"), [WireName("git__diff")], 7, 2

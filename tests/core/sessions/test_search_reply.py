@@ -6,8 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from capd.core.sessions.search_reply import BUDGET, Shown, laid_out, written
-from capd.core.sessions.search_tools import BadCallError, CallArguments, called
+from capd.core.sessions.search_reply import BEST_HIT, Shown, laid_out, written
+from capd.core.sessions.search_tools import (
+    BadCallError,
+    CallArguments,
+    SearchArguments,
+    called,
+    checked_search,
+)
 from capd_protos.types import WireName
 
 
@@ -22,12 +28,32 @@ LARGE: dict[str, Any] = {
 }
 
 
-def test_the_best_hit_is_in_full_and_what_has_no_room_is_a_line() -> None:
-    reply = laid_out([hit("a", **LARGE), hit("b", **LARGE), hit("c", path={})], "")
+def test_the_best_hit_is_whole_where_its_schema_is_short() -> None:
+    reply = laid_out([hit("a", path={}), hit("b", path={})], "")
 
-    assert reply.full == ("a", "c")
-    assert reply.blocks[1].startswith("- b(argument_0, argument_1,")
-    assert sum(map(len, reply.blocks)) < BUDGET
+    assert reply.full == ("a", "b")
+    assert reply.blocks[0].startswith("## a\nDoes it.\n{")
+    assert reply.blocks[1] == "- b(path?: any)  Does it"
+
+
+def test_a_best_hit_with_a_long_schema_is_a_call_card_like_the_others() -> None:
+    reply = laid_out([hit("a", **LARGE), hit("b", **LARGE)], "")
+
+    assert reply.full == ("a", "b")
+    assert reply.blocks[0].startswith("- a(argument_0?, argument_1?,")
+    assert "...)" in reply.blocks[0]
+    assert sum(map(len, reply.blocks)) < 2 * BEST_HIT
+
+
+def test_what_a_card_cannot_say_how_to_call_is_not_switched_on() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(9):
+        deep = {"type": "object", "properties": {"p": deep}, "required": ["p"]}
+    content = {"name": "a", "inputSchema": deep}
+
+    reply = laid_out([hit("x"), Shown(WireName("a"), json.dumps(content).encode())], "")
+
+    assert reply.full == ("x",)
 
 
 def test_in_full_each_schema_is_whole() -> None:
@@ -56,7 +82,7 @@ def test_a_look_switches_nothing_on(detail: str, block: str) -> None:
     [
         (["a", "b"], True, "All are on: call them by name."),
         (["a", "b"], False, "All are on: call them with tool_call."),
-        (["a"], True, "On, to be called by name: a. Schemas of the others: select:name."),
+        (["a"], True, "On, to be called by name: a. Whole schemas: select:name."),
     ],
 )
 def test_the_answer_says_how_what_is_on_is_called(
@@ -90,3 +116,14 @@ def test_arguments_are_taken_as_models_write_them(given: bytes, expected: bytes)
 def test_arguments_that_are_no_object_are_refused(given: bytes) -> None:
     with pytest.raises(BadCallError, match="no object"):
         called(CallArguments("x", msgspec.Raw(given)))
+
+
+def test_several_questions_are_asked_at_once_and_each_only_once() -> None:
+    asked = SearchArguments(query="send mail", queries=["send mail", " ", "read a pdf"])
+
+    assert checked_search(asked).questions == ["send mail", "read a pdf"]
+
+
+def test_too_many_questions_are_refused_with_the_number_that_is_allowed() -> None:
+    with pytest.raises(BadCallError, match="at most 5"):
+        checked_search(SearchArguments(queries=[f"question {n}" for n in range(6)]))

@@ -27,7 +27,7 @@ def schema(required: dict[str, Any], optional: dict[str, Any] | None = None) -> 
 
 
 def written(of: dict[str, Any]) -> str:
-    return signature(of)[0]
+    return signature(of).text
 
 
 def definition(**members: Any) -> bytes:
@@ -104,19 +104,20 @@ def test_a_reference_inside_the_schema_is_followed() -> None:
 def test_a_long_signature_keeps_what_is_required_and_says_that_there_is_more() -> None:
     optional = {f"some_rather_long_option_{n}": TEXT for n in range(12)}
 
-    text, is_whole = signature(schema({"path": TEXT}, optional))
+    got = signature(schema({"path": TEXT}, optional))
 
-    assert text.startswith("path, some_rather_long_option_0?")
-    assert text.endswith(MORE)
-    assert len(text) <= MOST_SIGNATURE + len(MORE) + 2
-    assert not is_whole
+    assert got.text.startswith("path, some_rather_long_option_0?")
+    assert got.text.endswith(MORE)
+    assert len(got.text) <= MOST_SIGNATURE + len(MORE) + 2
+    assert not got.is_whole
+    assert got.is_callable
 
 
 def test_a_list_of_values_that_is_too_long_says_so() -> None:
-    text, is_whole = signature(schema({"a": {"enum": [f"value {n}" for n in range(20)]}}))
+    got = signature(schema({"a": {"enum": [f"value {n}" for n in range(20)]}}))
 
-    assert text.endswith((f"|{MORE}", f", {MORE}"))
-    assert not is_whole
+    assert got.text.endswith((f"|{MORE}", f", {MORE}"))
+    assert not got.is_whole
 
 
 def test_nothing_to_pass_is_an_empty_pair_of_brackets() -> None:
@@ -156,10 +157,10 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     lists = {"type": "array", "items": loop}
     tree = {**schema({"a": loop}), "$defs": {"L": lists}}
 
-    text, is_whole = signature(tree)
+    got = signature(tree)
 
-    assert text.startswith("a: [[")
-    assert not is_whole
+    assert got.text.startswith("a: [[")
+    assert not got.is_whole
 
 
 def test_a_schema_of_thousands_of_members_costs_a_bounded_number_of_steps() -> None:
@@ -167,10 +168,10 @@ def test_a_schema_of_thousands_of_members_costs_a_bounded_number_of_steps() -> N
     for _ in range(6):
         level = schema({f"m{n}": level for n in range(30)})
 
-    text, is_whole = signature(level)
+    got = signature(level)
 
-    assert len(text) <= MOST_REQUIRED + MOST_SIGNATURE
-    assert not is_whole
+    assert len(got.text) <= MOST_REQUIRED + MOST_SIGNATURE
+    assert not got.is_whole
 
 
 _JSON = st.recursive(

@@ -139,3 +139,20 @@ def test_an_eager_server_of_another_domain_is_left_alone() -> None:
     known = KnownTools([capability("running", SHELL, domains=("ops",))])
 
     assert (list(known.eager(Policy(), "dev")), len(known.eager(Policy(), "ops"))) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "category", "tools"),
+    [
+        ("", "", None),
+        ("reading", "", {"fs__read"}),
+        ("read*", "", {"fs__read"}),
+        ("", "Ops", {"shell__run"}),
+        ("nothing", "", set()),
+        ("reading", "ops", set()),
+    ],
+)
+def test_a_search_can_be_narrowed_to_capabilities(
+    pattern: str, category: str, tools: set[str] | None
+) -> None:
+    assert KNOWN.of_capabilities(pattern, category) == tools

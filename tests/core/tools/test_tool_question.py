@@ -13,6 +13,9 @@ from capd.core.tools.tool_question import BadQuestionError, Ranking, Selection, 
         ("x", 25, Ranking("x", 25)),
         ("selection:a", 5, Ranking("selection:a", 5)),
         ("select: b, a,b ,,a", 5, Selection(("b", "a"))),
+        ("+Mail send it", 5, Ranking("Mail send it", 5, ("mail",))),
+        ("read +pdf and +PDF", 5, Ranking("read pdf and PDF", 5, ("pdf",))),
+        ("c++ a+b +1 +", 5, Ranking("c++ a+b +1 +", 5)),
     ],
 )
 def test_a_question_is_read(query: str, limit: int, expected: Ranking | Selection) -> None:

@@ -281,3 +281,15 @@ def test_a_hit_has_its_score_from_words_and_letters() -> None:
     (hit,) = got.hits
     assert hit == Hit(hit.tool, hit.score, 2)
     assert hit.score == pytest.approx(0.2)
+
+
+def test_a_required_word_must_be_in_the_text_of_each_hit() -> None:
+    hits = INDEX.ranked("send read find", 5, required=("mail",)).hits
+
+    assert [hit.tool for hit in hits] == [MAIL]
+
+
+def test_only_tools_of_the_chosen_capabilities_are_hits() -> None:
+    hits = INDEX.ranked("contents of a file", 5, inside={FILES.wire_name, MAIL.wire_name}).hits
+
+    assert [hit.tool for hit in hits] == [FILES]

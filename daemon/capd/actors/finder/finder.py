@@ -227,7 +227,10 @@ class ToolFinder:
         if tools.index.tools or self._skills.has_any:
             vector = await self._vectors.of_query(asked.words)
         index, known = tools.index, tools.known
-        found = index.ranked(asked.words, asked.limit, vector, barred)
+        inside = known.of_capabilities(request.capability, request.category)
+        found = index.ranked(
+            asked.words, asked.limit, vector, barred, required=asked.required, inside=inside
+        )
         text = search_answers.withheld(found.withheld)
         if not found.hits:
             text = search_answers.missed(asked.words, found, tools.searched(policy))

@@ -1,8 +1,8 @@
-"""The answer of `tool_search`: what fits, with schemas, and what was switched on and off for it.
+"""The answer of `tool_search`: how what fits is called, and what was switched on and off for it.
 
-A schema is a few hundred tokens, so without a wish for more the answer has a budget: the best hit
-is given in full whatever its size, the others as long as there is room, the rest in one line each.
-What is given in full is switched on; what is not can be called by its name all the same.
+A schema is a few hundred tokens and a signature is thirty. So each hit is a call card, and only a
+best hit whose schema is short is given whole. `detail="full"`, and `select:`, give every schema.
+What an answer says how to call is switched on; what is not can be called by its name all the same.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
+from capd.core.tools.call_cards import call_card
 from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
 
-BUDGET = 1300
-"""Characters that full hits may take together. Twice as many make a day of work cost 6 % more: what
-comes with the hit that was meant is seldom called (docs/tokens-bench.md)."""
-LONGEST_DESCRIPTION = 500
-"""Characters of a description where the answer has a budget."""
+BEST_HIT = 525
+"""Characters up to which the best hit is given whole: about 150 tokens."""
+MOST_DESCRIPTION = 110
+"""Characters of a description in a card of a search; in a turn there is less room."""
 SUMMARY = 140
 
 
@@ -35,7 +35,7 @@ class Reply:
     """The hits as they are to be written."""
 
     full: tuple[WireName, ...]
-    """Those whose schema is in the answer: they are switched on."""
+    """Those of which the answer says how they are called: they are switched on."""
     blocks: tuple[str, ...]
     """One a hit, in order."""
 
@@ -44,18 +44,21 @@ def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
     """Return what is written of each hit."""
     if detail in {"names", "summary"}:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
-    full: list[WireName] = []
+    if detail == "full":
+        return Reply(tuple(hit.name for hit in hits), tuple(_full(hit) for hit in hits))
+    callable_: list[WireName] = []
     blocks: list[str] = []
-    left = BUDGET
     for hit in hits:
-        block = _full(hit, is_bounded=detail != "full")
-        if detail != "full" and full and len(block) > left:
-            blocks.append(_short(hit, "summary"))
+        block = _full(hit) if not blocks else ""
+        if block and len(block) <= BEST_HIT:
+            callable_.append(hit.name)
+            blocks.append(block)
             continue
-        left -= len(block)
-        full.append(hit.name)
-        blocks.append(block)
-    return Reply(tuple(full), tuple(blocks))
+        card = call_card(hit.name, hit.definition, MOST_DESCRIPTION)
+        blocks.append(f"- {card.line}")
+        if card.is_callable:
+            callable_.append(hit.name)
+    return Reply(tuple(callable_), tuple(blocks))
 
 
 def written(
@@ -90,14 +93,12 @@ def _how(reply: Reply, on: Sequence[WireName], caller: WireName, *, is_listed: b
     by = "by name" if is_listed else f"with {caller}"
     if len(on) == len(reply.blocks):
         return f"All are on: call them {by}."
-    return f"On, to be called {by}: {', '.join(on)}. Schemas of the others: select:name."
+    return f"On, to be called {by}: {', '.join(on)}. Whole schemas: select:name."
 
 
-def _full(hit: Shown, *, is_bounded: bool) -> str:
+def _full(hit: Shown) -> str:
     members = _members(hit.definition)
     description = _text(members.get("description"))
-    if is_bounded and len(description) > LONGEST_DESCRIPTION:
-        description = description[: LONGEST_DESCRIPTION - 1] + "…"
     schema = msgspec.json.encode(short_schema(members.get("inputSchema", {}))).decode()
     return "\n".join(part for part in (f"## {hit.name}", description, schema) if part)
 

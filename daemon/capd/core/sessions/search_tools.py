@@ -6,7 +6,7 @@ Descriptions are stable: a number in one would break a client's prompt cache wit
 import msgspec
 
 from capd.core.errors import CapdError
-from capd.core.tools.tool_question import DEFAULT_RESULTS, MOST_RESULTS
+from capd.core.tools.tool_question import DEFAULT_RESULTS, MOST_QUERIES, MOST_RESULTS
 from capd_protos.types import WireName
 
 TOOL_SEARCH = WireName("tool_search")
@@ -18,16 +18,25 @@ SEARCH_DEFINITION = msgspec.json.encode(
         "name": TOOL_SEARCH,
         "title": "Find tools",
         "description": (
-            "Find tools among all that are installed, listed here or not. The answer has their "
-            "input schemas, and switches them on for this conversation. select:name,name takes "
-            "exactly these."
+            "Find tools among all that are installed, listed here or not. The answer says how "
+            "each is called, and switches them on for this conversation. Put everything that you "
+            "look for in one call (queries). select:name,name gives whole schemas."
         ),
         "inputSchema": {
             "type": "object",
             "properties": {
                 "query": {
                     "type": "string",
-                    "description": "What the tool should do, in a few words, or select:name,name.",
+                    "description": (
+                        "What the tool should do, in a few words; +word must be in its text; or "
+                        "select:name,name."
+                    ),
+                },
+                "queries": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "maxItems": MOST_QUERIES,
+                    "description": "Several questions at once, instead of query.",
                 },
                 "max_results": {
                     "type": "integer",
@@ -38,13 +47,11 @@ SEARCH_DEFINITION = msgspec.json.encode(
                 "detail": {
                     "type": "string",
                     "enum": list(DETAILS),
-                    "description": (
-                        "names and summary only look; full gives every schema. Without it, the "
-                        "best hits are given in full, as far as a short answer has room."
-                    ),
+                    "description": "names and summary only look; full gives every schema.",
                 },
+                "capability": {"type": "string", "description": "Only its tools; globs."},
+                "category": {"type": "string", "description": "Such as messaging, database."},
             },
-            "required": ["query"],
         },
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
     }
@@ -81,6 +88,15 @@ class SearchArguments(msgspec.Struct, frozen=True):
     query: str = ""
     max_results: int = DEFAULT_RESULTS
     detail: str = ""
+    queries: list[str] = []
+    capability: str = ""
+    category: str = ""
+
+    @property
+    def questions(self) -> list[str]:
+        """All that is asked, each once; one empty question where nothing is."""
+        given = [each for each in (self.query, *self.queries) if each.strip()]
+        return list(dict.fromkeys(given)) or [""]
 
 
 class CallArguments(msgspec.Struct, frozen=True):
@@ -94,8 +110,10 @@ def checked_search(given: SearchArguments) -> SearchArguments:
     """Return the arguments.
 
     Raises:
-        BadCallError: `detail` is none that there is.
+        BadCallError: `detail` is none that there is, or there are too many questions.
     """
+    if len(given.questions) > MOST_QUERIES:
+        raise BadCallError(f"{len(given.questions)} questions in one call: at most {MOST_QUERIES}.")
     if given.detail not in {"", *DETAILS}:
         raise BadCallError(f"`detail` is {given.detail[:40]!r}: it is one of {', '.join(DETAILS)}.")
     return given

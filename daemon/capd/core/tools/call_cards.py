@@ -58,6 +58,8 @@ class CallCard:
     description: str
     is_whole: bool
     """Whether every argument that the tool takes is in `arguments`, with its shape."""
+    is_callable: bool = True
+    """Whether every argument that the tool requires is in `arguments`."""
 
     @property
     def line(self) -> str:
@@ -71,10 +73,22 @@ class CallCard:
         return f"{self.name}({self.arguments})"
 
 
-def call_card(name: WireName, definition: bytes) -> CallCard:
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A tool's arguments on one line."""
+
+    text: str
+    is_whole: bool = True
+    is_callable: bool = True
+
+
+def call_card(
+    name: WireName, definition: bytes, most_description: int = MOST_DESCRIPTION
+) -> CallCard:
     """Return the card of a tool; one whose definition cannot be read has its name alone.
 
     `definition` is the JSON of the tool as its server listed it, which capd has bounded before.
+    `most_description` is in characters.
     """
     try:
         read = msgspec.json.decode(definition)
@@ -82,44 +96,47 @@ def call_card(name: WireName, definition: bytes) -> CallCard:
         read = {}
     members = read if isinstance(read, dict) else {}
     schema = members.get("inputSchema")
-    arguments, is_whole = signature(schema if isinstance(schema, dict) else {})
-    return CallCard(name, arguments, summary(members.get("description")), is_whole)
+    found = signature(schema if isinstance(schema, dict) else {})
+    described = summary(members.get("description"), most_description)
+    return CallCard(name, found.text, described, found.is_whole, found.is_callable)
 
 
-def signature(schema: dict[str, Any]) -> tuple[str, bool]:
-    """Return a schema's arguments on one line, and whether it is all of them."""
-    writer = _Writer(schema)
+def signature(schema: dict[str, Any]) -> Signature:
+    """Return the arguments of an input schema on one line."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
-        # Without named properties anything may be passed.
-        return ("", schema.get("additionalProperties") is False or not schema.get("required"))
+        # What is required without being named cannot be written.
+        return Signature("", not schema.get("required"), not schema.get("required"))
     required, optional = _parted(schema, properties)
+    writer = _Writer(schema)
     wanted = [writer.argument(name, properties[name], is_required=True) for name in required]
+    is_blind = writer.is_blind
     rest = [writer.argument(name, properties[name], is_required=False) for name in optional]
+    is_all = len(required) + len(optional) == len(properties)
     whole = ", ".join([*wanted, *rest])
-    is_cut = len(properties) > len(required) + len(optional)
-    if len(whole) <= MOST_SIGNATURE and not is_cut and not writer.is_cut:
-        return whole, True
+    if len(whole) <= MOST_SIGNATURE and is_all:
+        return Signature(whole, not writer.is_cut, not is_blind)
     kept = list(_first(wanted, MOST_REQUIRED))
-    # Optional arguments have what room is left.
+    is_callable = len(kept) == len(wanted) and not is_blind
     if len(kept) == len(wanted):
-        room = MOST_SIGNATURE - sum(len(each) + 2 for each in kept)
-        kept += _first(rest, room)
-    is_whole = len(kept) == len(wanted) + len(rest) and not is_cut
-    return ", ".join(kept if is_whole else [*kept, MORE]), is_whole and not writer.is_cut
+        # Optional arguments have what room is left.
+        kept += _first(rest, MOST_SIGNATURE - sum(len(each) + 2 for each in kept))
+    if len(kept) == len(properties):
+        return Signature(", ".join(kept), not writer.is_cut, is_callable)
+    return Signature(", ".join([*kept, MORE]), is_whole=False, is_callable=is_callable)
 
 
-def summary(description: object) -> str:
-    """Return the first sentence of a description, on one line and bounded."""
+def summary(description: object, most: int = MOST_DESCRIPTION) -> str:
+    """Return the first sentence of a description, on one line, in at most `most` characters."""
     if not isinstance(description, str):
         return ""
-    text = one_line(description[: 8 * MOST_DESCRIPTION])
+    text = one_line(description[: 8 * most])
     end = _SENTENCE_END.search(text)
-    if end is not None and end.start() <= MOST_DESCRIPTION:
+    if end is not None and end.start() <= most:
         return text[: end.start()]
-    if len(text) <= MOST_DESCRIPTION:
+    if len(text) <= most:
         return text
-    return text[:MOST_DESCRIPTION].rsplit(" ", 1)[0].rstrip(",;:-") + "…"
+    return text[:most].rsplit(" ", 1)[0].rstrip(",;:-") + "…"
 
 
 def _parted(schema: dict[str, Any], properties: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -145,12 +162,16 @@ def _first(parts: Iterable[str], room: int) -> Iterator[str]:
 
 
 class _Writer:
-    """Writes the types of one schema; `is_cut` tells whether one of them had no room."""
+    """Writes the types of one schema.
+
+    `is_cut` tells whether one of them had no room, `is_blind` whether one was not looked at.
+    """
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._steps = 0
         self.is_cut = False
+        self.is_blind = False
 
     def argument(self, name: str, schema: object, *, is_required: bool, depth: int = 0) -> str:
         """Return one argument with its type, its default or the mark that it is optional."""
@@ -167,7 +188,7 @@ class _Writer:
         """Return the type of a schema in a few characters."""
         self._steps += 1
         if self._steps > MOST_STEPS or depth > DEEPEST + 1:
-            self.is_cut = True
+            self.is_cut = self.is_blind = True
             return "any"
         resolved = self._resolved(schema)
         if not isinstance(resolved, dict):
@@ -195,7 +216,7 @@ class _Writer:
         if not isinstance(properties, dict) or not properties:
             return "object"
         if depth >= DEEPEST:
-            self.is_cut = True
+            self.is_cut = self.is_blind = True
             return "object"
         required, optional = _parted(schema, properties)
         members = [
@@ -220,7 +241,7 @@ class _Writer:
         ]
         kept = list(dict.fromkeys(written))
         if len(kept) > MOST_VALUES // 2:
-            self.is_cut = True
+            self.is_cut = self.is_blind = True
             return "any"
         return "|".join(kept) or "null"
 

@@ -9,6 +9,7 @@ capability is denied where its tools are known and all of them are, or its serve
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from capd.core.globs import matches
 from capd.core.servers.identity import server_identity
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions.domains import is_inside
@@ -143,6 +144,27 @@ class KnownTools:
             for wire, source in self.sources.items()
             if any(each in active for each in source.capabilities)
         }
+
+    def of_capabilities(self, pattern: str, category: str) -> set[WireName] | None:
+        """Return the tools of capabilities that fit both filters; None where neither is set.
+
+        `pattern` is a glob of names. `category` is a domain, or what a name begins with:
+        `messaging` means `messaging-slack` too.
+        """
+        if not pattern and not category:
+            return None
+        wanted = category.casefold()
+        chosen = [
+            id_
+            for id_, domains in self._domains.items()
+            if (not pattern or matches(id_.name, pattern))
+            and (
+                not wanted
+                or wanted in {each.casefold() for each in domains}
+                or wanted in {id_.name.casefold(), id_.name.partition("-")[0].casefold()}
+            )
+        ]
+        return self.granted_by(frozenset(chosen))
 
     def lists(self, capability: CapabilityId) -> bool:
         """Tell whether every server of a capability was asked for its tools."""

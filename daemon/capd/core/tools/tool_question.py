@@ -1,9 +1,13 @@
 """What somebody asks the tool search: words to rank by, or the names that they want.
 
-`select:a,b` names tools; everything else is words. What is wrong with a question is said at once,
-in a sentence that a model can act on.
+    send a mail            words: the best tools for them
+    +mail send it          words, of which `mail` must be somewhere in the tool's own text
+    select:a,b             exactly these tools
+
+What is wrong with a question is said at once, in a sentence that a model can act on.
 """
 
+import re
 from dataclasses import dataclass
 
 from capd.core.errors import CapdError
@@ -11,6 +15,10 @@ from capd.core.errors import CapdError
 SELECT = "select:"
 MOST_RESULTS = 25
 DEFAULT_RESULTS = 5
+MOST_QUERIES = 5
+MOST_REQUIRED = 8
+# A plus sign inside a word (c++, a+b) or before a number (+1) asks for nothing.
+_REQUIRED = re.compile(r"(?<!\S)\+([^\W\d]\w*)")
 
 
 class BadQuestionError(CapdError):
@@ -23,6 +31,8 @@ class Ranking:
 
     words: str
     limit: int
+    required: tuple[str, ...] = ()
+    """Words that each hit must have, folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,8 @@ def question(query: str, max_results: int = DEFAULT_RESULTS) -> Ranking | Select
     if not 1 <= max_results <= MOST_RESULTS:
         raise BadQuestionError(f"`max_results` is {max_results}: it is from 1 to {MOST_RESULTS}.")
     if not asked.startswith(SELECT):
-        return Ranking(asked, max_results)
+        required = tuple(dict.fromkeys(w.casefold() for w in _REQUIRED.findall(asked)))
+        return Ranking(_REQUIRED.sub(r"\1", asked), max_results, required[:MOST_REQUIRED])
     stripped = (name.strip() for name in asked.removeprefix(SELECT).split(","))
     names = tuple(dict.fromkeys(name for name in stripped if name))
     if not names:

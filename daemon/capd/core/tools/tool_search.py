@@ -12,7 +12,7 @@ The order is the same whenever tools, question and vectors are: ties go by wire 
 The weights are measured in docs/search.md.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -148,11 +148,15 @@ class ToolIndex:
         limit: int,
         vector: "Vectors | None" = None,
         barred: Mapping[WireName, Restriction] | None = None,
+        *,
+        required: Collection[str] = (),
+        inside: Collection[WireName] | None = None,
     ) -> RankedTools:
         """Return at most `limit` tools for `asked`, best first.
 
         `vector` is the unit vector of `asked`; without it, or before the tools have theirs,
-        words decide alone.
+        words decide alone. Only tools whose text has every word of `required` (folded) are hits,
+        and only those of `inside` where it is given.
         """
         barred = barred or {}
         evidence = self.evidence(asked, vector)
@@ -165,6 +169,10 @@ class ToolIndex:
         withheld: list[Withheld] = []
         for row in _best_rows(scores, is_hit, tiers):
             tool = self.tools[row]
+            if inside is not None and tool.wire_name not in inside:
+                continue
+            if required and not _has_all(tool, required):
+                continue
             restriction = barred.get(tool.wire_name)
             if restriction is not None:
                 if len(withheld) < limit:
@@ -270,6 +278,11 @@ class ToolIndex:
         known = [name for name in dict.fromkeys(alike) if name not in barred]
         close = near_names(asked, known, NEAR)
         return tuple(WireName(name) for name in dict.fromkeys([*bare, *close, *known]))[:NEAR]
+
+
+def _has_all(tool: Tool, required: Collection[str]) -> bool:
+    text = tool.words.casefold()
+    return all(word in text for word in required)
 
 
 def _padded(documents: list[list[str]]) -> list[list[str]]:
