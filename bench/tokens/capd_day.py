@@ -78,6 +78,8 @@ class CapdDay:
             return found["mode"] == "fused" and int(found["searched"]) == tools
 
         self._until(f"not all of {tools} tools are searched by vectors", is_ready)
+        # The first turns would else be decided before the triggers' vectors are there.
+        self._until("messages are not routed", self._is_routing)
         if not self._kept.is_dir():
             shutil.copytree(self.folder / "cache", self._kept)
 
@@ -106,6 +108,9 @@ class CapdDay:
         except subprocess.TimeoutExpired:
             os.killpg(self._daemon.pid, signal.SIGKILL)
             self._daemon.wait()
+
+    def _is_routing(self) -> bool:
+        return bool(self._ask("status")["embedder"]["state"] == "ready")
 
     def _index(self) -> None:
         argv = [sys.executable, "-P", "-m", "capd_client.entry", "index"]

@@ -1,10 +1,12 @@
 """The model of the day: it knows what it wants to call, and only what its prompt has told it.
 
 A tool that is listed is called by its name. One whose schema it has read in this conversation is
-called through the tool for that. Those of which it has read the names alone are looked up by name,
-all that a turn needs at once; any other is searched for by what it should do when a step needs it,
-several side by side. Each round is a model request more. What two searches do not bring is lost:
-the step goes on without it, and the loss is counted.
+called through the tool for that, and so is one whose call card it has read, if the card names
+every argument that the call has: a model cannot guess an argument that it was not told of. Tools
+of which it has read less are looked up by name, all that a turn needs at once; any other is
+searched for by what it should do when a step needs it, several questions at once where the search
+takes them. Each round is a model request more. What two searches do not bring is lost: the step
+goes on without it, and the loss is counted.
 """
 
 import json
@@ -25,6 +27,9 @@ HOST = (
 """What every row's system prompt begins with."""
 # As capd writes a hit that it gives in full, and as the proxy does.
 _SCHEMA_OF = re.compile(r'^(?:## (\S+)|\{"name":"([^"]+)",)', re.MULTILINE)
+# A call card: `- name(argument, other=1, third?: [str])  What it does`.
+_CARD_OF = re.compile(r"^- ([\w.-]+)\((.*)\)(?:  .*)?$", re.MULTILINE)
+_ARGUMENT = re.compile(r"[\w.$-]+")
 
 
 @dataclass(slots=True)
@@ -53,6 +58,8 @@ class ScriptedModel:
         self._messages: list[str] = []
         self._schemas: set[str] = set()
         """Tools whose schema a search has brought."""
+        self._cards: dict[str, set[str]] = {}
+        """The arguments that each call card has named."""
         self._begins_turn = False
         self._listed: dict[str, str] = {}
         self.played = Played()
@@ -67,6 +74,7 @@ class ScriptedModel:
         self._messages.append(turn.say)
         if told:
             self._messages.append(f"<context>{told}</context>")
+            self._cards.update(cards(told))
         self._begins_turn = True
         self._look()
         self._look_up_named([call for step in turn.steps for call in step])
@@ -80,7 +88,9 @@ class ScriptedModel:
 
     def _is_known(self, call: Call) -> bool:
         name = self._toolbox.name(call)
-        return name in self._listed or name in self._schemas
+        if name in self._listed or name in self._schemas:
+            return True
+        return name in self._cards and self._cards[name].issuperset(call.arguments)
 
     def _look_up_named(self, calls: Sequence[Call]) -> None:
         """Get the schemas of what the turn needs and was told the names of, all at once."""
@@ -99,9 +109,14 @@ class ScriptedModel:
 
     def _searched(self, queries: Sequence[str]) -> None:
         self.played.searches += len(queries)
-        asked = [(self._toolbox.search, {"query": query}) for query in queries]
+        asked: list[tuple[str, dict[str, Any]]]
+        if self._toolbox.takes_queries and len(queries) > 1:
+            asked = [(self._toolbox.search, {"queries": list(queries)})]
+        else:
+            asked = [(self._toolbox.search, {"query": query}) for query in queries]
         for found in self._asked(asked):
             self._schemas.update(with_schemas(found))
+            self._cards.update(cards(found))
 
     def _call(self, calls: Sequence[Call]) -> None:
         asked: list[tuple[str, dict[str, Any]]] = []
@@ -159,3 +174,22 @@ class ScriptedModel:
 def with_schemas(found: str) -> set[str]:
     """Return the tools whose schemas an answer of a search has, and not their names alone."""
     return {one or other for one, other in _SCHEMA_OF.findall(found)}
+
+
+def cards(text: str) -> dict[str, set[str]]:
+    """Return the call cards of a text: the arguments that each names."""
+    return {name: _arguments(written) for name, written in _CARD_OF.findall(text)}
+
+
+def _arguments(written: str) -> set[str]:
+    """Return the names of the arguments of one card, not those of members nested in them."""
+    names: set[str] = set()
+    depth, is_name = 0, True
+    for at, character in enumerate(written):
+        depth += (character in "[{") - (character in "]}")
+        if is_name and (found := _ARGUMENT.match(written, at)):
+            names.add(found[0])
+            is_name = False
+        if character == "," and not depth:
+            is_name = True
+    return names

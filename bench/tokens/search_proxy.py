@@ -42,6 +42,7 @@ class SearchProxy:
     system = ""
     search = "search_tools"
     caller = "call_tool"
+    takes_queries = False
 
     def __init__(self, servers: Mapping[str, McpClient]) -> None:
         self._all = Aggregator(servers)

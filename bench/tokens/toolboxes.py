@@ -44,6 +44,11 @@ class Toolbox(Protocol):
         """The tool that calls what is not listed."""
         ...
 
+    @property
+    def takes_queries(self) -> bool:
+        """Whether the search answers several questions in one call."""
+        ...
+
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         """Call what is listed."""
         ...
@@ -77,6 +82,7 @@ class Aggregator:
     system = ""
     search = ""
     caller = ""
+    takes_queries = False
 
     def __init__(self, servers: Mapping[str, McpClient]) -> None:
         self._servers = servers
@@ -108,6 +114,7 @@ class CapdSession:
     """One session of a capd daemon, through its shim."""
 
     search = "tool_search"
+    takes_queries = True
 
     def __init__(self, client: McpClient, *, hands_over_turns: bool) -> None:
         self._client = client
@@ -133,7 +140,8 @@ class CapdSession:
         return list(self._client.tools)
 
     def name(self, call: Call) -> str:
-        return call.tool.replace(":", "__")
+        # capd's wire names are in lower case and have no dashes.
+        return call.tool.replace(":", "__").replace("-", "_").lower()
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
         return self._client.call(name, arguments)

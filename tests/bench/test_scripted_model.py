@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.tokens.day import Call, Conversation, Turn, day
 from bench.tokens.mcp_client import Tool
-from bench.tokens.scripted_model import Played, ScriptedModel
+from bench.tokens.scripted_model import Played, ScriptedModel, cards
 from bench.tokens.toolboxes import Result
 
 LOG = Call("git:log", {"count": 5})
@@ -19,6 +19,7 @@ class Toolbox:
     system = "More exist."
     search = "find"
     caller = "call"
+    takes_queries = False
 
     def __init__(
         self, listed: Sequence[str] = (), *, told: str = "", found: Mapping[str, str] | None = None
@@ -85,8 +86,33 @@ def test_tools_whose_names_were_told_are_looked_up_by_name_all_at_once() -> None
     assert (len(played.requests), played.searches, played.lost) == (4, 1, [])
 
 
+def test_a_tool_whose_card_was_told_is_called_without_a_search() -> None:
+    toolbox = Toolbox(told="By call:\n- git__log(repo, count=10, since?)  Shows commits")
+
+    played = play(toolbox, [LOG])
+
+    assert toolbox.called == [("call", {"name": "git__log", "arguments": {"count": 5}})]
+    assert (len(played.requests), played.searches, played.lost) == (2, 0, [])
+
+
+def test_a_card_that_does_not_name_an_argument_is_looked_up() -> None:
+    toolbox = Toolbox(
+        told="By call:\n- git__log(repo, ...)", found={"select:git__log": "## git__log\n{}"}
+    )
+
+    played = play(toolbox, [LOG])
+
+    assert (played.searches, played.calls, played.lost) == (1, 1, [])
+
+
+def test_a_card_names_its_own_arguments_and_not_those_nested_in_them() -> None:
+    text = '- a__b(path, mode?: "x"|"y", items: [{id, tags?: [str]}], depth=2)  Does it\n- c__d()'
+
+    assert cards(text) == {"a__b": {"path", "mode", "items", "depth"}, "c__d": set()}
+
+
 def test_what_two_searches_do_not_bring_is_lost_and_the_turn_goes_on() -> None:
-    toolbox = Toolbox(["git__add"], found={"recent commits": "- git__log(count)"})
+    toolbox = Toolbox(["git__add"], found={"recent commits": "- git__log: shows"})
 
     played = play(toolbox, [LOG], [ADD])
 
