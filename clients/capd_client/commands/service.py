@@ -135,9 +135,9 @@ def _tried(act: Callable[[], _T]) -> _T:
 @click.argument("socket", required=False)
 def mcp(*, socket: str | None) -> None:
     """Serve an editor on standard input and output; editors start this."""
-    from capd_client import shim  # noqa: PLC0415
+    from capd_client.shim.main import main  # noqa: PLC0415
 
-    click.get_current_context().exit(shim.main([socket] if socket else []))
+    click.get_current_context().exit(main([socket] if socket else []))
 
 
 @click.command()
