@@ -17,7 +17,8 @@ from capd_client.commands.shared import (
     this_places,
 )
 from capd_client.daemon_process import daemon_arguments, daemon_environment
-from capd_client.service.manager import Manager, ServiceError, this_manager
+from capd_client.service.detection import this_manager
+from capd_client.service.manager import Manager, ServiceError
 
 _T = TypeVar("_T")
 
