@@ -3,6 +3,7 @@
 capd daemon run            the daemon, in the foreground
 capd check [PATH]          what is wrong with taps and overlays
 capd config ...            what can be set, and what is
+capd tap build PATH        what a tap's servers list, written into its tools.json
 capd eval ...              how good its decisions are, on data; no daemon takes part
 """
 
@@ -49,6 +50,11 @@ def main(arguments: Sequence[str]) -> int:
             configure_logs(os.environ)
             memories = Path(where.data, "memories")
             return check.main(rest, Path(where.config), Path(where.cache), memories)
+        case ["tap", "build", *rest]:
+            from capd import tap_build  # noqa: PLC0415 - the daemon has no use for it
+
+            configure_logs(os.environ)
+            return tap_build.main(rest, Path(places(os.environ, os.getuid()).cache))
         case _:
             sys.stderr.write(USAGE + "\n")
             return WRONG_USAGE

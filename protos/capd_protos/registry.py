@@ -10,10 +10,12 @@ from capd_protos.types import (
     Decision,
     Finding,
     MemorySpec,
+    ServerIdentity,
     ServerSpec,
     SessionKey,
     SkillSpec,
     TapName,
+    ToolDefinition,
     WireName,
 )
 
@@ -233,6 +235,16 @@ class SkillsListed(msgspec.Struct, frozen=True, tag="registry.skills"):
     skills: list[SkillEntry]
 
 
+class ListToolSnapshots(msgspec.Struct, frozen=True, tag="registry.list_tools"):
+    """List what the user's taps say that their servers list."""
+
+
+class ToolSnapshotsListed(msgspec.Struct, frozen=True, tag="registry.tools"):
+    """The tools by server, of the first tap that has them."""
+
+    lists: dict[ServerIdentity, list[ToolDefinition]]
+
+
 class ReadSkill(msgspec.Struct, frozen=True, tag="registry.read_skill"):
     """Read the text of the skill whose prompt has this name, or of `tap/name`."""
 
@@ -350,6 +362,7 @@ Request = (
     | ReloadCatalog
     | DescribeRegistry
     | ListSkills
+    | ListToolSnapshots
     | ReadSkill
     | ListStartables
     | GrantTrust
@@ -366,6 +379,7 @@ Reply = (
     | RegistryRefused
     | RegistryDescribed
     | SkillsListed
+    | ToolSnapshotsListed
     | SkillText
     | SkillUnknown
     | StartablesListed

@@ -228,6 +228,8 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         "damaged",
     ),
     registry.ListSkills(),
+    registry.ListToolSnapshots(),
+    registry.ToolSnapshotsListed({IDENTITY: [TOOL]}),
     registry.ReadSkill("review"),
     registry.SkillsListed([SKILL]),
     registry.SkillText(SKILL, "Do it."),

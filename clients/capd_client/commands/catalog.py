@@ -61,6 +61,24 @@ def tap_add(*, where: str, name: str | None) -> None:
     fail(f"{added['name']} is on the list, and the daemon has not loaded it: see capd status")
 
 
+@tap.command("build")
+@click.argument("path", type=click.Path(path_type=Path, file_okay=False, exists=True))
+def tap_build(*, path: Path) -> None:
+    """Write the tools of the tap in PATH into its tools.json, for those who install it.
+
+    With the file, the tools of a server are found before the server has ever run. Add the tap
+    first (capd tap add PATH): its servers are started once and asked.
+    """
+    import subprocess  # noqa: PLC0415 - as in `tap add`
+
+    from capd_client.indexing import indexed  # noqa: PLC0415 - threads, as in `capd index`
+
+    indexed(this_places().socket, "", show_progress=True, asks_servers=True)
+    # -P: a folder `capd` in the working directory is not the daemon.
+    command = [sys.executable, "-P", "-m", "capd", "tap", "build", str(path)]
+    click.get_current_context().exit(subprocess.run(command, check=False).returncode)
+
+
 @tap.command("update")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completing.taps)
 def tap_update(*, names: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
 from capd.actor_clients.names import REGISTRY
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import Decision
+from capd_protos.types import Decision, ServerIdentity, ToolDefinition
 
 _MESSAGE_ROUTED: MsgpackCodec[messages.MessageRouted] = MsgpackCodec(messages.MessageRouted)
 _CAPABILITY_RESOLVED: MsgpackCodec[messages.CapabilityResolved | messages.CapabilityUnknown] = (
@@ -20,6 +20,9 @@ _REGISTRY_DESCRIBED: MsgpackCodec[messages.RegistryDescribed] = MsgpackCodec(
     messages.RegistryDescribed
 )
 _SKILLS_LISTED: MsgpackCodec[messages.SkillsListed] = MsgpackCodec(messages.SkillsListed)
+_TOOL_SNAPSHOTS: MsgpackCodec[messages.ToolSnapshotsListed] = MsgpackCodec(
+    messages.ToolSnapshotsListed
+)
 _SKILL_TEXT: MsgpackCodec[messages.SkillText | messages.SkillUnknown] = MsgpackCodec(
     messages.SkillText | messages.SkillUnknown
 )
@@ -66,6 +69,13 @@ class RegistryClient(ActorClient):
     ) -> messages.CapabilitiesFound | messages.RegistryRefused:
         """Rank capabilities for an intent; activate none."""
         return await self._ask(request, _CAPABILITIES_FOUND, timeout)
+
+    async def tool_snapshots(
+        self, *, timeout: float = ANSWER_TIMEOUT
+    ) -> dict[ServerIdentity, list[ToolDefinition]]:
+        """Return the tools that the user's taps say their servers have."""
+        reply = await self._ask(messages.ListToolSnapshots(), _TOOL_SNAPSHOTS, timeout)
+        return reply.lists
 
     async def reload(self, *, timeout: float) -> messages.RegistryDescribed:
         """Read the list of taps and all taps again."""

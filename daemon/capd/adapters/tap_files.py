@@ -17,11 +17,15 @@ import msgspec
 import capd
 from capd.adapters.file_texts import PathText, file_name, file_text
 from capd.adapters.memory_files import MEMORIES, read_memories
-from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader
+from capd.adapters.parsing.jobs import DIRECT, ReadCapability, Reader, ReadToolSnapshot
+from capd.adapters.regular_files import opened_regular
 from capd.adapters.skill_files import SKILLS, read_skills
 from capd.core.errors import CapdError
 from capd.core.taps.catalog import Tap
 from capd.core.taps.tap_format import CapabilityFiles
+from capd.core.taps.tool_snapshot import FILE as SNAPSHOT
+from capd.core.taps.tool_snapshot import MOST_BYTES as LARGEST_SNAPSHOT
+from capd.core.taps.tool_snapshot import SnapshotRead
 from capd_protos.types import CapabilityName, Finding, TapName
 
 STARTER = TapName("starter")
@@ -145,6 +149,8 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
     memory_reads, more = read_memories(place.name, place.path / MEMORIES, reader, root=place.root)
     for memory in memory_reads:
         digest.update(f"{memory.path}\0{memory.revision}\0".encode())
+    snapshot, data = _tool_snapshot(place, reader)
+    digest.update(b"tools\0" + data)
     # A tap that goes away half-way looks like one whose capabilities were deleted.
     if _identity(place.path) != folder:
         reason = f"{place.path} was moved or replaced while it was read"
@@ -156,8 +162,9 @@ def read_tap(place: TapPlace, reader: Reader = DIRECT) -> Tap:
         reads=tuple(reads),
         scripts=_scripts(place.path / "deps"),
         skill_reads=skill_reads,
-        tap_findings=(*spent, *findings, *more),
+        tap_findings=(*spent, *findings, *more, *snapshot.findings),
         memory_reads=memory_reads,
+        tool_lists=snapshot.lists,
     )
 
 
@@ -174,6 +181,22 @@ def capability_files(place: TapPlace) -> Iterator[CapabilityFiles]:
         capability = file_name(Path(folder.name))
         texts = {file_name(Path(f.name)): file_text(f) for f in _provider_files(folder)}
         yield CapabilityFiles(CapabilityName(capability), f"capabilities/{capability}", texts)
+
+
+def _tool_snapshot(place: TapPlace, reader: Reader) -> tuple[SnapshotRead, bytes]:
+    file = place.path / SNAPSHOT
+    if place.within is not None or not file.is_file() or file.is_symlink():
+        # A project's own servers are listed by nobody but themselves.
+        return SnapshotRead(), b""
+    try:
+        with (
+            opened_regular(file, os.O_NOFOLLOW) as (descriptor, _),
+            os.fdopen(os.dup(descriptor), "rb") as stream,
+        ):
+            data = stream.read(LARGEST_SNAPSHOT + 1)
+    except OSError as error:
+        return ReadToolSnapshot(b"").unread(str(error)), b""
+    return reader.read(ReadToolSnapshot(data)), data
 
 
 def _out_of_time(path: str) -> Finding:

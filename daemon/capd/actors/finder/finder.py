@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from capd.actor_clients.registry import RegistryClient
 from capd.actors.finder.indexing import distinct, index_servers, index_session
 from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.finder.tool_sets import ToolSet, ToolSets
@@ -415,13 +416,16 @@ class ToolFinder:
             capabilities = await self._capabilities()
             servers = distinct(server for c in capabilities for server in c.servers)
             lists = await self._screened(list(servers))
+            snapshots = await RegistryClient(self._bus).tool_snapshots(timeout=CATALOG_TIMEOUT)
         except _UNANSWERED as error:
             log.warning("catalog_not_read", reason=str(error))
             self._changed.set()
             return
         assert isinstance(skills, registry.SkillsListed)
         await self._skills.take(skills)
-        await self._sets.take(capabilities, lists, self._nursery)
+        # What a server has listed itself counts before what its tap says of it.
+        unseen = {i: tools for i, tools in snapshots.items() if i in servers and i not in lists}
+        await self._sets.take(capabilities, {**unseen, **lists}, self._nursery)
         self._read = capabilities
         platform.trim_memory()
         self._was_read.set()

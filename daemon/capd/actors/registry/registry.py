@@ -45,7 +45,9 @@ from capd_protos.types import (
     CapabilitySpec,
     Decision,
     MemorySpec,
+    ServerIdentity,
     TapName,
+    ToolDefinition,
 )
 
 NAME = ActorName("registry")
@@ -129,6 +131,8 @@ class Registry:
                 return await self._described(messages.DescribeRegistry())
             case messages.ListSkills():
                 return messages.SkillsListed(self._skills)
+            case messages.ListToolSnapshots():
+                return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
             case messages.ReadSkill(name):
                 return await self._read_skill(name)
             case messages.ListMemories(project):
@@ -384,6 +388,14 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
                 )
             )
     return entries
+
+
+def _tool_lists(taps: Iterable[Tap]) -> dict[ServerIdentity, list[ToolDefinition]]:
+    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
+    for tap in taps:
+        for identity, tools in tap.tool_lists.items():
+            lists.setdefault(identity, list(tools))
+    return lists
 
 
 def _tap_entry(tap: Tap) -> messages.TapEntry:

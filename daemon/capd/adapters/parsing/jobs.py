@@ -16,6 +16,8 @@ from capd.core.settings.project_keys import check_bounds, permitted
 from capd.core.taps.overlays import Overlay, read_overlay
 from capd.core.taps.skills import SkillFile, SkillRead, body, read_skill
 from capd.core.taps.tap_format import CapabilityFiles, CapabilityRead, read_capability
+from capd.core.taps.tool_snapshot import FILE as SNAPSHOT
+from capd.core.taps.tool_snapshot import SnapshotRead, read_snapshot
 from capd_protos.types import CapabilityName, Finding, TapName
 
 T = TypeVar("T")
@@ -190,7 +192,29 @@ class ReadOverlay(msgspec.Struct, frozen=True, tag="overlay"):
         return Overlay(self.path, None, 0, (), (Finding(self.path, 0, reason),))
 
 
-AnyJob = ReadProjectSettings | ReadCapability | ReadSkill | ReadSkillText | ReadMemory | ReadOverlay
+class ReadToolSnapshot(msgspec.Struct, frozen=True, tag="tools"):
+    """A tap's `tools.json`."""
+
+    data: bytes
+
+    def done(self) -> SnapshotRead:
+        """Read it."""
+        return read_snapshot(self.data)
+
+    def unread(self, reason: str) -> SnapshotRead:
+        """Return that there is none."""
+        return SnapshotRead(findings=(Finding(SNAPSHOT, 0, f"left out: {reason}"),))
+
+
+AnyJob = (
+    ReadProjectSettings
+    | ReadCapability
+    | ReadSkill
+    | ReadSkillText
+    | ReadMemory
+    | ReadOverlay
+    | ReadToolSnapshot
+)
 RESULTS: Mapping[type, type] = {
     ReadProjectSettings: SettingsRead,
     ReadCapability: CapabilityRead,
@@ -198,5 +222,6 @@ RESULTS: Mapping[type, type] = {
     ReadSkillText: SkillText,
     ReadMemory: MemoryRead,
     ReadOverlay: Overlay,
+    ReadToolSnapshot: SnapshotRead,
 }
 """What each job comes to."""

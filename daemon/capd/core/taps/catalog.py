@@ -4,8 +4,8 @@ Taps count in their order: the first that has a capability wins, `tap/name` pins
 (docs/design/catalog.md). Identity is (tap, name) everywhere.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from capd.core.memories.memory_format import MemoryRead
@@ -18,8 +18,10 @@ from capd_protos.types import (
     CapabilitySpec,
     Finding,
     MemorySpec,
+    ServerIdentity,
     SkillSpec,
     TapName,
+    ToolDefinition,
     WireName,
 )
 
@@ -40,6 +42,8 @@ class Tap:
     tap_findings: tuple[Finding, ...] = ()
     """What is wrong with the tap as a whole."""
     memory_reads: tuple[MemoryRead, ...] = ()
+    tool_lists: Mapping[ServerIdentity, Sequence[ToolDefinition]] = field(default_factory=dict)
+    """What it says its servers list (`tools.json`)."""
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:

@@ -1,0 +1,91 @@
+"""The tools that a tap says its servers have: `tools.json`, written by `capd tap build`.
+
+    {"format": 1, "servers": {"9c31...": {"name": "git", "version": "2026.10.19", "tools": [...]}}}
+
+With it the tools of a server are found, and told to a model, before the server has ever run. A
+list belongs to a server's identity, so it is unused once the definition (command, arguments,
+environment) has changed. What the server itself lists replaces it.
+
+The file is a stranger's: each tool passes the same checks as one that a server lists.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from capd.core.tools.tool_intake import Intake
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import Finding, ServerIdentity, ServerName, ToolDefinition
+
+FILE = "tools.json"
+FORMAT = 1
+MOST_BYTES = 4 << 20
+MOST_SERVERS = 500
+
+
+class ListedServer(msgspec.Struct, frozen=True):
+    """What one server listed when the tap was built."""
+
+    name: ServerName
+    version: str
+    """As the server gave it in its handshake; empty where it did not."""
+    tools: list[msgspec.Raw]
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    format: int
+    servers: dict[str, ListedServer]
+
+
+_SNAPSHOT: JsonCodec[_Snapshot] = JsonCodec(_Snapshot)
+
+
+class SnapshotRead(msgspec.Struct, frozen=True):
+    """What a tap's file of tools came to."""
+
+    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
+    findings: tuple[Finding, ...] = ()
+
+
+def read_snapshot(data: bytes) -> SnapshotRead:
+    """Return the tools in `tools.json`; an entry that cannot be used is left out with a finding."""
+    if len(data) > MOST_BYTES:
+        return _unusable(f"it has more than {MOST_BYTES >> 20} MiB")
+    try:
+        snapshot = _SNAPSHOT.decode(data)
+    except (MalformedError, RecursionError) as error:
+        return _unusable(f"{error}; `capd tap build` writes it anew")
+    if snapshot.format != FORMAT:
+        return _unusable(f"its format is {snapshot.format}, and this capd reads {FORMAT}")
+    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
+    findings: list[Finding] = []
+    for identity, server in list(snapshot.servers.items())[:MOST_SERVERS]:
+        intake = Intake()
+        for entry in server.tools:
+            intake.take(bytes(entry))
+            if intake.is_full:
+                break
+        if intake.finding:
+            findings.append(Finding(FILE, 0, f"{server.name[:64]}: {intake.finding}"))
+        lists[ServerIdentity(identity)] = [each.definition for each in intake.taken]
+    return SnapshotRead(lists, tuple(findings))
+
+
+def written_snapshot(
+    servers: Iterable[tuple[ServerIdentity, ServerName, str, Iterable[ToolDefinition]]],
+) -> bytes:
+    """Return the text of `tools.json`: the same servers give the same bytes.
+
+    Each server is its identity, its name, its version and its tools.
+    """
+    listed: Mapping[str, ListedServer] = {
+        identity: ListedServer(name, version, [msgspec.Raw(t.json) for t in tools])
+        for identity, name, version, tools in servers
+    }
+    ordered = dict(sorted(listed.items(), key=lambda each: (each[1].name, each[0])))
+    text = msgspec.json.format(msgspec.json.encode(_Snapshot(FORMAT, ordered)), indent=1)
+    return text + b"\n"
+
+
+def _unusable(reason: str) -> SnapshotRead:
+    return SnapshotRead(findings=(Finding(FILE, 0, f"left out: {reason}"),))
