@@ -15,12 +15,12 @@ import pytest
 from capd_client.doctor import programs, storage
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.examination import examined
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.doctor.taps import check_taps
 
 from .conftest import FakeDaemon

@@ -378,7 +378,7 @@ def test_memories_are_counted_where_there_are_any() -> None:
 
     lines = status_lines({**STATUS, "sessions": [session], "taps": taps}, now=NOW, columns=80)
 
-    assert "    memories: 3 told, 1900 of 2000 tokens, 2 left out" in lines
+    assert "    memories: 3 delivered, 1900 of 2000 tokens, 2 left out" in lines
     assert "  your own: 7 memories, 1 findings (`capd check`)" in lines
     assert "  t: 0 routable, 1 memories" in lines
 

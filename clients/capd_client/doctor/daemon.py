@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.remedies import remedy
 
 _ROUTING = "no routing: "
