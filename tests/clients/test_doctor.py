@@ -82,7 +82,7 @@ def test_without_a_daemon_all_else_is_looked_at(patient: Patient) -> None:
         "level": "warning",
         "what": "no daemon runs",
         "why": f"no daemon at {patient.socket}",
-        "fix": "start an editor that has capd, or `capd daemon run`",
+        "fix": "start it: `capd daemon start`",
     }
     assert {each["check"] for each in report["findings"]} == {
         "daemon", "PATH", "runners", "sandbox", "storage",

@@ -282,7 +282,7 @@ def test_both_ways_of_asking_print_the_same(start_daemon: Start, base_env: dict[
 def test_without_a_daemon_the_exit_code_is_3(base_env: dict[str, str], socket_at: Path) -> None:
     done = capd(base_env, "status")
 
-    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n"
     assert (done.stdout, done.stderr, done.returncode) == ("", said, 3)
 
 

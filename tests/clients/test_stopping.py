@@ -85,7 +85,7 @@ def test_stopping_what_does_not_run_is_an_error_for_one_and_fine_for_the_other(
 ) -> None:
     short, long = stop(base_env, "stop"), stop(base_env, "daemon", "stop")
 
-    text = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    text = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n"
     assert (short.stderr, short.exit_code) == (text, 3)
     assert (long.stderr, long.exit_code) == ("", 0)
 

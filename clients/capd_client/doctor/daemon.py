@@ -25,7 +25,7 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
             "warning",
             "no daemon runs",
             seen.down,
-            "start an editor that has capd, or `capd daemon run`",
+            "start it: `capd daemon start`",
         )
     else:
         pid, running = seen.daemon.get("pid", "?"), str(seen.daemon.get("version", "?"))
