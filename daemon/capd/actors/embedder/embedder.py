@@ -16,8 +16,7 @@ import trio
 
 from capd.adapters import platform
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
-from capd.runtime.arrivals import Mailboxes
-from capd.runtime.mailbox import IncomingRequest
+from capd.runtime.mailbox import IncomingRequest, Mailboxes
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
