@@ -17,8 +17,7 @@ import trio
 from capd.actor_clients.names import EMBEDDER
 from capd.adapters import platform
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
-from capd.runtime.arrivals import Mailboxes
-from capd.runtime.mailbox import IncomingRequest
+from capd.runtime.mailbox import IncomingRequest, Mailboxes
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
 
