@@ -2,7 +2,7 @@
 
     python bench/shim.py [SOCKET]
 
-Starts the shim twenty times each in its three ways, beside the daemon at SOCKET or beside one
+Starts the shim twenty times in each of its two ways, beside the daemon at SOCKET or beside one
 played here, and takes the time from the start of the process to the line that answers
 `initialize`. Prints a table, and the same as one line of JSON.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 RUNS = 20
-SHIM = Path(__file__).parents[1] / "clients" / "capd_client" / "shim.py"
+LAUNCHER = Path(__file__).parents[1] / "clients" / "capd_client" / "launch.py"
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -95,14 +95,7 @@ def main() -> int:
         env = {**os.environ, "CAPD_SOCKET": path, "CAPD_NO_START": "1"}
         script = Path(sys.executable).with_name("capd")
         commands = {
-            "python -I -S shim.py": [sys.executable, "-I", "-S", str(SHIM), path],
-            "python -I -S launch.py": [
-                sys.executable,
-                "-I",
-                "-S",
-                str(SHIM.with_name("launch.py")),
-                path,
-            ],
+            "python -I -S launch.py": [sys.executable, "-I", "-S", str(LAUNCHER), path],
             "capd mcp": [str(script), "mcp"],
         }
         results: dict[str, dict[str, float]] = {}

@@ -15,7 +15,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.mcp_host import McpHost, without_capd
 
 PLAIN_SERVER = Path(__file__).parent / "whole" / "plain_server.py"
-SHIM = Path(__file__).parents[1] / "clients/capd_client/shim.py"
+SHIM = Path(__file__).parents[1] / "clients/capd_client/launch.py"
 PATIENCE = 30.0
 OWN_TOOLS = ["capability", "tool_search", "tool_call", "result_read"]
 

@@ -20,7 +20,7 @@ from bench.relay.subjects import Subject
 import capd_client
 
 _SAMPLED = Path(__file__).with_name("sampled.py")
-_SHIM = Path(capd_client.__file__).with_name("shim.py")
+_SHIM = Path(capd_client.__file__).with_name("launch.py")
 _TURNS = 10
 _SHOWN = 22
 _LAYERS = ("trio", "msgspec", "zmq", "structlog", "capd_client", "capd_protos", "capd", "lib")

@@ -14,9 +14,9 @@ def main() -> int:
     """Run the `capd` command and return its exit code."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["mcp"] and not any(each.startswith("-") for each in arguments[1:]):
-        from capd_client import shim  # noqa: PLC0415 - without click, which costs 40 ms
+        from capd_client.shim.main import main as run_shim  # noqa: PLC0415 - without click: 40 ms
 
-        return shim.main(arguments[1:])
+        return run_shim(arguments[1:])
     if arguments[:2] == ["daemon", "run"] and "--help" not in arguments:
         # Nothing more is imported: see there.
         from capd_client import daemon_process  # noqa: PLC0415

@@ -5,12 +5,17 @@ from collections.abc import Sequence
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session.client_habits import SAVE_PAUSE, TRY_AGAIN, HabitSaver
+from capd.actors.session.client_habits import SAVE_PAUSE, HabitSaver
 from capd.core.sessions.habits import Habit
+from capd.runtime.saver import BACKOFF
+
+FIRST_WAIT = BACKOFF.delay(1, 0.0)
 
 
 class FullDisk:
     """A disk that has no room until a moment."""
+
+    problem = ""
 
     def __init__(self, room_at: float) -> None:
         self.kept: list[Habit] = []
@@ -31,13 +36,13 @@ class FullDisk:
 async def test_what_could_not_be_written_is_written_when_there_is_room(
     autojump_clock: MockClock,
 ) -> None:
-    disk = FullDisk(trio.current_time() + TRY_AGAIN)
+    disk = FullDisk(trio.current_time() + FIRST_WAIT)
     saver = HabitSaver(disk)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(saver.run)
         saver.habits.note("zed", "1", was_seen=True)
 
-        await trio.sleep(SAVE_PAUSE + TRY_AGAIN + SAVE_PAUSE + 0.1)
+        await trio.sleep(SAVE_PAUSE + FIRST_WAIT + SAVE_PAUSE + 0.1)
         kept = disk.kept
         nursery.cancel_scope.cancel()
 

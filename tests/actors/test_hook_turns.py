@@ -312,7 +312,12 @@ async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files
 async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fits(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, autojump_clock, suggests=True) as (_, _client, control, _reads):
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (
+        _,
+        _client,
+        control,
+        _reads,
+    ):
         answers = [
             await hooked(control, f"alpha number {number}", client_session=id_)
             for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
@@ -379,7 +384,12 @@ async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
 async def test_a_suggestion_that_nobody_heard_is_made_again(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, autojump_clock, suggests=True) as (_, _client, control, reads):
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (
+        _,
+        _client,
+        control,
+        reads,
+    ):
         reads.takes = 0.5
 
         slow = await hooked(control, "alpha one", patience=PATIENCE)

@@ -385,6 +385,8 @@ async def test_a_client_that_was_seen_not_to_list_again_has_a_fixed_list_the_nex
 class KeptHabits:
     """Habits in memory, with the journal of what was saved."""
 
+    problem = ""
+
     def __init__(self, *written: Habit) -> None:
         self.saved = [list(written)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from capd.adapters.client_table import client_table
 from capd.core.sessions.client_traits import traits_of
-from capd_client import shim
 from capd_client.install.known_clients import known_clients
+from capd_client.shim.client_facts import SESSION_VARIABLES
 
 TABLE, PROBLEMS = client_table()
 
@@ -73,7 +73,7 @@ def test_what_capd_can_be_put_into_is_in_the_table_under_the_same_title() -> Non
 def test_the_shim_sends_the_id_of_every_client_that_gives_one() -> None:
     given = {variable for line in TABLE.values() for variable in line.identity}
 
-    assert given == set(shim._CLIENT_SESSIONS)
+    assert given == set(SESSION_VARIABLES)
 
 
 def test_a_users_own_line_counts_before_the_one_that_knows_the_same_name(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from capd.adapters.session_files import SessionFiles
 from capd.core.sessions.session_record import (
     RETENTION,
     SavedActivation,
+    SavedServer,
     SavedTool,
     SessionRecord,
     token_digest,
@@ -20,6 +21,8 @@ from capd_protos.types import (
     CapabilityName,
     CapabilitySpec,
     ServerIdentity,
+    ServerName,
+    ServerSpec,
     SessionKey,
     TapName,
     ToolName,
@@ -92,6 +95,38 @@ async def test_a_damaged_record_is_as_good_as_none(
     assert found is None
     await files.save(record())
     assert await files.load(KEY) is not None
+
+
+async def test_a_record_with_one_bit_changed_is_never_taken_for_another(
+    files: SessionFiles, tmp_path: Path
+) -> None:
+    """It names the commands of servers: a changed one would be started."""
+    server = ServerSpec(ServerName("git"), "stdio", TapName("t"), "uvx", ("mcp-server-git",))
+    servers = [SavedServer(server, ServerIdentity("i"), [])]
+    saved = msgspec.structs.replace(record(), servers=servers)
+    await files.save(saved)
+    [path] = (tmp_path / "sessions").iterdir()
+    whole = path.read_bytes()
+    others = []
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+
+        found = await files.load(KEY)
+
+        if found not in (None, saved):
+            others.append((at, found))
+    assert others == []
+
+
+async def test_a_record_of_an_earlier_capd_is_read(files: SessionFiles, tmp_path: Path) -> None:
+    saved = record()
+    await files.save(saved)
+    [path] = (tmp_path / "sessions").iterdir()
+    fields = msgspec.to_builtins(saved)
+    fields.pop("digest", None)
+    path.write_bytes(msgspec.msgpack.encode(fields))
+
+    assert await files.load(KEY) == saved
 
 
 async def test_the_sweep_removes_what_is_old_or_damaged_and_nothing_else(

@@ -20,7 +20,7 @@ import pytest
 from .patients import Patient
 
 CLIENTS = Path(__file__).parents[2] / "clients"
-SHIM = CLIENTS / "capd_client" / "shim.py"
+SHIM = CLIENTS / "capd_client" / "launch.py"
 PATIENT = 20.0
 """How long a test waits for something that is bound to come; nobody waits it out."""
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from capd_client.hooks import MODULES, pair_of
-from capd_client.hooks.fields import NOTHING, Prompt
+from capd_client.hooks import CLIENTS, NOTHING, Prompt
 
 Json = dict[str, Any]
 
@@ -118,14 +117,14 @@ EVENTS = ("hook_event_name", "hookEventName", "agent_action_name", "event", "hoo
 
 
 def test_there_is_a_sample_of_every_client() -> None:
-    assert set(READ) == set(MODULES)
+    assert set(READ) == set(CLIENTS)
 
 
 @pytest.mark.parametrize("client", READ)
 def test_the_words_of_the_user_are_found_with_whose_they_are(client: str) -> None:
     said, expected = READ[client]
 
-    assert pair_of(client).prompt(said, {}) == expected
+    assert CLIENTS[client].read(said, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_the_words_of_the_user_are_found_with_whose_they_are(client: str) -> Non
 def test_who_runs_a_hook_is_told_by_what_it_says(
     named: str, said: Json, env: dict[str, str], expected: Prompt
 ) -> None:
-    assert pair_of(named).prompt(said, env) == expected
+    assert CLIENTS[named].read(said, env) == expected
 
 
 @pytest.mark.parametrize(
@@ -201,7 +200,7 @@ def test_who_runs_a_hook_is_told_by_what_it_says(
     ],
 )
 def test_a_users_own_tags_are_left_to_gemini(prompt: str) -> None:
-    assert pair_of("gemini").prompt({**GEMINI, "prompt": prompt}, {}).text == prompt
+    assert CLIENTS["gemini"].read({**GEMINI, "prompt": prompt}, {}).text == prompt
 
 
 @pytest.mark.parametrize("client", READ)
@@ -209,7 +208,7 @@ def test_another_event_has_no_words_of_the_user(client: str) -> None:
     said = {**READ[client][0]}
     (key,) = [key for key in EVENTS if key in said] or ["hook_event_name"]
 
-    assert pair_of(client).prompt({**said, key: "PreToolUse"}, {}) == NOTHING
+    assert CLIENTS[client].read({**said, key: "PreToolUse"}, {}) == NOTHING
 
 
 ODD: list[Any] = [None, True, 7, 0.5, "", "\ud83d", [], [[]], [7], {}, {"user_prompt": 7}, {"": {}}]
@@ -221,10 +220,10 @@ def test_whatever_is_missing_or_of_another_type_is_a_text_or_none(client: str) -
     odd = [{**sample, key: value} for key in sample for value in ODD]
     less = [{each: sample[each] for each in sample if each != key} for key in sample]
 
-    prompts = [pair_of(client).prompt(said, {}) for said in [{}, *odd, *less]]
+    prompts = [CLIENTS[client].read(said, {}) for said in [{}, *odd, *less]]
 
     assert {type(value) for prompt in prompts for value in prompt} == {str}
-    assert all(prompt.client in MODULES for prompt in prompts if prompt.text)
+    assert all(prompt.client in CLIENTS for prompt in prompts if prompt.text)
     assert json.dumps(prompts, ensure_ascii=False).encode()
 
 
@@ -252,6 +251,6 @@ def test_whatever_is_missing_or_of_another_type_is_a_text_or_none(client: str) -
     ],
 )
 def test_the_model_is_told_in_the_clients_own_form(client: str, printed: Json | None) -> None:
-    answer = pair_of(client).answer("git is on")
+    answer = CLIENTS[client].write("git is on")
 
     assert (json.loads(answer) if answer else None) == printed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from capd_client.hooks import MODULES
+from capd_client.hooks import CLIENTS
 from capd_client.install.edits import FileEdit
 from capd_client.install.known_clients import known_clients
 from capd_client.install.prompt_hooks import hook_command, hook_edits, trusted_hash
@@ -99,7 +99,7 @@ def test_its_command_line_is_the_same_for_ever(client: str, name: str, event: st
     (hook,) = group.get("hooks", [group])
     command = hook.get("command", hook.get("bash"))
     assert command == f"'/home/u/my tools/capd-mcp' hook {name} {event}"
-    assert name in MODULES
+    assert name in CLIENTS
 
 
 @pytest.mark.parametrize("client", SHARED)

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from capd_client import shim
+from capd_client.shim.link import Shim
 
 from .conftest import CLIENTS, PATIENT, FakeDaemon, Host, Link, encode, welcome
 
@@ -35,11 +35,9 @@ INITIALIZE_RESULT = {"protocolVersion": "2025-11-25", "capabilities": {}, "serve
 LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 UNKNOWN = "capd went away while this ran, so it may have taken effect: check before repeating it"
 Start = Callable[..., Host]
+C_MODULES = {"_json", "_socket", "select", "errno", "_collections", "posix", "time", "pwd"}
 WAYS = [
-    pytest.param(None, id="shim.py"),
-    pytest.param(
-        [sys.executable, "-I", "-S", str(CLIENTS / "capd_client" / "launch.py")], id="launch.py"
-    ),
+    pytest.param(None, id="launch.py"),
     pytest.param([sys.executable, "-m", "capd_client.entry", "mcp"], id="capd mcp"),
 ]
 
@@ -334,16 +332,16 @@ def test_what_the_daemon_wrote_before_it_died_counts_when_the_shim_is_writing(
 
 
 def test_what_the_daemon_wrote_before_it_died_counts_when_a_write_fails(tmp_path: Path) -> None:
-    served = shim.Shim(str(tmp_path / "s.sock"), {})
+    served = Shim(str(tmp_path / "s.sock"), {})
     ours, theirs = socket.socketpair()
     with ours, theirs:
         served._sock, served._phase = ours, "up"
-        served._take_host_line(encode(call(1)))
-        served._take_host_line(encode(call(2)))
+        served._on_host_line(encode(call(1)))
+        served._on_host_line(encode(call(2)))
         served._write_daemon()
         theirs.sendall(encode({"capd": "dispatched", "id": 1}))
         theirs.close()
-        served._take_host_line(encode(call(3)))
+        served._on_host_line(encode(call(3)))
 
         served._write_daemon()
 
@@ -778,11 +776,13 @@ def test_the_welcome_of_the_tests_is_what_the_schema_says() -> None:
     jsonschema.validate(welcome(want_env=("A",)), schema)
 
 
-def test_the_shim_imports_small_c_modules_only(daemon: FakeDaemon, start_host: Start) -> None:
+def test_the_shim_imports_its_own_modules_and_small_c_modules_only(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
     bare = [sys.executable, "-I", "-S", "-X", "importtime", "-c", "pass"]
     shim = [sys.executable, "-I", "-S", "-X", "importtime"]
     baseline = imported(start_host(command=bare).stderr())
-    host = start_host(command=[*shim, str(CLIENTS / "capd_client" / "shim.py")])
+    host = start_host(command=[*shim, str(CLIENTS / "capd_client" / "launch.py")])
     link = daemon.accept()
     link.welcome(want_env=("HOME",))
     link.read()
@@ -796,7 +796,9 @@ def test_the_shim_imports_small_c_modules_only(daemon: FakeDaemon, start_host: S
 
     extra = imported(host.stderr()) - baseline
 
-    assert extra <= {"_json", "_socket", "select", "errno", "_collections", "posix", "time", "pwd"}
+    own = {each for each in extra if each.partition(".")[0] == "capd_client"}
+    assert {each for each in own if not each.startswith("capd_client.shim")} == {"capd_client"}
+    assert extra - own <= C_MODULES
 
 
 def imported(importtime: str) -> set[str]:

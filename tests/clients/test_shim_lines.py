@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capd_client import shim
+from capd_client.shim import json_lines, replay, starting
 from capd_protos import SOCKET_PROTOCOL, places, socket
 
 TEXTS = st.text(st.sampled_from('ab"\\{}[],: \n/é😀'), max_size=60)
@@ -41,8 +41,8 @@ def test_the_two_ends_of_a_line_tell_what_the_whole_line_tells(
     line = text.encode() + b"\n"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shim, "_WINDOW_BYTES", window)
-        shape = shim._shape(line)
+        patch.setattr(json_lines, "WINDOW_BYTES", window)
+        shape = json_lines.shape_of(line)
 
     key = message.get("id")
     kind: str = next(name for name in ("method", "result", "error") if name in message)
@@ -78,7 +78,7 @@ def test_the_two_ends_of_a_line_tell_what_the_whole_line_tells(
     ],
 )
 def test_what_is_no_message_is_told_as_none(line: bytes) -> None:
-    shape = shim._shape(line + b"\n")
+    shape = json_lines.shape_of(line + b"\n")
 
     assert shape.kind == ""
 
@@ -86,13 +86,13 @@ def test_what_is_no_message_is_told_as_none(line: bytes) -> None:
 def test_of_two_ids_the_last_counts() -> None:
     line = b'{"id":1,"result":{"x":"' + b"y" * 10_000 + b'"},"id":2}\n'
 
-    assert shim._shape(line).key == 2
+    assert json_lines.shape_of(line).key == 2
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(1, 30))
 def test_lines_are_the_same_however_they_are_cut(pieces: list[bytes], size: int) -> None:
     data = b"\n".join(pieces)
-    lines = shim._Lines()
+    lines = json_lines.LineReader()
 
     got = [
         line
@@ -104,26 +104,26 @@ def test_lines_are_the_same_however_they_are_cut(pieces: list[bytes], size: int)
 
 
 def test_a_line_above_the_limit_leaves_its_ends_and_no_more() -> None:
-    lines = shim._Lines(limit=100_000)
+    lines = json_lines.LineReader(limit=100_000)
 
     kept = [line for _ in range(100) for line in lines.feed(b"x" * 10_000)]
     (cut,) = lines.feed(b'tail"}\n')
     (after,) = lines.feed(b"next\n")
 
     assert kept == []
-    assert isinstance(cut, shim._Cut)
+    assert isinstance(cut, json_lines.TruncatedLine)
     assert (len(cut.head), len(cut.tail), cut.tail[-7:]) == (4096, 4096, b'tail"}\n')
     assert after == b"next\n"
 
 
 def test_the_shim_and_the_contract_have_the_same_constants() -> None:
-    assert (shim.PROTOCOL, shim.LINK_PREFIX, shim.LINE_LIMIT_BYTES) == (
+    assert (replay.PROTOCOL, replay.LINK_PREFIX, json_lines.LINE_LIMIT_BYTES) == (
         SOCKET_PROTOCOL,
         socket.LINK_PREFIX,
         socket.LINE_LIMIT_BYTES,
     )
-    assert shim.DAEMON_LINE_LIMIT_BYTES == socket.DAEMON_LINE_LIMIT_BYTES
-    assert (shim.INVALID_REQUEST, shim.NOT_SENT, shim.OUTCOME_UNKNOWN, shim.REFUSED) == (
+    assert replay.DAEMON_LINE_LIMIT_BYTES == socket.DAEMON_LINE_LIMIT_BYTES
+    assert (replay.INVALID_REQUEST, replay.NOT_SENT, replay.OUTCOME_UNKNOWN, replay.REFUSED) == (
         socket.INVALID_REQUEST,
         socket.NOT_SENT,
         socket.OUTCOME_UNKNOWN,
@@ -173,13 +173,15 @@ def test_the_shim_looks_where_the_contract_says(
     def is_dir(path: str) -> bool:
         return has_run and path == f"/run/user/{uid}"
 
-    assert shim.socket_path(env, uid, is_dir) == places.socket_path(env, uid, is_dir)
+    assert starting.socket_path(env, uid, is_dir) == places.socket_path(env, uid, is_dir)
 
 
 def test_a_folder_is_told_from_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    assert [shim._is_dir(str(each)) for each in (tmp_path, tmp_path / "file", tmp_path / "no")] == [
+    assert [
+        starting._is_dir(str(each)) for each in (tmp_path, tmp_path / "file", tmp_path / "no")
+    ] == [
         True,
         False,
         False,

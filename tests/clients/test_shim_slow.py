@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from capd_client import shim
+from capd_client.shim.handshakes import VERSION
 
 from .conftest import FakeDaemon, Host, Link
 
@@ -104,7 +104,7 @@ def keep(kept: Path, **members: Any) -> None:
         "initialize 2025-11-25": {"result": RESULT},
     }
     kept.parent.mkdir(mode=0o700, exist_ok=True)
-    kept.write_text(json.dumps({"version": shim.VERSION, "answers": answers, **members}))
+    kept.write_text(json.dumps({"version": VERSION, "answers": answers, **members}))
 
 
 def test_what_a_daemon_answers_to_handshakes_is_kept_for_this_user_alone(
@@ -113,7 +113,7 @@ def test_what_a_daemon_answers_to_handshakes_is_kept_for_this_user_alone(
     learn(daemon, start_host, {"error": NO_METHOD})
 
     assert json.loads(kept.read_text()) == {
-        "version": shim.VERSION,
+        "version": VERSION,
         "answers": {
             "server/discover 2026-07-28": {"error": NO_METHOD},
             "initialize 2025-11-25": {"result": RESULT},

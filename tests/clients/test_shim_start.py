@@ -16,7 +16,8 @@ from typing import Any
 import mcp_types
 import pytest
 
-from capd_client import shim
+from capd_client.shim.handshakes import VERSION
+from capd_client.shim.starting import Starter
 from python_with import python_with
 
 from .conftest import SHIM, FakeDaemon, Host
@@ -233,15 +234,15 @@ def test_a_daemon_that_is_lost_is_started_again(capd: Capd, start_host: Start) -
 
 
 def test_the_end_of_a_daemon_that_served_is_no_failure_to_start(tmp_path: Path) -> None:
-    starter = shim._Starter(str(tmp_path / "s.sock"), {}, is_named=True)
+    starter = Starter(str(tmp_path / "s.sock"), {}, is_named=True)
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(1)"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         starter._pid = process.pid
-        starter.note_service()
+        starter.on_answer()
 
         why = starter.step()
 
-    assert (why, starter._ended, starter._pid) == ("", "", 0)
+    assert (why, starter._failure, starter._pid) == ("", "", 0)
 
 
 def test_a_daemon_that_was_stopped_is_not_started_again(
@@ -423,4 +424,4 @@ def test_who_does_not_get_the_lock_waits_until_its_holder_is_gone(
 
 
 def test_the_version_is_the_packages() -> None:
-    assert version("capd") == shim.VERSION
+    assert version("capd") == VERSION

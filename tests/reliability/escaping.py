@@ -3,44 +3,18 @@
 import contextlib
 import os
 import pty
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from capd_client.control import ControlError, DaemonDownError
-from whole_daemon import Home, pids_with, wait_for
+from whole_daemon import pids_with, wait_for
 
 from .world import World
 
 ESCAPING_SERVER = Path(__file__).parent / "escaping_server.py"
 PATIENCE = 10.0
 """Seconds after which nothing may be left."""
-
-
-@contextlib.contextmanager
-def world_of_its_own() -> Iterator[World]:
-    """Return a world without the shared hostile server; nothing of it is left at the end."""
-    # Short: a socket's path has at most 108 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    folder.chmod(0o700)
-    made = World(Home(folder), [])
-    try:
-        yield made
-        made.check_unharmed()
-        made.close()
-        made.home.close()
-    finally:
-        made.close()
-        for process in made.home.processes:
-            process.kill()
-            process.wait()
-        for pid in pids_with(made.home.tag):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def escaping(world: World, modes: str, name: str = "evil", more: str = "") -> None:

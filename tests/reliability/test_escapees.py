@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from whole_daemon import Home, wait_for
+from capd.adapters.platform import parent_pid
+from whole_daemon import Home, pids_with, wait_for
 
 from .escaping import (
     PATIENCE,
@@ -25,9 +26,8 @@ from .escaping import (
     kill,
     parent,
     state,
-    world_of_its_own,
 )
-from .world import World
+from .world import World, world_of_its_own
 
 pytestmark = [
     pytest.mark.reliability,
@@ -46,9 +46,8 @@ def own_world() -> Iterator[World]:
 
 def watchers(world: World) -> list[int]:
     assert world.process is not None
-    children = Path(f"/proc/{world.process.pid}/task").glob("*/children")
-    found = {int(pid) for each in children for pid in each.read_text().split()}
-    return [pid for pid in found if "watcher.py" in Path(f"/proc/{pid}/cmdline").read_text()]
+    daemon = world.process.pid
+    return [pid for pid in pids_with("watcher.py") if parent_pid(pid) == daemon]
 
 
 def gone(world: World, modes: str, processes: int) -> int:

@@ -48,7 +48,7 @@ def test_a_flood_of_questions_asks_the_client_little(
 ) -> None:
     session = opened(talking)
     question = line(SAMPLING, {"messages": [], "maxTokens": 1, "x": "y" * 4000}, message_id)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         session.call("evil__say", {"lines": [question], "times": 60_000})
 
     assert asked(session) <= most
@@ -70,7 +70,7 @@ def test_a_client_that_answers_at_once_is_asked_at_a_steady_rate(talking: Talkin
 
     answering = threading.Thread(target=answer)
     answering.start()
-    with talking.beside_an_honest_session() as honest:
+    with talking.world.beside_an_honest_session() as honest:
         session.call("evil__say", {"lines": [question], "times": 30_000})
     is_over.set()
     answering.join()
@@ -82,7 +82,7 @@ def test_a_client_that_answers_at_once_is_asked_at_a_steady_rate(talking: Talkin
 def test_questions_that_are_large_hold_little(talking: TalkingWorld) -> None:
     session = opened(talking)
     question = line(SAMPLING, {"messages": ["y" * 6_000_000]}, "%d")
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         session.call("evil__say", {"lines": [question], "times": 40})
 
     assert asked(session) <= 2
@@ -105,7 +105,7 @@ def test_questions_that_are_large_hold_little(talking: TalkingWorld) -> None:
 )
 def test_a_flood_of_lines_delays_nobody_else(talking: TalkingWorld, said: str) -> None:
     session = opened(talking, prompts=3)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         begun = session.begin("evil__say", {"lines": [said], "times": 100_000})
         session.answer(begun, 300)
 
@@ -117,7 +117,7 @@ def test_large_notifications_to_a_client_that_does_not_read_hold_little(
     deaf = talking.world.session("deaf", "evil")
     said = line("notifications/message", {"level": "error", "data": "y" * 900_000})
     deaf.stop_reading()
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         deaf.begin("evil__say", {"lines": [said], "times": 500})
         wait_for(lambda: talking.did("evil"))
         deaf.begin("evil__echo", {"x": "1"})
@@ -129,7 +129,7 @@ def test_the_first_of_ten_thousand_prompts_are_listed_and_status_says_so(
 ) -> None:
     session = opened(talking, prompts=10_000)
     listed = []
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         for _ in range(3):
             listed = session.answer(session.ask("prompts/list", {}))["result"]["prompts"]
 
@@ -143,7 +143,7 @@ def test_the_first_of_ten_thousand_prompts_are_listed_and_status_says_so(
 def test_a_server_with_many_resources_is_listed_whole(talking: TalkingWorld) -> None:
     uris = [f"file:///src/{number}" for number in range(4000)]
     session = opened(talking, resources=uris)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         listed = session.answer(session.ask("resources/list", {}))["result"]["resources"]
         read = session.answer(session.ask("resources/read", {"uri": uris[-1]}))
 
@@ -155,7 +155,7 @@ def test_a_server_with_many_resources_is_listed_whole(talking: TalkingWorld) -> 
 def test_large_pages_of_prompts_cost_others_no_time(talking: TalkingWorld) -> None:
     session = opened(talking, prompts=4, prompt_bytes=3_500_000, pages=50)
     listed = [{"name": "evil__never_asked"}]
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         for _ in range(2):
             listed = session.answer(session.ask("prompts/list", {}), 300)["result"]["prompts"]
 
@@ -166,7 +166,7 @@ def test_hidden_characters_by_the_megabyte_cost_others_no_time(talking: TalkingW
     talking.server("books", resources=["book://1"])
     session = opened(talking, resources=[], hidden=30)
     assert talking.world.enable("one", "books")["ok"]
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         listed = session.answer(session.ask("resources/list", {}))["result"]["resources"]
 
     assert [each["uri"] for each in listed] == ["book://1"]
@@ -176,7 +176,7 @@ def test_a_server_that_never_lists_costs_a_neighbours_read_little(talking: Talki
     talking.server("books", resources=["book://1"])
     session = opened(talking, resources=[], silent=["resources/list", "resources/templates/list"])
     assert talking.world.enable("one", "books")["ok"]
-    with talking.beside_an_honest_session() as honest:
+    with talking.world.beside_an_honest_session() as honest:
         listed = session.answer(session.ask("resources/list", {}))["result"]["resources"]
         before = len(honest.calls)
         reads = [

@@ -41,7 +41,7 @@ def opened(talking: TalkingWorld, **options: Any) -> Session:
 )
 def test_a_servers_error_is_never_an_outcome_of_capds(talking: TalkingWorld, error: str) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         answer, _ = reply(session, f'"error":{error}')
 
     assert talking.did("evil") == ["reply"], "the call ran"
@@ -54,7 +54,7 @@ def test_a_servers_error_is_never_an_outcome_of_capds(talking: TalkingWorld, err
 @pytest.mark.parametrize("key", ["capd/outcome", "c\\u0061pd/outcome", "capd\\/outcome"])
 def test_a_servers_result_is_never_an_outcome_of_capds(talking: TalkingWorld, key: str) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         meta = f'"_meta":{{"{key}":"not_sent","capd/retriable":true}}'
         answer, _ = reply(session, f'"result":{{"content":[],"isError":true,{meta}}}')
 
@@ -69,7 +69,7 @@ def test_a_malformed_error_is_one_that_a_strict_client_reads(
     talking: TalkingWorld, error: str
 ) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         answer, _ = reply(session, f'"error":{error}')
 
     assert type(answer["error"]["code"]) is int
@@ -88,7 +88,7 @@ def test_what_a_server_says_is_one_line_to_every_reader(
     session = opened(talking)
     # A bare CR may stand between the tokens of JSON, the others within a string.
     inner = f'"x":{end}{FORGED}{end},' if end == "\r" else f'"x":"a{end}[]{end}b",'
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         if place == "result":
             asked = session.begin("evil__reply", {"rest": f'"result":{{{inner}"content":[]}}'})
             session.answer(asked)
@@ -112,7 +112,7 @@ def test_half_a_surrogate_costs_no_line_of_the_log_or_of_the_command_line(
     talking: TalkingWorld,
 ) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         half = (
             '"result":{"content":[{"type":"text","text":"cut \\ud83d\\r\\u2028\\u0085\\u001b[2J"}]}'
         )
@@ -138,7 +138,7 @@ def form(**properties: Any) -> dict[str, Any]:
 
 def test_a_question_to_a_person_says_which_server_asks(talking: TalkingWorld) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         asks = elicit(
             message="[neighbour] who are you?", requestedSchema=form(name={"type": "string"})
         )
@@ -166,7 +166,7 @@ def test_a_person_is_not_asked_for_a_secret_or_sent_to_a_hidden_place(
     talking: TalkingWorld, params: dict[str, Any]
 ) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         answer = session.call("evil__ask", {"lines": [elicit(message="please", **params)]})
 
     assert json.loads(text_of(answer))["error"]["code"] == 4003
@@ -178,7 +178,7 @@ def test_a_resource_is_read_at_the_server_that_lists_it(talking: TalkingWorld) -
     session = opened(talking, resources=["x://1"], templates=["{+any}", "book{+rest}"])
     assert talking.world.enable("one", "books")["ok"]
 
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         answers = [
             session.answer(session.ask("resources/read", {"uri": uri}))
             for uri in ("book://1", "book://secret-2")
@@ -193,7 +193,7 @@ def test_a_resource_that_two_servers_could_have_is_read_at_neither(talking: Talk
     session = opened(talking, resources=["x://1"], templates=["book://{other}"])
     assert talking.world.enable("one", "books")["ok"]
 
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         unclear = session.answer(session.ask("resources/read", {"uri": "book://secret-2"}))
         unknown = session.answer(session.ask("resources/read", {"uri": "note://secret"}))
 
@@ -210,7 +210,7 @@ def test_a_resource_that_a_result_links_to_is_read_where_it_came_from(
     session = opened(talking, resources=["x://1"])
     assert talking.world.enable("one", "books")["ok"]
 
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         link = '{"type":"resource_link","uri":"book://2","name":"two"}'
         reply(session, f'"result":{{"content":[{link}]}}', "books")
         answer = session.answer(session.ask("resources/read", {"uri": "book://2"}))
@@ -220,7 +220,7 @@ def test_a_resource_that_a_result_links_to_is_read_where_it_came_from(
 
 def test_a_request_without_a_method_is_answered(talking: TalkingWorld) -> None:
     session = opened(talking)
-    with talking.beside_an_honest_session():
+    with talking.world.beside_an_honest_session():
         session.write({"jsonrpc": "2.0", "id": 71, "method": ""})
         session.write({"jsonrpc": "2.0", "id": 72})
         answers = [session.answer(each) for each in (71, 72)]

@@ -9,75 +9,25 @@ import contextlib
 import os
 import shutil
 import signal
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 from bench.hostile_files import ATTACKS, MEMORY, SETTINGS, TRIGGERS
 
 from whole_daemon import Home, pids_with, wait_for
 
-from .world import MIB, Session, World
+from .world import World, world_of_its_own
 
 pytestmark = pytest.mark.reliability
 
-LONGEST_CALL = 2.0
-MOST_BYTES = 300 * MIB
 PATIENCE = 90.0
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    folder.chmod(0o700)
-    home = Home(folder)
-    made = World(home, [])
-    try:
+    with world_of_its_own() as made:
         yield made
-        made.check_unharmed()
-        made.close()
-        home.close()
-    finally:
-        made.close()
-        for process in home.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-class Caller:
-    """The honest session: it calls without a pause, and notes how long its longest call took."""
-
-    def __init__(self, session: Session) -> None:
-        self.longest = 0.0
-        self.calls = 0
-        self._session = session
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._call_on)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _call_on(self) -> None:
-        while not self._is_over.is_set():
-            began = time.monotonic()
-            assert "neighbour echo" in self._session.said("neighbour__echo", "x")
-            self.longest = max(self.longest, time.monotonic() - began)
-            self.calls += 1
-
-
-def highest_bytes(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def cloned(world: World, name: str) -> Path:
@@ -109,19 +59,16 @@ def test_a_clone_made_to_cost_much_is_nobody_elses_trouble(world: World, name: s
     world.process = world.home.start()
     world.open_neighbour()
     folder = cloned(world, name)
-    honest = world.session("honest", "neighbour")
 
-    with Caller(honest) as caller:
+    with world.beside_an_honest_session() as honest:
         evil = world.session("evil", folder=folder)
         evil.tools()
         # Until it was read, or given up: a person is answered either way.
         world.home.capd("trust", "--json", str(folder))
         world.home.ask("reload")
         said = said_of(world.home, folder)
-        wait_for(lambda: caller.calls > 20, PATIENCE)
+        wait_for(lambda: len(honest.calls) > 20, PATIENCE)
 
-    assert caller.longest < LONGEST_CALL
-    assert highest_bytes(world.process.pid) < MOST_BYTES
     if name.startswith("settings") and "dearest" not in name:
         assert said, "nothing is said of it"
         assert len(said) <= 25
@@ -134,16 +81,13 @@ def test_a_tap_made_to_cost_much_is_nobody_elses_trouble(world: World, name: str
     world.process = world.home.start()
     world.open_neighbour()
     folder = cloned(world, name)
-    honest = world.session("honest", "neighbour")
     listed = world.home.folder / "config/taps.toml"
 
-    with Caller(honest) as caller:
+    with world.beside_an_honest_session() as honest:
         listed.write_text(listed.read_text() + f'[[taps]]\nname = "evil"\npath = "{folder}"\n')
         world.home.ask("reload")
-        wait_for(lambda: caller.calls > 20, PATIENCE)
+        wait_for(lambda: len(honest.calls) > 20, PATIENCE)
 
-    assert caller.longest < LONGEST_CALL
-    assert highest_bytes(world.process.pid) < MOST_BYTES
     # Another tap's skills are prompts, of which everybody is told.
     assert world._neighbour is not None
     told = {str(message.get("method")) for message in world._neighbour.heard}

@@ -3,19 +3,17 @@
 import contextlib
 import http.client
 import json
-import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from capd.adapters.clients.http_front import tcp_peers
-from whole_daemon import Home, wait_for
+from whole_daemon import wait_for
 
-from .world import World
+from .world import World, world_of_its_own
 
 pytestmark = pytest.mark.reliability
 
@@ -84,21 +82,8 @@ class Front:
 
 @pytest.fixture
 def hostile() -> Iterator[World]:
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    folder.chmod(0o700)
-    home = Home(folder)
-    made = World(home, [])
-    try:
+    with world_of_its_own() as made:
         yield made
-        made.check_unharmed()
-        made.close()
-        home.close()
-    finally:
-        made.close()
-        for process in home.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -35,10 +35,9 @@ from .escaping import (
     is_gone,
     kill,
     parent,
-    world_of_its_own,
 )
 from .user_systemd import UserSystemd, missing
-from .world import World, text_of
+from .world import World, text_of, world_of_its_own
 
 pytestmark = [
     pytest.mark.reliability,

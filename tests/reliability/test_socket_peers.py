@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from capd.adapters.servers import sandboxing
 from whole_daemon import Home
 
-from .world import World
+from .world import World, world_of_its_own
 
 pytestmark = [
     pytest.mark.reliability,
@@ -56,22 +55,8 @@ class OpenHome(Home):
 
 @pytest.fixture
 def hostile() -> Iterator[World]:
-    # Short: a socket's path has at most 108 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="capd"))
-    folder.chmod(0o700)
-    home = OpenHome(folder)
-    made = World(home, [])
-    try:
+    with world_of_its_own(home_in=OpenHome) as made:
         yield made
-        made.check_unharmed()
-        made.close()
-        home.close()
-    finally:
-        made.close()
-        for process in home.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def climbing(world: World, level: str) -> None:

@@ -38,9 +38,9 @@ from capd.core.sessions.active_set import ActiveSet
 from capd.core.sessions.session import ServerLease, SessionState, SingleTool
 from capd.core.sessions.session_record import recorded, restore
 from capd.core.sessions.surface import Surface
-from capd_client import shim
 from capd_client.install import InstallError
 from capd_client.install.ledger import Ledger as InstallLedger
+from capd_client.shim.handshakes import Handshakes
 from capd_protos.ledger import ActivationNote, DecisionNote
 from capd_protos.types import (
     CapabilityId,
@@ -360,19 +360,19 @@ async def handshake(folder: Path) -> Kept:
     answer = b'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25"}}'
 
     def write() -> None:
-        kept = shim._Handshakes(str(folder))
+        kept = Handshakes(str(folder))
         kept.note(line, answer)
-        kept.write_noted()
+        kept.save()
 
     write()
 
     async def use(told: list[str]) -> None:
         del told
-        shim._Handshakes(str(folder)).find(line)
+        Handshakes(str(folder)).find(line)
 
     async def renew() -> bool:
         write()
-        return bool(shim._Handshakes(str(folder)).find(line))
+        return bool(Handshakes(str(folder)).find(line))
 
     return Kept(folder / "handshake.json", use, "json", renew)
 

@@ -6,11 +6,15 @@ What a test asks of every one of them: the daemon lives on, and the honest serve
 import contextlib
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,9 @@ HONEST_SERVER = Path(__file__).parent / "honest_server.py"
 PATIENCE = 60.0
 OF_MCP = "io.modelcontextprotocol"
 MIB = 1024 * 1024
+HONEST_SECONDS = 2.0
+"""For one call of the honest session, on a machine with a core to spare."""
+MOST_RSS = 300 * MIB
 
 
 class Session:
@@ -255,6 +262,30 @@ class World:
         assert said.startswith("neighbour echo "), said
         assert said.endswith(f" {x}"), said
 
+    @contextlib.contextmanager
+    def beside_an_honest_session(self) -> Iterator["Honest"]:
+        """Have the honest session call on, and see at the end that nothing cost it much."""
+        honest = Honest(self)
+        honest.thread.start()
+        try:
+            yield honest
+        finally:
+            honest.is_over.set()
+            honest.thread.join(PATIENCE)
+        assert honest.problem is None, honest.problem
+        assert honest.calls
+        # Others may have the machine as well.
+        load = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        assert max(honest.calls) <= HONEST_SECONDS * load, sorted(honest.calls)[-5:]
+        assert self.most_rss() <= MOST_RSS
+
+    def most_rss(self) -> int:
+        """Return the most bytes that the daemon ever had in memory."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(each for each in status.splitlines() if each.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
     def check_unharmed(self) -> None:
         """Say that all this cost the daemon and the honest server nothing."""
         if self.process is None:
@@ -296,6 +327,52 @@ class World:
 
     def log(self) -> str:
         return self.home.log()
+
+
+class Honest:
+    """Calls of the honest session, one after the other."""
+
+    def __init__(self, world: World) -> None:
+        self.calls: list[float] = []
+        """How many seconds each took."""
+        self.is_over = threading.Event()
+        self.problem: Exception | None = None
+        self.thread = threading.Thread(target=self._call, args=(world,), daemon=True)
+
+    def _call(self, world: World) -> None:
+        try:
+            while not self.is_over.is_set() or not self.calls:
+                began = time.monotonic()
+                world.ask_neighbour()
+                self.calls.append(time.monotonic() - began)
+                self.is_over.wait(0.02)
+        except Exception as error:  # noqa: BLE001 - the test's own thread tells of it
+            self.problem = error
+
+
+@contextlib.contextmanager
+def world_of_its_own(
+    evil_server: Sequence[str] = (), home_in: Callable[[Path], Home] = Home
+) -> Iterator[World]:
+    """Make a world in a new folder: unharmed at its end, when nothing of it is left."""
+    # Short: a socket's path has at most 108 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="capd"))
+    folder.chmod(0o700)
+    made = World(home_in(folder), list(evil_server))
+    try:
+        yield made
+        made.check_unharmed()
+        made.close()
+        made.home.close()
+    finally:
+        made.close()
+        for process in made.home.processes:
+            process.kill()
+            process.wait()
+        for pid in pids_with(made.home.tag):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 LIST_CHANGED = "notifications/tools/list_changed"

@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 
 from capd_client.agent.blocking import switched
 from capd_client.agent.errors import CapdError, NotSentError, OutcomeUnknownError
-from capd_client.agent.link import Facts, Link, Settled
+from capd_client.agent.link import Facts, Link, Outcome
 from capd_client.agent.reaching import FIRST_PAUSE, GREETING_TIMEOUT, LAST_PAUSE, Address
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 
@@ -25,7 +25,7 @@ class _Waiter:
     """Who waits for the outcome of one request."""
 
     def __init__(self) -> None:
-        self.is_settled = anyio.Event()
+        self.is_done = anyio.Event()
         self.outcome: dict[str, Any] | CapdError = {}
 
 
@@ -66,7 +66,7 @@ class AsyncSession:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._settle(self._link.end())
+        self._resolve(self._link.end())
         stream = self._stream
         if stream is not None:
             with (
@@ -126,11 +126,11 @@ class AsyncSession:
         self._has_output.set()
         try:
             with anyio.move_on_after(timeout):
-                await waiter.is_settled.wait()
+                await waiter.is_done.wait()
         except BaseException:
             self._drop(key)
             raise
-        if not waiter.is_settled.is_set():
+        if not waiter.is_done.is_set():
             text = f"{method} had no answer within {timeout:g} s"
             if self._drop(key) and method == "tools/call":
                 raise OutcomeUnknownError(f"{text}; it may have run", 4002)
@@ -156,7 +156,7 @@ class AsyncSession:
                     await self._serve(stream)
         except CapdError as caught:
             error = caught
-        self._settle(self._link.end(error))
+        self._resolve(self._link.end(error))
         self._over_with = error or self._link.fatal
         self._is_up.set()
 
@@ -199,7 +199,7 @@ class AsyncSession:
         """Fail what waits; a session that has been there goes on looking for a daemon."""
         if not self._is_up.is_set():
             raise error
-        self._settle(self._link.abandon(error, last_key))
+        self._resolve(self._link.abandon(error, last_key))
 
     async def _serve(self, stream: UNIXSocketStream) -> None:
         """Move bytes until the connection is gone."""
@@ -214,7 +214,7 @@ class AsyncSession:
                 group.cancel_scope.cancel()
         finally:
             self._stream = None
-        self._settle(self._link.lost(why))
+        self._resolve(self._link.lost(why))
 
     async def _watch(self, group: TaskGroup) -> None:
         """End a connection whose far end does not greet."""
@@ -229,7 +229,7 @@ class AsyncSession:
                 chunk = await stream.receive(_READ_BYTES)
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return "it closed the connection"
-            self._settle(self._link.take(chunk))
+            self._resolve(self._link.take(chunk))
             self._has_output.set()
             if self._link.phase == "up":
                 self._is_up.set()
@@ -246,12 +246,12 @@ class AsyncSession:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             group.cancel_scope.cancel()
 
-    def _settle(self, outcomes: list[Settled]) -> None:
+    def _resolve(self, outcomes: list[Outcome]) -> None:
         for each in outcomes:
             waiter = self._waiting.pop(each.key, None)
             if waiter is not None:
                 waiter.outcome = each.outcome
-                waiter.is_settled.set()
+                waiter.is_done.set()
 
 
 async def _write(stream: UNIXSocketStream, output: bytes) -> None:

@@ -18,7 +18,7 @@ from capd_client.agent.errors import (
     RefusedError,
     error_of,
 )
-from capd_client.agent.link import Facts, Link, Settled
+from capd_client.agent.link import Facts, Link, Outcome
 from capd_client.agent.reaching import (
     CONNECT_TIMEOUT,
     FIRST_PAUSE,
@@ -171,7 +171,7 @@ class Session:
             error = caught
         finally:
             with self._lock:
-                self._settle(self._link.end(error))
+                self._resolve(self._link.end(error))
             self._over_with = error or self._link.fatal
             self._is_up.set()
             self._wake_in.close()
@@ -215,7 +215,7 @@ class Session:
         if not self._is_up.is_set():
             raise error
         with self._lock:
-            self._settle(self._link.abandon(error, last_key))
+            self._resolve(self._link.abandon(error, last_key))
 
     def _sleep(self, seconds: float) -> None:
         """Wait, unless the session is closed meanwhile."""
@@ -263,18 +263,18 @@ class Session:
             self._say_goodbye(connection, unwritten)
             return
         with self._lock:
-            self._settle(self._link.lost(why))
+            self._resolve(self._link.lost(why))
 
     def _read(self, connection: socket.socket) -> None:
         chunk = connection.recv(_READ_BYTES)
         if not chunk:
             raise ConnectionResetError("it closed the connection")
         with self._lock:
-            self._settle(self._link.take(chunk))
+            self._resolve(self._link.take(chunk))
 
     def _say_goodbye(self, connection: socket.socket, unwritten: bytes) -> None:
         with self._lock:
-            self._settle(self._link.end())
+            self._resolve(self._link.end())
             last = unwritten + self._link.output()
         connection.settimeout(_FAREWELL)
         with contextlib.suppress(OSError):
@@ -285,7 +285,7 @@ class Session:
             while len(self._wake_out.recv(4096)) == 4096:  # noqa: PLR2004 - until it is empty
                 pass
 
-    def _settle(self, outcomes: list[Settled]) -> None:
+    def _resolve(self, outcomes: list[Outcome]) -> None:
         for each in outcomes:
             future = self._waiting.pop(each.key, None)
             if future is None:

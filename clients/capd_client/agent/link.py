@@ -21,18 +21,25 @@ from capd_client.agent.errors import (
     RefusedError,
     error_of,
 )
-from capd_protos import SOCKET_PROTOCOL
+from capd_client.shim.json_lines import LINE_LIMIT_BYTES
+from capd_client.shim.replay import (
+    DAEMON_LINE_LIMIT_BYTES,
+    METHOD_NOT_FOUND,
+    MOST_SENDS,
+    NOT_SENT,
+    OUTCOME_UNKNOWN,
+    REFUSED,
+    Request,
+    after_loss,
+    after_refusal,
+    hello,
+    is_same_session,
+    requested_values,
+)
 
 Json = dict[str, Any]
 
-LINE_LIMIT_BYTES = 32 * 1024 * 1024
-DAEMON_LINE_LIMIT_BYTES = 257 * 1024 * 1024
 _MCP_VERSION = "2025-11-25"
-_PASSING = frozenset({"session_in_use", "overloaded", "stopping"})
-"""Refusals that another attempt may not meet."""
-_SENDS = 3
-"""A request that was on its way each time a daemon died is not sent a fourth time."""
-_METHOD_NOT_FOUND = -32601
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +57,19 @@ class Facts:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-@dataclass(slots=True)
-class _Request:
+class _AgentRequest(Request):
+    __slots__ = ("is_call",)
+
     key: int
     line: bytes
-    is_call: bool
-    sends: int = 0
-    is_sent: bool = False
-    is_dispatched: bool = False
+
+    def __init__(self, key: int, line: bytes, *, is_call: bool) -> None:
+        super().__init__(key, line)
+        self.is_call = is_call
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Outcome:
     """The one outcome of a request."""
 
     key: int
@@ -90,7 +98,7 @@ class Link:
         self._is_greeted = False
         self._last_key = 0
         self._initialize_key = 0
-        self._pending: dict[int, _Request] = {}
+        self._pending: dict[int, _AgentRequest] = {}
         self._input = bytearray()
         self._searched = 0
         self._output = bytearray()
@@ -112,7 +120,7 @@ class Link:
         if len(line) > LINE_LIMIT_BYTES:
             text = f"the request has {len(line)} bytes, and {LINE_LIMIT_BYTES} are the most"
             raise NotSentError(text)
-        request = self._pending[key] = _Request(key, line, method == "tools/call")
+        request = self._pending[key] = _AgentRequest(key, line, is_call=method == "tools/call")
         if self.phase == "up":
             self._send(request)
         return key
@@ -132,24 +140,21 @@ class Link:
     def connected(self) -> None:
         """Greet: there is a connection."""
         facts = self._facts
-        hello: Json = {"capd": "hello", "protocol": SOCKET_PROTOCOL, "role": "mcp"}
-        hello["client"] = {"name": facts.client, "version": facts.version, "pid": facts.pid}
         # The set of the parent is copied once: a session that was welcomed has its own.
         parent = "" if self._is_greeted else facts.parent
-        optional = {
-            "cwd": facts.cwd,
-            "project": facts.project,
-            "session": self.session,
-            "resume": self._resume,
-            "parent": parent,
-        }
-        hello |= {name: value for name, value in optional.items() if value and _is_clean(value)}
+        frame = hello(
+            {"name": facts.client, "version": facts.version, "pid": facts.pid},
+            cwd=facts.cwd,
+            project=facts.project,
+            session=self.session,
+            resume=self._resume,
+            parent=parent,
+        )
         if parent and not facts.inherit:
-            hello["inherit"] = False
-        hello["dispatched"] = True
+            frame["inherit"] = False
         self.phase = "greeting"
         self.is_dropped = False
-        self._say(hello)
+        self._say(frame)
 
     def output(self) -> bytes:
         """Return what is to be written, and forget it."""
@@ -162,10 +167,10 @@ class Link:
         """Whether there is anything to write."""
         return bool(self._output)
 
-    def take(self, chunk: bytes) -> list[Settled]:
-        """Read what came from the daemon; return what it settles."""
+    def take(self, chunk: bytes) -> list[Outcome]:
+        """Read what came from the daemon; return the outcomes in it."""
         self._input += chunk
-        settled: list[Settled] = []
+        outcomes: list[Outcome] = []
         while not self.is_dropped:
             end = self._input.find(b"\n", self._searched)
             if end < 0:
@@ -173,13 +178,13 @@ class Link:
             line = bytes(self._input[:end])
             del self._input[: end + 1]
             self._searched = 0
-            self._take_line(line, settled)
+            self._take_line(line, outcomes)
         self._searched = len(self._input)
         if len(self._input) > DAEMON_LINE_LIMIT_BYTES:
             self._drop("a line of the daemon has no end")
-        return settled
+        return outcomes
 
-    def lost(self, why: str) -> list[Settled]:
+    def lost(self, why: str) -> list[Outcome]:
         """Note that the connection is gone; return what nobody can know any more.
 
         What has certainly not run stays, and is sent again.
@@ -190,54 +195,55 @@ class Link:
         self.trouble = why or self.trouble
         if self.phase != "over":
             self.phase = "apart"
-        settled: list[Settled] = []
+        outcomes: list[Outcome] = []
         for request in list(self._pending.values()):
+            fate = after_loss(request)
             request.is_sent = False
-            if request.is_dispatched:
+            if fate == "unknown":
                 text = "the daemon went away during the call, which may have run"
-                settled.append(self._settle(request, OutcomeUnknownError(text, 4002)))
+                outcomes.append(self._resolve(request, OutcomeUnknownError(text, OUTCOME_UNKNOWN)))
             elif self.is_stopped:
-                settled.append(self._settle(request, self.stopped()))
-            elif request.sends >= _SENDS:
-                text = f"{_SENDS} daemons went away before the request had run"
-                settled.append(self._settle(request, NotSentError(text, 4001)))
-        return settled
+                outcomes.append(self._resolve(request, self.stopped()))
+            elif fate == "not_sent":
+                text = f"{MOST_SENDS} daemons went away before the request had run"
+                outcomes.append(self._resolve(request, NotSentError(text, NOT_SENT)))
+        return outcomes
 
     @property
     def last_key(self) -> int:
         """The key of what was asked last."""
         return self._last_key
 
-    def abandon(self, error: CapdError, last_key: int) -> list[Settled]:
+    def abandon(self, error: CapdError, last_key: int) -> list[Outcome]:
         """Give up what was asked up to `last_key`; only where there is no connection.
 
         What was asked later may be in time for a daemon that answers the next attempt.
         """
         given_up = [each for each in self._pending.values() if each.key <= last_key]
-        return [self._settle(request, error) for request in given_up]
+        return [self._resolve(request, error) for request in given_up]
 
     def stopped(self) -> NoDaemonError:
         """Return the error of what is asked while capd is stopped."""
-        return NoDaemonError("capd was stopped; start it with: capd daemon start", 4001)
+        return NoDaemonError("capd was stopped; start it with: capd daemon start", NOT_SENT)
 
-    def end(self, error: CapdError | None = None) -> list[Settled]:
+    def end(self, error: CapdError | None = None) -> list[Outcome]:
         """End the session for good; return the outcomes of what was still asked."""
         if self.phase in {"initializing", "up"}:
             self._say({"capd": "goodbye"})
         self.phase = "over"
         self.fatal = self.fatal or error
-        settled = []
+        outcomes = []
         for request in list(self._pending.values()):
             if request.is_call and request.is_sent:
                 text = "the session was closed during the call, which may have run"
-                settled.append(self._settle(request, OutcomeUnknownError(text, 4002)))
+                outcomes.append(self._resolve(request, OutcomeUnknownError(text, OUTCOME_UNKNOWN)))
             else:
-                settled.append(
-                    self._settle(request, self.fatal or ClosedError("the session is closed"))
+                outcomes.append(
+                    self._resolve(request, self.fatal or ClosedError("the session is closed"))
                 )
-        return settled
+        return outcomes
 
-    def _take_line(self, line: bytes, settled: list[Settled]) -> None:
+    def _take_line(self, line: bytes, outcomes: list[Outcome]) -> None:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -245,22 +251,22 @@ class Link:
         if not isinstance(message, dict):
             self._drop("what listens at the socket is not capd")
         elif "capd" in message:
-            self._take_frame(message, settled)
+            self._take_frame(message, outcomes)
         elif self.phase == "greeting":
             self._drop("what listens at the socket is not capd")
         elif "method" in message:
             self._take_message(message)
         elif message.get("id") == self._initialize_key and self.phase == "initializing":
-            self._initialized(message, settled)
+            self._initialized(message, outcomes)
         else:
-            self._take_response(message, settled)
+            self._take_response(message, outcomes)
 
-    def _take_frame(self, frame: Json, settled: list[Settled]) -> None:
+    def _take_frame(self, frame: Json, outcomes: list[Outcome]) -> None:
         match frame.get("capd"):
             case "welcome" if self.phase == "greeting":
                 self._welcomed(frame)
             case "refused" if self.phase == "greeting":
-                self._refused(frame, settled)
+                self._refused(frame, outcomes)
             case "dispatched":
                 request = self._pending.get(_whole(frame.get("id")))
                 if request is not None:
@@ -276,7 +282,7 @@ class Link:
     def _welcomed(self, frame: Json) -> None:
         daemon = frame.get("daemon")
         pid = _whole(daemon.get("pid")) if isinstance(daemon, dict) else 0
-        is_same = self._is_greeted and pid == self._daemon_pid and frame.get("resumed") is True
+        is_same = self._is_greeted and is_same_session(self._daemon_pid, pid, frame)
         self._is_greeted = True
         self.is_stopped = False
         self._daemon_pid = pid
@@ -297,20 +303,20 @@ class Link:
         request = {"jsonrpc": "2.0", "id": self._initialize_key, "method": "initialize"}
         self._say({**request, "params": params})
 
-    def _refused(self, frame: Json, settled: list[Settled]) -> None:
+    def _refused(self, frame: Json, outcomes: list[Outcome]) -> None:
         code = str(frame.get("code"))
         text = str(frame.get("message") or code)
-        if code == "resume_refused" and self._resume:
-            # Its welcome never arrived: go on as a session of its own.
+        step = after_refusal(code, has_token=bool(self._resume))
+        if step == "start_anew":
             self._resume = ""
             self.session = self._facts.session
-        elif code not in _PASSING:
-            settled += self.end(RefusedError(text, 4003))
+        elif step == "end":
+            outcomes += self.end(RefusedError(text, REFUSED))
         self._drop(text)
 
-    def _initialized(self, message: Json, settled: list[Settled]) -> None:
+    def _initialized(self, message: Json, outcomes: list[Outcome]) -> None:
         if "error" in message:
-            settled += self.end(error_of(message["error"]))
+            outcomes += self.end(error_of(message["error"]))
             self.is_dropped = True
             return
         self._say({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -333,32 +339,28 @@ class Link:
         if method == "ping":
             self._say({**reply, "result": {}})
         else:
-            error = {"code": _METHOD_NOT_FOUND, "message": "this client offers no such method"}
+            error = {"code": METHOD_NOT_FOUND, "message": "this client offers no such method"}
             self._say({**reply, "error": error})
 
-    def _take_response(self, message: Json, settled: list[Settled]) -> None:
+    def _take_response(self, message: Json, outcomes: list[Outcome]) -> None:
         request = self._pending.get(_whole(message.get("id")))
         if request is None:
             return
         result = message.get("result")
         outcome = result if isinstance(result, dict) else error_of(message.get("error"))
-        settled.append(self._settle(request, outcome))
+        outcomes.append(self._resolve(request, outcome))
 
-    def _settle(self, request: _Request, outcome: Json | CapdError) -> Settled:
+    def _resolve(self, request: _AgentRequest, outcome: Json | CapdError) -> Outcome:
         del self._pending[request.key]
-        return Settled(request.key, outcome)
+        return Outcome(request.key, outcome)
 
-    def _send(self, request: _Request) -> None:
+    def _send(self, request: _AgentRequest) -> None:
         request.is_sent = True
         request.sends += 1
         self._output += request.line
 
     def _send_env(self, keys: object) -> None:
-        if not isinstance(keys, list):
-            return
-        known = {key: self._facts.env.get(key) for key in keys if isinstance(key, str)}
-        env = {key: value for key, value in known.items() if value is not None and _is_clean(value)}
-        if env:
+        if env := requested_values(self._facts.env, keys):
             self._say({"capd": "env", "env": env})
 
     def _say(self, message: Json) -> None:
@@ -377,15 +379,6 @@ def _line(message: Json) -> bytes:
     # A link frame is told by its first bytes: no space behind the colon.
     text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode() + b"\n"
-
-
-def _is_clean(text: str) -> bool:
-    """Return whether `text` can be said in JSON: a lone surrogate stands for a stray byte."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _whole(value: object) -> int:

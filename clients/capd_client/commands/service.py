@@ -17,7 +17,8 @@ from capd_client.commands.shared import (
     this_places,
 )
 from capd_client.daemon_process import daemon_arguments, daemon_environment
-from capd_client.service.manager import Manager, ServiceError, this_manager
+from capd_client.service.detection import this_manager
+from capd_client.service.manager import Manager, ServiceError
 
 _T = TypeVar("_T")
 
@@ -135,9 +136,9 @@ def _tried(act: Callable[[], _T]) -> _T:
 @click.argument("socket", required=False)
 def mcp(*, socket: str | None) -> None:
     """Serve an editor on standard input and output; editors start this."""
-    from capd_client import shim  # noqa: PLC0415
+    from capd_client.shim.main import main  # noqa: PLC0415
 
-    click.get_current_context().exit(shim.main([socket] if socket else []))
+    click.get_current_context().exit(main([socket] if socket else []))
 
 
 @click.command()

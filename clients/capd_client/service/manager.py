@@ -1,7 +1,6 @@
-"""What every way of keeping the daemon running can do, and which one this machine has."""
+"""What every way of keeping the daemon running can do, and what they share."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -85,16 +84,3 @@ def run(command: Sequence[str]) -> str:
         said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
         raise ServiceError(f"{' '.join(command)} failed: {said}")
     return done.stdout
-
-
-def this_manager(env: Mapping[str, str]) -> Manager:
-    """Return the manager of this machine: launchd, a running systemd of the user, or none."""
-    from capd_client.service.launchd import Launchd  # noqa: PLC0415 - one of the three is used
-    from capd_client.service.plain import Plain  # noqa: PLC0415
-    from capd_client.service.systemd import Systemd  # noqa: PLC0415
-
-    if sys.platform == "darwin":
-        return Launchd(env)
-    if shutil.which("systemctl", path=env.get("PATH")) and Systemd.answers():
-        return Systemd(env)
-    return Plain(env)

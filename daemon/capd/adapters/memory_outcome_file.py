@@ -1,25 +1,18 @@
 """What came of memories, in one file of the state folder.
 
-Written whole or not at all, 0600. A file that cannot be read is set aside under another name, and
-a fresh one begun.
+A file that cannot be read is set aside, and a fresh one begun.
 """
 
-import contextlib
-import os
 from pathlib import Path
 
 import msgspec
-import structlog
-import trio
 
-from capd.adapters.regular_files import opened_regular, read_up_to
+from capd.adapters.state_file import StateFile, of_version
 from capd.core.memories.outcomes import Outcome, Outcomes
-from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.codec import JsonCodec
 
 MOST_BYTES = 4 << 20
 VERSION = 1
-
-log = structlog.get_logger()
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -27,53 +20,28 @@ class _Document(msgspec.Struct, frozen=True):
     memories: dict[str, Outcome]
 
 
-_DOCUMENT: JsonCodec[_Document] = JsonCodec(_Document)
-
-
 class MemoryOutcomeFile:
     """The file of one daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        # One write at a time: the later one must win.
-        self._limiter = trio.CapacityLimiter(1)
+        self._file: StateFile[_Document] = StateFile(
+            path,
+            JsonCodec(_Document),
+            most_bytes=MOST_BYTES,
+            refuse=of_version(VERSION),
+            aside=path.with_name(f"{path.name}.bad"),
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why an earlier daemon's file is not used; empty where it is."""
+        return self._file.problem
 
     async def load(self) -> Outcomes:
         """Return what was written down last."""
-        return await trio.to_thread.run_sync(self._load, limiter=self._limiter)
+        document = await self._file.load()
+        return Outcomes(dict(document.memories)) if document is not None else Outcomes()
 
-    async def save(self, outcomes: Outcomes) -> None:
-        """Write it down."""
-        counts = dict(outcomes.by_name)
-        await trio.to_thread.run_sync(self._save, counts, limiter=self._limiter)
-
-    def _load(self) -> Outcomes:
-        try:
-            with opened_regular(self._path, os.O_NOFOLLOW) as (descriptor, _):
-                document = _DOCUMENT.decode(read_up_to(descriptor, MOST_BYTES))
-        except FileNotFoundError:
-            return Outcomes()
-        except (OSError, MalformedError) as error:
-            self._set_aside(str(error))
-            return Outcomes()
-        if document.version != VERSION:
-            self._set_aside(f"version {document.version}, this daemon knows {VERSION}")
-            return Outcomes()
-        return Outcomes(dict(document.memories))
-
-    def _set_aside(self, why: str) -> None:
-        bad = self._path.with_name(self._path.name + ".bad")
-        with contextlib.suppress(OSError):
-            self._path.replace(bad)
-        log.warning("memory_outcomes_set_aside", file=bad.name, reason=why)
-
-    def _save(self, counts: dict[str, Outcome]) -> None:
-        partial = self._path.with_suffix(".partial")
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-                file.write(_DOCUMENT.encode(_Document(VERSION, counts)))
-            partial.replace(self._path)
-        except OSError as error:
-            log.warning("memory_outcomes_not_saved", file=self._path.name, reason=str(error))
+    async def save(self, outcomes: Outcomes) -> bool:
+        """Write it down; tell whether it is kept."""
+        return await self._file.save(_Document(VERSION, dict(outcomes.by_name)))

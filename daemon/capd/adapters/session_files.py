@@ -1,7 +1,9 @@
 """Session records in the state folder: one file a session, written whole or not at all.
 
 A file that cannot be read is as good as none, and is said once: a session that starts empty is of
-more use than one that does not start (docs/design/operation.md).
+more use than one that does not start (docs/design/operation.md). A file ends with a digest of what
+is before it: a record names the commands of servers, and a disk that changes one bit of a command
+must not have another one started.
 """
 
 import contextlib
@@ -10,6 +12,7 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import structlog
 import trio
 
@@ -18,6 +21,7 @@ from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
 
 _RECORD: MsgpackCodec[SessionRecord] = MsgpackCodec(SessionRecord)
+_DIGEST_LENGTH = 32
 
 log = structlog.get_logger()
 
@@ -54,7 +58,7 @@ class SessionFiles:
 
     def _read(self, path: Path) -> SessionRecord | None:
         try:
-            return _RECORD.decode(path.read_bytes())
+            return _decoded(path.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, MalformedError) as error:
@@ -71,7 +75,7 @@ class SessionFiles:
             partial = path.with_suffix(".partial")
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(_RECORD.encode(record))
+                file.write(_encoded(record))
             partial.replace(path)
         except OSError as error:
             log.warning("session_not_saved", session=record.key, reason=str(error))
@@ -84,3 +88,26 @@ class SessionFiles:
                 record = self._read(path) if path.suffix == ".session" else None
                 if record is None or not is_kept(record, time.time()):
                     path.unlink(missing_ok=True)
+
+
+def _encoded(record: SessionRecord) -> bytes:
+    """Return a record as bytes; the last of them are the digest of those before."""
+    with_room = msgspec.structs.replace(record, digest="0" * _DIGEST_LENGTH)
+    content = _RECORD.encode(with_room)[:-_DIGEST_LENGTH]
+    return content + _digest(content)
+
+
+def _decoded(data: bytes) -> SessionRecord:
+    """Return the record in a file.
+
+    Raises:
+        MalformedError: it is none, or is not as it was written.
+    """
+    record = _RECORD.decode(data)
+    if record.digest and data[-_DIGEST_LENGTH:] != _digest(data[:-_DIGEST_LENGTH]):
+        raise MalformedError("it is not as capd wrote it: its digest is another")
+    return msgspec.structs.replace(record, digest="")
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH].encode()

@@ -38,7 +38,7 @@ async def test_a_file_that_is_broken_is_empty_and_said(tmp_path: Path, content: 
     with capture_logs() as logs:
         got = await GenerationFile(path).load()
 
-    assert (got, [each["event"] for each in logs]) == ({}, ["eras_unreadable"])
+    assert (got, [each["event"] for each in logs]) == ({}, ["state_unreadable"])
 
 
 async def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     with capture_logs() as logs:
         got = await GenerationFile(path).load()
 
-    assert (got, [each["event"] for each in logs]) == ({}, ["eras_unreadable"])
+    assert (got, [each["event"] for each in logs]) == ({}, ["state_unreadable"])
 
 
 async def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
@@ -58,4 +58,4 @@ async def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     with capture_logs() as logs:
         await GenerationFile(tmp_path / "file" / "eras.json").save(GENERATIONS)
 
-    assert [each["event"] for each in logs] == ["eras_not_saved"]
+    assert [each["event"] for each in logs] == ["state_not_saved"]

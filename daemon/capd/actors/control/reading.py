@@ -84,7 +84,7 @@ class Reading:
         index = await self._index()
         daemon["degraded"] += [index.problem] if index and index.problem else []
         sessions, servers = await self._ask.sessions(), await self._ask.servers()
-        daemon["degraded"] += [sessions.problem] if sessions.problem else []
+        daemon["degraded"] += sessions.problem.splitlines()
         vetted: dict[str, Any] = {}
         with suppress(*UNANSWERED):
             vetted = await summary(self._ask.bus)

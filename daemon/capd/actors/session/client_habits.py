@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-import trio
-
 from capd.core.sessions.habits import Habit, Habits
+from capd.runtime.saver import Saver, not_saved
 
 SAVE_PAUSE = 0.5
 """Seconds from a sight to its writing down: sessions of one client come together."""
-SAVE_TIMEOUT = 2.0
-TRY_AGAIN = 2.0
-"""Seconds after which what could not be written, as on a full disk, is written again."""
 
 
 class HabitStore(Protocol):
     """Where habits are written down."""
+
+    @property
+    def problem(self) -> str:
+        """Why what an earlier daemon wrote is not used; empty where it is."""
+        ...
 
     async def load(self) -> list[Habit]:
         """Return what was written down last."""
@@ -32,7 +33,14 @@ class HabitSaver:
     def __init__(self, store: HabitStore | None) -> None:
         self.habits = Habits(self._noted)
         self._store = store
-        self._has_unsaved = trio.Event()
+        self._saver = Saver(self._save, pause=SAVE_PAUSE)
+
+    @property
+    def problem(self) -> str:
+        """Why the next daemon does not have what this one saw, or this one not what one before."""
+        if self._saver.refused:
+            return not_saved("what clients do with their lists")
+        return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
         """Take over what an earlier daemon saw."""
@@ -41,22 +49,11 @@ class HabitSaver:
 
     async def run(self) -> None:
         """Write down what changes, until cancelled, and then what is left."""
-        try:
-            while True:
-                await self._has_unsaved.wait()
-                await trio.sleep(SAVE_PAUSE)
-                if not await self._save():
-                    await trio.sleep(TRY_AGAIN)
-                    self._has_unsaved.set()
-        finally:
-            with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
-                await self._save()
+        await self._saver.run()
 
     def _noted(self) -> None:
-        self._has_unsaved.set()
+        if self._store is not None:
+            self._saver.changed("habits")
 
-    async def _save(self) -> bool:
-        if self._store is None or not self._has_unsaved.is_set():
-            return True
-        self._has_unsaved = trio.Event()
-        return await self._store.save(self.habits.written)
+    async def _save(self, _: str) -> bool:
+        return self._store is None or await self._store.save(self.habits.written)

@@ -28,7 +28,7 @@ from capd.actors.session.results import ResultStorage
 from capd.actors.session.sampling import sampled
 from capd.actors.session.session import Curator
 from capd.actors.session.settings import FollowedSettings
-from capd.actors.session.store import SAVE_TIMEOUT, SessionSaver, SessionStore
+from capd.actors.session.store import SessionSaver, SessionStore
 from capd.actors.session.table import OpenSession, OpenSessions
 from capd.actors.session.token_accounting import TokenAccounting
 from capd.adapters import platform
@@ -110,6 +110,9 @@ HANDOVER_TIMEOUT = 10.0
 
 
 LOOK_AGAIN = 0.25
+
+
+RELEASE_TIMEOUT = 2.0
 
 
 log = structlog.get_logger(actor="curator")
@@ -206,14 +209,19 @@ class CuratorHost:
             # Not cancelled from outside, this actor has failed: what its sessions hold would be
             # held for ever, for the next one does not know of them.
             has_failed = trio.current_effective_deadline() != float("-inf")
-            with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
-                await self._saver.save_all()
+            await self._saver.flush()
             if has_failed:
                 await self._release_all()
             self._sessions.clear()
 
+    @property
+    def _problem(self) -> str:
+        """Why not all of what is known here outlives this daemon, a line each, or nothing."""
+        savers = (self._saver, self._habit_saver, self._memories)
+        return "\n".join(each.problem for each in savers if each.problem)
+
     async def _release_all(self) -> None:
-        with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
+        with trio.CancelScope(shield=True), trio.move_on_after(RELEASE_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for session in self._sessions.values():
                     nursery.start_soon(session.curator.activation.leases.release_all)
@@ -223,7 +231,7 @@ class CuratorHost:
             case messages.OpenSession():
                 return await self._open(request)
             case messages.ListSessions():
-                return self._sessions.listed(self._saver.problem)
+                return self._sessions.listed(self._problem)
             case messages.TakeHookTurn():
                 return await self._hook_turn(request)
             case messages.DrainSessions():

@@ -24,6 +24,7 @@ from capd.core.memories.outcomes import Outcomes
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.saver import Saver, not_saved
 from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.codec import MsgpackCodec
@@ -35,7 +36,6 @@ ASK_TIMEOUT = 3.0
 MOST_PROJECTS = 256
 """As long as no more have a session."""
 SAVE_PAUSE = 0.5
-SAVE_TIMEOUT = 2.0
 
 _REPLIES: MsgpackCodec[registry.MemoriesListed] = MsgpackCodec(registry.MemoriesListed)
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
@@ -47,12 +47,17 @@ log = structlog.get_logger(actor="curator")
 class OutcomeStore(Protocol):
     """Where it is written down what came of memories."""
 
+    @property
+    def problem(self) -> str:
+        """Why what an earlier daemon wrote is not used; empty where it is."""
+        ...
+
     async def load(self) -> Outcomes:
         """Return what was written down last."""
         ...
 
-    async def save(self, outcomes: Outcomes) -> None:
-        """Write it down."""
+    async def save(self, outcomes: Outcomes) -> bool:
+        """Write it down; tell whether it is kept."""
         ...
 
 
@@ -78,7 +83,14 @@ class MemoryCatalog:
         # Where counting was tried and did not work, bytes are the price for good.
         self._is_able = counts is not None
         self._is_stale = trio.Event()
-        self._has_unsaved = trio.Event()
+        self._saver = Saver(self._save, pause=SAVE_PAUSE)
+
+    @property
+    def problem(self) -> str:
+        """Why the next daemon does not know what came of memories, or this one not all of it."""
+        if self._saver.refused:
+            return not_saved("what came of memories")
+        return self._store.problem if self._store is not None else ""
 
     async def load(self) -> None:
         """Take over what an earlier daemon wrote down."""
@@ -90,16 +102,9 @@ class MemoryCatalog:
 
         `on_refresh` is called when sessions may have other memories.
         """
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._follow, on_refresh)
-                while True:
-                    await self._has_unsaved.wait()
-                    await trio.sleep(SAVE_PAUSE)
-                    await self._save()
-        finally:
-            with trio.CancelScope(shield=True), trio.move_on_after(SAVE_TIMEOUT):
-                await self._save()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow, on_refresh)
+            nursery.start_soon(self._saver.run)
 
     async def meet(self, project: str) -> None:
         """Have the memories of a project's sessions at hand, before one of them begins."""
@@ -123,7 +128,8 @@ class MemoryCatalog:
 
     def noted(self) -> None:
         """Have what came of a memory written down, in a moment."""
-        self._has_unsaved.set()
+        if self._store is not None:
+            self._saver.changed("outcomes")
 
     async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
         """Return the tokens of texts, as far as they can be counted."""
@@ -211,8 +217,5 @@ class MemoryCatalog:
         for project in self._listed:
             self._put(project)
 
-    async def _save(self) -> None:
-        if self._store is None or not self._has_unsaved.is_set():
-            return
-        self._has_unsaved = trio.Event()
-        await self._store.save(self.outcomes)
+    async def _save(self, _: str) -> bool:
+        return self._store is None or await self._store.save(self.outcomes)

@@ -16,8 +16,12 @@ from capd.core.servers.generation_memory import GenerationMemory
 from capd.core.servers.identity import InstanceKey, instance_key, server_identity
 from capd.core.servers.leases import Leases, State
 from capd.core.servers.sandbox import SandboxRequest
+from capd.runtime.saver import Saver
 from capd_protos import supervisor as messages
 from capd_protos.types import ClientFacts, ServerSpec
+
+SAVE_PAUSE = 0.1
+"""Seconds from meeting a server to writing it down: several start together."""
 
 
 class Sharing:
@@ -33,6 +37,7 @@ class Sharing:
         self._leases = leases
         self._sandbox_request = sandbox_request
         self._file = file
+        self._saver = Saver(self._save, pause=SAVE_PAUSE)
         self._generations = GenerationMemory()
         # Of secrets a key has a digest only, which nobody else can compare with anything.
         self._pepper = secrets.token_bytes(32)
@@ -42,10 +47,9 @@ class Sharing:
         if self._file is not None:
             self._generations.restore(await self._file.load())
 
-    async def save(self) -> None:
-        """Write down what was met."""
-        if self._file is not None:
-            await self._file.save(self._generations.written())
+    async def run(self) -> None:
+        """Write down what was met, until cancelled."""
+        await self._saver.run()
 
     def chosen(
         self, request: messages.AcquireServer, values: Mapping[str, str]
@@ -78,12 +82,16 @@ class Sharing:
             key.identity, by_stateless=by_stateless, has_failed=has_failed
         )
 
-    def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> bool:
-        """Note what a server turned out to be; tell whether that is to be written down."""
+    def met(self, key: InstanceKey, link: Instance, *, tried_stateless: bool) -> None:
+        """Note what a server turned out to be, and have that written down."""
         before = self._generations.written()
         self._generations.met(
             key.identity,
             tried_stateless=tried_stateless,
             is_stateless=link.server_connection.is_stateless,
         )
-        return self._generations.written() != before
+        if self._file is not None and self._generations.written() != before:
+            self._saver.changed("generations")
+
+    async def _save(self, _: str) -> bool:
+        return self._file is None or await self._file.save(self._generations.written())

@@ -90,6 +90,7 @@ class Supervisor:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._end_the_unheld)
+            nursery.start_soon(self._sharing.run)
             nursery.start_soon(self._listen)
             if self._settings.tree_limits is not None:
                 nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
@@ -293,8 +294,7 @@ class Supervisor:
             instance.ready_at = trio.current_time()
             self._running.put(instance.id, link)
             self._leases.ready(key)
-            if self._sharing.met(key, link, tried_stateless=wants_stateless):
-                self._nursery.start_soon(self._sharing.save)
+            self._sharing.met(key, link, tried_stateless=wants_stateless)
             instance.tell()
             self._nursery.start_soon(self._keep_tools, instance, run, link)
             log.info(

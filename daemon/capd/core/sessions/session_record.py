@@ -106,6 +106,9 @@ class SessionRecord(msgspec.Struct, frozen=True):
     """Whether it was told, by a hook, what is installed."""
     view: SavedView | None = None
     """Where the mode was decided by what there was: it holds for the session's length."""
+    digest: str = ""
+    """Of the bytes before it in the file, so that it stays the last field. Empty in a record of an
+    earlier capd, and everywhere but in a file."""
 
 
 def token_digest(resume: str) -> str:

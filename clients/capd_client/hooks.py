@@ -1,0 +1,235 @@
+"""What each client's prompt hook reads and prints: a table, and the parsers that differ.
+
+`form_of(client)` returns two pure functions. `read(event, env)` takes the hook's JSON and
+environment and returns the user's message; its text is empty where capd has nothing to do.
+`write(context)` returns what the client understands; it is empty where the client shows its model
+nothing of what a hook prints (docs/design/clients.md).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+Event = Mapping[str, Any]
+Path = tuple[str | int, ...]
+
+
+class Prompt(NamedTuple):
+    """A user's message, and the conversation that it belongs to."""
+
+    text: str = ""
+    client: str = ""
+    """Who runs the hook: not always the client that its command line names."""
+    client_session: str = ""
+    """The client's own id of the conversation."""
+    project: str = ""
+    turn: str = ""
+    """The client's own id of this prompt, where it gives one."""
+
+
+NOTHING = Prompt()
+
+
+class HookForm(NamedTuple):
+    """What a client's hook reads, and what it prints."""
+
+    read: Callable[[Event, Mapping[str, str]], Prompt]
+    write: Callable[[str], str]
+
+
+class _Layout(NamedTuple):
+    """Where a client's JSON has what a prompt consists of; of several paths the first with text."""
+
+    client: str
+    session: tuple[Path, ...]
+    text: tuple[Path, ...] = (("prompt",),)
+    project: Path = ("cwd",)
+    """Empty where the client does not say it; so is `turn`."""
+    turn: Path = ()
+    events: tuple[str, ...] = ("UserPromptSubmit",)
+    event_keys: tuple[str, ...] = ("hook_event_name",)
+    """Members that name the event. One that is missing is no objection."""
+
+
+_LAYOUTS = {
+    each.client: each
+    for each in (
+        _Layout("claude", (("session_id",),), turn=("prompt_id",)),
+        _Layout(
+            "cline",
+            (("sessionContext", "rootSessionId"), ("taskId",)),
+            # The first message starts a task, the others are submitted to it.
+            text=(("userPromptSubmit", "prompt"), ("taskStart", "taskMetadata", "initialTask")),
+            project=("workspaceRoots", 0),
+            events=("TaskStart", "UserPromptSubmit"),
+            event_keys=("hookName",),
+        ),
+        _Layout(
+            "code",
+            (("sessionId",),),
+            events=("UserPromptSubmit", "userPromptSubmitted"),
+            event_keys=("hookEventName",),
+        ),
+        _Layout("codex", (("session_id",),), turn=("turn_id",)),
+        _Layout(
+            "copilot",
+            (("sessionId",), ("session_id",)),
+            events=("userPromptSubmitted", "UserPromptSubmit"),
+            event_keys=("hook_event_name", "hookEventName"),
+        ),
+        _Layout(
+            "cursor",
+            (("conversation_id",),),
+            project=("workspace_roots", 0),
+            turn=("generation_id",),
+            events=("beforeSubmitPrompt", "UserPromptSubmit"),
+        ),
+        _Layout("gemini", (("session_id",),), events=("BeforeAgent",)),
+        _Layout(
+            "goose",
+            (("session_id",),),
+            text=(("message",), ("matcher_context",)),
+            # Only the events of tools have the folder.
+            project=("working_dir",),
+            event_keys=("event",),
+        ),
+        _Layout(
+            "qwen",
+            (("session_id",),),
+            # What the user typed counts before what qwen has made of it.
+            text=(("submitted_prompt",), ("prompt",)),
+            turn=("prompt_id",),
+        ),
+        _Layout(
+            "windsurf",
+            (("trajectory_id",),),
+            text=(("tool_info", "user_prompt"),),
+            # It does not say which folder is open.
+            project=(),
+            turn=("execution_id",),
+            events=("pre_user_prompt",),
+            event_keys=("agent_action_name",),
+        ),
+    )
+}
+
+
+def _read(client: str, event: Event, env: Mapping[str, str]) -> Prompt:
+    """Read what has one layout, whoever runs the hook."""
+    del env
+    layout = _LAYOUTS[client]
+    for key in layout.event_keys:
+        if event.get(key) and event[key] not in layout.events:
+            return NOTHING
+    return Prompt(
+        _first_text(event, layout.text),
+        client,
+        _first_text(event, layout.session),
+        _text_at(event, layout.project),
+        _text_at(event, layout.turn),
+    )
+
+
+def _read_claude(event: Event, env: Mapping[str, str]) -> Prompt:
+    """Read the hook of Claude Code's settings, which others run as well (finding 12).
+
+    Claude Code has a second hook, on the session's own connection, and that one hands over the
+    prompt. Both have the session's id in their environment; others that read these settings do not.
+    """
+    if "cursor_version" in event or "conversation_id" in event:
+        return _read("cursor", event, env)
+    if _is_copilot(event, env):
+        return _read("copilot", event, env)
+    if "sessionId" in event:
+        # VS Code. Its session must not be taken for one of Claude Code in the same project.
+        return _read_code(event, env)
+    session = _text_at(event, ("session_id",))
+    if session and session == env.get("CLAUDE_CODE_SESSION_ID"):
+        return NOTHING
+    return _read("claude", event, env)
+
+
+def _read_code(event: Event, env: Mapping[str, str]) -> Prompt:
+    """Read VS Code's hook; it lies in Copilot CLI's folder, so that Copilot CLI runs it too."""
+    return _read("copilot" if _is_copilot(event, env) else "code", event, env)
+
+
+def _read_copilot(event: Event, env: Mapping[str, str]) -> Prompt:
+    """Read the hook in Copilot CLI's folder, which VS Code runs as well."""
+    is_code = "sessionId" in event and ("hookEventName" in event or "transcript_path" in event)
+    return _read_code(event, env) if is_code else _read("copilot", event, env)
+
+
+def _is_copilot(event: Event, env: Mapping[str, str]) -> bool:
+    session = env.get("COPILOT_AGENT_SESSION_ID")
+    return bool(session) and session in (event.get("sessionId"), event.get("session_id"))
+
+
+def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
+    """Read Gemini's hook; its prompt begins with what its SessionStart hooks have printed."""
+    opening, closing = "<hook_context>", "</hook_context>"
+    prompt = _read("gemini", event, env)
+    text = prompt.text
+    while text.startswith(opening) and closing in text:
+        text = text.partition(closing)[2].lstrip()
+    return prompt._replace(text=text)
+
+
+def _write_nothing(context: str) -> str:
+    """Return nothing: this client does not show its model what a hook prints."""
+    del context
+    return ""
+
+
+def _write_claude(context: str, event: str = "UserPromptSubmit") -> str:
+    """Return the form that Claude Code introduced and others have taken over."""
+    output = {"hookEventName": event, "additionalContext": context}
+    return json.dumps({"hookSpecificOutput": output})
+
+
+def _write_copilot(context: str) -> str:
+    """Return the context as a top member, the only place where Copilot CLI looks."""
+    return json.dumps({"additionalContext": context})
+
+
+def _write_cline(context: str) -> str:
+    return json.dumps({"cancel": False, "contextModification": context})
+
+
+def _write_gemini(context: str) -> str:
+    return _write_claude(context, "BeforeAgent")
+
+
+CLIENTS = {
+    "claude": HookForm(_read_claude, _write_claude),
+    "cline": HookForm(partial(_read, "cline"), _write_cline),
+    "code": HookForm(_read_code, _write_claude),
+    "codex": HookForm(partial(_read, "codex"), _write_claude),
+    "copilot": HookForm(_read_copilot, _write_copilot),
+    "cursor": HookForm(partial(_read, "cursor"), _write_nothing),
+    "gemini": HookForm(_read_gemini, _write_gemini),
+    "goose": HookForm(partial(_read, "goose"), _write_nothing),
+    "qwen": HookForm(partial(_read, "qwen"), _write_claude),
+    "windsurf": HookForm(partial(_read, "windsurf"), _write_nothing),
+}
+"""The form of each client, by the name that `capd hook` takes."""
+
+
+def _first_text(event: Event, paths: tuple[Path, ...]) -> str:
+    return next((text for path in paths if (text := _text_at(event, path))), "")
+
+
+def _text_at(value: object, path: Path) -> str:
+    """Return the text at `path` of JSON that may have any shape; empty where there is none."""
+    if not path:
+        return ""
+    for step in path:
+        if isinstance(value, Mapping) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step] if step < len(value) else None
+        else:
+            return ""
+    # JSON can hold half of a surrogate pair, which the daemon could not be sent.
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""

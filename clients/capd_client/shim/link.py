@@ -1,0 +1,1102 @@
+"""One MCP session between a host and the daemon.
+
+It keeps two rules. Every request of the host gets exactly one outcome, whatever becomes of
+the daemon. A request that may have run is never sent twice.
+
+    down -> greeting -> (replaying ->) up -> down ...
+
+Where there is no daemon it starts one. Where none can be started it answers as an MCP server
+with a single tool that says why, so that an editor never finds a broken server.
+
+A slow daemon does not block an editor. In any of these states the shim answers a handshake with
+what a daemon answered before, and a prompt hook with nothing to add. Unless the session is up, it
+also answers a list with an empty one, if the host is known to list again.
+
+Lines go through whole, so a daemon that dies in the middle of one leaves no half line behind.
+The price is memory: a result of 256 MiB takes as much here until the editor has read it. Each
+direction stops reading while the other side does not drain.
+"""
+
+import _socket
+import errno
+import posix
+import select
+import sys
+import time
+
+from capd_client.shim.client_facts import RELISTING_CLIENTS, SESSION_VARIABLES
+from capd_client.shim.handshakes import HANDSHAKES, META, VERSION, Handshakes
+from capd_client.shim.json_lines import (
+    LINE_LIMIT_BYTES,
+    WINDOW_BYTES,
+    LineReader,
+    Shape,
+    TruncatedLine,
+    encode,
+    id_of,
+    object_of,
+    params_of,
+    parse,
+    shape_from_daemon,
+    shape_of,
+    text_of,
+)
+from capd_client.shim.replay import (
+    DAEMON_LINE_LIMIT_BYTES,
+    ERROR_NAMES,
+    INVALID_REQUEST,
+    LINK_PREFIX,
+    METHOD_NOT_FOUND,
+    NOT_SENT,
+    OUTCOME_UNKNOWN,
+    REFUSED,
+    Request,
+    after_loss,
+    after_refusal,
+    encodable,
+    hello,
+    is_same_session,
+    requested_values,
+)
+from capd_client.shim.starting import (
+    Starter,
+    absolute,
+    join,
+    printable,
+    state_folder,
+    write_stderr,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections import deque
+    from collections.abc import Callable, Mapping
+else:
+    import _signal
+    from _collections import deque
+
+EXIT_FAILED = 1
+
+_READ_BYTES = 256 * 1024
+_QUEUE_BYTES = 1024 * 1024
+"""Where a side stops reading: what the other side has not taken yet."""
+_RETAINED_BYTES = 32 * 1024 * 1024
+"""What is kept of requests in flight so that they can be sent again."""
+_MOST_ANSWERED = 10_000
+_BATCH_BYTES = 64 * 1024
+"""Lines that wait are written in one piece up to this size."""
+
+_BACKOFF_FIRST = 0.05
+_BACKOFF_LAST = 1.0
+_BACKOFF_IDLE = 5.0
+_PATIENCE = 60.0
+_GREETING_TIMEOUT = 10.0
+_REPLAY_TIMEOUT = 30.0
+_GOODBYE_TIMEOUT = 1.0
+_START_POLL = 0.05
+_RESTART_GRACE = 2.0
+"""A service manager that restarts a lost daemon is faster; two of them would be in the way."""
+_SLOW = 0.25
+"""From here on a daemon is slow: the shim answers what an editor stands still for. One that runs
+answers within 10 ms, one that starts needs longer; a prompt hook has 300 ms in all
+(docs/design/relay.md),
+and Claude Code waits 3 s for `server/discover`, 5 s for a server's start and 5 s for a hook."""
+_SLOW_LIST = 0.75
+"""For a list longer, as a daemon that has to be started needs 0.2 to 0.5 s: an empty list
+costs the host a second one."""
+
+_DOWN, _GREETING, _REPLAYING, _UP = "down", "greeting", "replaying", "up"
+_STATUS = "capd_status"
+_TURN = "capd_turn"
+"""The tool that a prompt hook calls."""
+_LISTEN = "subscriptions/listen"
+"""The one request that is open as long as the host likes, and does nothing that could be done
+twice: it is never answered for want of a daemon, each daemon gets it in its turn."""
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_LISTS = {
+    "tools/list": ("tools", "tools"),
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resources", "resourceTemplates"),
+}
+"""What each of a host's lists is of: the kind that changes, and the member of the result."""
+_START_HINT = "Start it with: capd daemon run"
+_DISPATCHED = b'{"capd":"dispatched","id":'
+
+
+class _HostRequest(Request):
+    """A request of the host that has no outcome yet."""
+
+    __slots__ = ("is_acknowledged", "is_hook", "method")
+
+    def __init__(self, key: "int | str", method: str, line: "bytes | bytearray | None") -> None:
+        super().__init__(key, line)
+        self.method = method
+        self.is_acknowledged = False
+        """Whether a host that listens was told that it does."""
+        self.is_hook = method == "tools/call" and line is not None and _is_hook_call(line)
+
+
+def _in_requested_form(
+    result: "dict[str, object]", line: "bytes | bytearray"
+) -> "dict[str, object]":
+    """Return `result` in the form of the protocol that the request `line` speaks."""
+    if META + "protocolVersion" not in object_of(params_of(line), "_meta"):
+        return result
+    caching = {} if "content" in result else {"ttlMs": 0, "cacheScope": "private"}
+    return {"resultType": "complete", **caching, **result}
+
+
+def _is_hook_call(line: "bytes | bytearray") -> bool:
+    # The name stands before the arguments or behind them, never far from an end.
+    name = _TURN.encode()
+    is_named = name in line[:WINDOW_BYTES] or name in line[-WINDOW_BYTES:]
+    return is_named and params_of(line).get("name") == _TURN
+
+
+class _Outgoing:
+    """A line of the host that waits for the daemon."""
+
+    __slots__ = ("is_reply", "line", "request")
+
+    def __init__(
+        self, line: "bytes | bytearray", request: "_HostRequest | None", *, is_reply: bool = False
+    ) -> None:
+        self.line = line
+        self.request = request
+        self.is_reply = is_reply
+        """An answer to a server's request, which only the daemon that asked can use."""
+
+
+class FatalError(Exception):
+    """The shim cannot serve at all; the text is for a person."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Shim:
+    """One MCP session between a host and the daemon."""
+
+    _own_out = -1
+    """Where lines for the host go without ever blocking, if there is such a descriptor."""
+
+    def __init__(self, path: str, env: "Mapping[str, str]", *, is_named: bool = False) -> None:
+        self._path = path
+        self._env = env
+        may_start = env.get("CAPD_NO_START", "") in {"", "0"}
+        self._starter = Starter(path, env, is_named=is_named) if may_start else None
+        self._cwd = _working_directory()
+        self._patience = _seconds(env.get("CAPD_PATIENCE", ""), _PATIENCE)
+        self._restart_grace = _seconds(env.get("CAPD_RESTART_GRACE", ""), _RESTART_GRACE)
+        self._idle_retry = _seconds(env.get("CAPD_IDLE_RETRY", ""), _BACKOFF_IDLE)
+
+        self._poll = select.poll()
+        self._masks: dict[int, int] = {}
+        self._code: int | None = None
+
+        self._sock: _socket.socket | None = None
+        self._phase = _DOWN
+        self._session = env.get("CAPD_SESSION", "")
+        self._resume = ""
+        self._daemon_pid = 0
+        self._closing_reason = ""
+        self._is_coming_back = True
+
+        now = time.monotonic()
+        self._attempts = 0
+        self._attempt_at = now
+        self._deadline = now
+        self._lost_at = now
+        self._trouble = ""
+        self._has_given_up = False
+        self._refused_with = ""
+
+        self._from_host = LineReader()
+        self._from_daemon = LineReader(DAEMON_LINE_LIMIT_BYTES)
+        self._to_host: deque[memoryview] = deque()
+        self._to_host_bytes = 0
+        self._link_out: deque[bytes] = deque()
+        self._outbox: deque[_Outgoing] = deque()
+        self._outbox_bytes = 0
+        self._writing = memoryview(b"")
+
+        self._pending: dict[int | str, _HostRequest] = {}
+        self._retained_bytes = 0
+        self._answered: dict[int | str, None] = {}
+        self._initialize: dict[str, object] | None = None
+        self._initialize_key: int | str | None = None
+        self._is_initialized = False
+        self._is_replay_due = False
+        """Whether the shim has answered `initialize`, of which the daemon may not know."""
+        self._is_list_due = False
+        self._listed = {"tools"}
+        self._initialized_line = b""
+        self._replay_key = ""
+        self._pings: dict[int | str, _HostRequest] = {}
+        self._own_requests = 0
+        self._handshakes = Handshakes(state_folder(env))
+        self._due: dict[_HostRequest, float] = {}
+
+    def run(self) -> int:
+        """Serve until the host is gone; return the exit code."""
+        wake = _wake_on_signals()
+        self._own_out = _own_output()
+        self._watch(wake, select.POLLIN)
+        try:
+            while self._code is None:
+                self._run_timers()
+                for fd, events in self._wait():
+                    if self._code is None:
+                        self._react(fd, events, wake)
+        except FatalError as refusal:
+            write_stderr(str(refusal))
+            return refusal.code
+        self._say_goodbye()
+        return self._code
+
+    def _react(self, fd: int, events: int, wake: int) -> None:
+        gone = events & (select.POLLHUP | select.POLLERR | select.POLLNVAL)
+        if fd == wake:
+            self._code = 0
+        elif fd == 0:
+            self._read_host(is_gone=bool(gone))
+        elif fd == 1:
+            self._write_host(is_gone=bool(gone))
+        elif self._sock is not None and fd == self._sock.fileno():
+            if events & select.POLLIN or gone:
+                self._read_daemon()
+            if self._sock is not None and events & select.POLLOUT:
+                self._write_daemon()
+
+    def _wait(self) -> "list[tuple[int, int]]":
+        self._watch(0, select.POLLIN if self._is_reading_host() else 0)
+        self._watch(1, select.POLLOUT if self._to_host else 0)
+        if self._sock is not None:
+            mask = select.POLLIN if self._to_host_bytes < _QUEUE_BYTES else 0
+            if self._has_output():
+                mask |= select.POLLOUT
+            self._watch(self._sock.fileno(), mask, is_kept=False)
+        due = self._due_at()
+        timeout = None if due is None else max(0, int((due - time.monotonic()) * 1000) + 1)
+        return self._poll.poll(timeout)
+
+    def _watch(self, fd: int, mask: int, *, is_kept: bool = True) -> None:
+        """Poll `fd` for `mask`; without `is_kept` an empty mask hears of no hang-up either."""
+        if self._masks.get(fd) == mask:
+            return
+        if mask or is_kept:
+            self._masks[fd] = mask
+            self._poll.register(fd, mask)
+        elif fd in self._masks:
+            del self._masks[fd]
+            self._poll.unregister(fd)
+
+    def _is_reading_host(self) -> bool:
+        if self._outbox_bytes >= _QUEUE_BYTES:
+            return False
+        # Without a daemon the shim's own answers are what piles up.
+        return self._phase == _UP or self._to_host_bytes < _QUEUE_BYTES
+
+    def _has_output(self) -> bool:
+        return bool(self._writing or self._link_out or (self._phase == _UP and self._outbox))
+
+    def _due_at(self) -> "float | None":
+        if self._phase == _UP and not self._due:
+            return None
+        due = list(self._due.values())
+        if self._phase != _UP:
+            due.append(self._attempt_at if self._phase == _DOWN else self._deadline)
+            if not self._has_given_up:
+                due.append(self._lost_at + self._patience)
+        return min(due) if due else None
+
+    def _run_timers(self) -> None:
+        """Do what is due by the clock, and what could wait until the host has its answers."""
+        now = time.monotonic()
+        if not self._to_host:
+            self._handshakes.save()
+        for request in [each for each, due in self._due.items() if now >= due]:
+            self._answer_for_slow_daemon(request)
+        if self._phase == _DOWN and now >= self._attempt_at:
+            self._connect()
+        elif self._phase in {_GREETING, _REPLAYING} and now >= self._deadline:
+            self._on_connection_lost("capd does not answer")
+        is_waiting = self._phase != _UP and not self._has_given_up
+        if is_waiting and now >= self._lost_at + self._patience:
+            self._give_up()
+
+    def _connect(self) -> None:
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        # A full backlog blocks a blocking connect, and the host with it (docs/design/actors.md).
+        sock.setblocking(False)
+        try:
+            sock.connect(self._path)
+        except OSError as error:
+            sock.close()
+            self._connect_failed(error)
+            return
+        uid = _peer_uid(sock)
+        if uid != posix.getuid():
+            sock.close()
+            self._refuse_other_user(uid)
+            return
+        if self._starter is not None:
+            self._starter.release()
+        self._sock = sock
+        self._phase = _GREETING
+        self._deadline = time.monotonic() + _GREETING_TIMEOUT
+        self._link_out.append(self._hello())
+
+    def _connect_failed(self, error: OSError) -> None:
+        # This one error means that a daemon is there: its backlog is full.
+        is_absent = error.errno != errno.EAGAIN
+        trouble = f"no daemon at {self._path}"
+        if error.errno not in {errno.ENOENT, errno.ECONNREFUSED}:
+            trouble += f" ({error.strerror or error})"
+        if not (self._has_given_up and self._trouble):
+            self._trouble = trouble
+        if is_absent and self._starter is None and not self._daemon_pid and not self._attempts:
+            # A host may try for seconds to start a server that ends.
+            write_stderr(f"capd: {trouble}\n{_START_HINT}")
+            self._give_up()
+        if is_absent and self._starter is not None and self._may_start():
+            why = self._starter.step()
+            if why:
+                self._cannot_start(why)
+        self._schedule()
+
+    def _may_start(self) -> bool:
+        """Return whether starting the daemon is up to the shim."""
+        if not self._is_coming_back:
+            return False
+        return not self._daemon_pid or time.monotonic() >= self._lost_at + self._restart_grace
+
+    def _cannot_start(self, why: str) -> None:
+        self._trouble = f"the daemon cannot start: {printable(why)}"
+        words = [] if self._starter is None else self._starter.stderr_tail
+        write_stderr(
+            "\n".join([f"capd: {self._trouble}", *(f"  {line}" for line in words), _START_HINT])
+        )
+        self._give_up()
+
+    def _refuse_other_user(self, uid: int) -> None:
+        text = f"the daemon at {self._path} runs as user {uid}, not as you"
+        if not self._daemon_pid:
+            raise FatalError(EXIT_FAILED, f"capd: {text}\nRemove that socket, or set CAPD_SOCKET.")
+        self._trouble = text
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Plan the next attempt to connect."""
+        delay = min(_BACKOFF_LAST, _BACKOFF_FIRST * 2 ** min(self._attempts, 10))
+        if self._has_given_up:
+            delay = self._idle_retry
+        if self._starter is not None and self._starter.is_busy:
+            delay = _START_POLL
+        self._attempts += 1
+        # Jitter: 500 shims that lost one daemon shall not come back in one moment.
+        self._attempt_at = time.monotonic() + delay * (0.5 + posix.urandom(1)[0] / 510)
+
+    def _on_connection_lost(self, why: str) -> None:
+        """Drop the connection, and settle what becomes of the requests in flight."""
+        if self._phase == _UP:
+            self._lost_at = time.monotonic()
+            self._attempts = 0
+        if self._sock is not None:
+            self._watch(self._sock.fileno(), 0, is_kept=False)
+            self._sock.close()
+            self._sock = None
+        if self._starter is not None:
+            self._starter.on_loss()
+        self._phase = _DOWN
+        self._trouble = self._closing_reason or why
+        self._closing_reason = ""
+        self._from_daemon = LineReader(DAEMON_LINE_LIMIT_BYTES)
+        self._link_out.clear()
+        self._pings.clear()
+        self._writing = memoryview(b"")
+        self._resolve_in_flight()
+        if not self._is_coming_back:
+            self._give_up()
+        self._schedule()
+
+    def _resolve_in_flight(self) -> None:
+        again: deque[_Outgoing] = deque()
+        for request in list(self._pending.values()):
+            fate = after_loss(request, is_endless=request.method == _LISTEN)
+            if fate == "unknown":
+                text = (
+                    "capd went away while this ran, so it may have taken effect: "
+                    "check before repeating it"
+                )
+                self._fail(request, OUTCOME_UNKNOWN, text)
+            elif fate == "not_sent":
+                text = "capd went away before this was sent to a server: it is safe to repeat"
+                self._fail(request, NOT_SENT, text)
+            elif fate == "again" and request.line is not None:
+                request.is_sent = False
+                again.append(_Outgoing(request.line, request))
+            self._set_due(request)
+        again.extend(self._outbox)
+        self._outbox = again
+        self._outbox_bytes = sum(len(each.line) for each in again)
+
+    def _give_up(self) -> None:
+        """Answer everything that waits; from here on the daemon is looked for now and then."""
+        self._has_given_up = True
+        for request in list(self._pending.values()):
+            if not self._is_waiting(request):
+                self._fail_without_daemon(request)
+        self._keep_in_outbox(
+            lambda each: (
+                each.request is not None and self._pending.get(each.request.key) is each.request
+            )
+        )
+
+    def _keep_in_outbox(self, is_kept: "Callable[[_Outgoing], bool]") -> None:
+        self._outbox = deque(each for each in self._outbox if is_kept(each))
+        self._outbox_bytes = sum(len(each.line) for each in self._outbox)
+
+    def _is_waiting(self, request: _HostRequest) -> bool:
+        """Return whether `request` is kept for the next daemon, however late it comes."""
+        return request.method == _LISTEN and request.line is not None and not self._refused_with
+
+    def _set_due(self, request: _HostRequest) -> None:
+        """Plan when the shim answers by itself what an editor stands still for."""
+        if request.line is None or self._pending.get(request.key) is not request:
+            return
+        is_up = self._phase == _UP
+        is_unheard = request.method == _LISTEN and not is_up and not request.is_acknowledged
+        if request.method in HANDSHAKES or request.is_hook or is_unheard:
+            slow = _SLOW
+        elif request.method in _LISTS and not is_up and self._is_relisting(request.line):
+            slow = _SLOW_LIST
+        else:
+            return
+        now = time.monotonic()
+        self._due[request] = now + slow if is_up else max(now, self._lost_at + slow)
+
+    def _is_relisting(self, line: "bytes | bytearray") -> bool:
+        params = object_of(self._initialize or {}, "params")
+        client = object_of(params, "clientInfo")
+        if not self._initialize:
+            client = object_of(object_of(params_of(line), "_meta"), META + "clientInfo")
+        return client.get("name") in RELISTING_CLIENTS
+
+    def _answer_for_slow_daemon(self, request: _HostRequest) -> None:
+        del self._due[request]
+        if request.line is None:
+            return
+        if request.is_hook:
+            self._answer_hook(request, request.line)
+        elif request.method == _LISTEN or request.method in _LISTS:
+            if self._phase != _UP:
+                self._answer_for_missing_daemon(request, request.line)
+        else:
+            answer = self._handshakes.find(request.line)
+            if answer:
+                if request.method == "initialize":
+                    self._is_initialized = self._is_replay_due = True
+                self._answer_with(request, answer)
+
+    def _answer_for_missing_daemon(self, request: _HostRequest, line: "bytes | bytearray") -> None:
+        if request.method != _LISTEN:
+            self._is_list_due = True
+            empty: dict[str, object] = {_LISTS[request.method][1]: []}
+            self._answer_with(request, {"result": _in_requested_form(empty, line)})
+            return
+        # Claude Code asks for nothing before it hears this.
+        request.is_acknowledged = True
+        params = {
+            "notifications": object_of(params_of(line), "notifications"),
+            "_meta": {META + "subscriptionId": request.key},
+        }
+        self._send_to_host({"jsonrpc": "2.0", "method": _ACKNOWLEDGED, "params": params})
+
+    def _answer_hook(self, request: _HostRequest, line: "bytes | bytearray") -> None:
+        """Let the prompt go on; where the daemon comes back soon, it still hears of it."""
+        for each in self._outbox:
+            if each.request is request:
+                each.request = None
+        text = {"type": "text", "text": "{}"}
+        self._answer_with(request, {"result": _in_requested_form({"content": [text]}, line)})
+
+    def _answer_with(self, request: _HostRequest, outcome: "dict[str, object]") -> None:
+        """Answer `request` by the shim alone: should the daemon answer too, that is dropped."""
+        self._forget(request)
+        self._note_answered(request)
+        self._send_to_host({"jsonrpc": "2.0", "id": request.key, **outcome})
+
+    def _note_answered(self, request: _HostRequest) -> None:
+        self._answered[request.key] = None
+        if len(self._answered) > _MOST_ANSWERED:
+            del self._answered[next(iter(self._answered))]
+
+    def _fail_without_daemon(self, request: _HostRequest) -> None:
+        if self._refused_with:
+            self._fail(request, REFUSED, f"capd refuses this session: {self._refused_with}")
+        elif not self._daemon_pid and request.line is not None:
+            self._answer_as_stand_in(request, request.line)
+        else:
+            text = "so nothing was sent and it is safe to repeat"
+            self._fail(
+                request, NOT_SENT, f"capd is not running ({self._trouble}), {text}. {_START_HINT}"
+            )
+
+    def _answer_as_stand_in(self, request: _HostRequest, line: "bytes | bytearray") -> None:
+        """Answer as an MCP server of one tool, which says why it has no others."""
+        params = params_of(line)
+        result: dict[str, object] = {}
+        if request.method == "initialize":
+            self._is_initialized = self._is_replay_due = True
+            self._initialize_key = None
+            result = {
+                "protocolVersion": text_of(params, "protocolVersion") or "2025-11-25",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "capd", "version": VERSION},
+                "instructions": self._report(),
+            }
+        elif request.method == "tools/list":
+            schema = {"type": "object", "properties": {}}
+            tool = {"name": _STATUS, "description": self._report(), "inputSchema": schema}
+            self._is_list_due = True
+            result = {"tools": [tool]}
+        elif request.method == "tools/call" and params.get("name") == _STATUS:
+            result = {"content": [{"type": "text", "text": self._report()}], "isError": False}
+        elif request.method == "tools/call":
+            self._fail(request, NOT_SENT, self._report())
+            return
+        elif request.method != "ping":
+            # `server/discover` among them: the client then falls back to `initialize`.
+            self._fail(request, METHOD_NOT_FOUND, f"capd is not running: no {request.method}")
+            return
+        self._forget(request)
+        result = _in_requested_form(result, line)
+        self._send_to_host({"jsonrpc": "2.0", "id": request.key, "result": result})
+
+    def _report(self) -> str:
+        """Return why there are no tools, and what to do, for a person or a model."""
+        words = [] if self._starter is None else self._starter.stderr_tail
+        said = ["Its last words:", *(f"  {line}" for line in words)] if words else []
+        return "\n".join(
+            [
+                f"capd has no tools to offer: {self._trouble}.",
+                *said,
+                "Ask the user to run `capd daemon run` in a terminal, which says what is wrong.",
+                "capd keeps trying, and its tools appear as soon as it runs.",
+            ]
+        )
+
+    def _hello(self) -> bytes:
+        pid = posix.getppid()
+        name = self._env.get("CAPD_CLIENT") or _process_name(pid)
+        client: dict[str, object] = {"name": encodable(name), "pid": pid}
+        for variable in SESSION_VARIABLES:
+            if self._env.get(variable):
+                client["session"] = encodable(self._env[variable])
+                break
+        project = self._env.get("CAPD_PROJECT", "")
+        if project and not project.startswith("/"):
+            project = absolute(join(self._cwd, project)) if self._cwd else ""
+        # Inherited once: a session that has been welcomed has its set.
+        parent = "" if self._daemon_pid else self._env.get("CAPD_PARENT_SESSION", "")
+        frame = hello(
+            client,
+            cwd=self._cwd,
+            project=project,
+            session=self._session,
+            resume=self._resume,
+            parent=parent,
+        )
+        return encode(frame)
+
+    def _on_frame(self, line: "bytes | bytearray") -> None:
+        if line.startswith(_DISPATCHED) and (digits := line[len(_DISPATCHED) : -2]).isdigit():
+            self._on_dispatched(int(digits))
+            return
+        frame = parse(line)
+        if frame is None:
+            return
+        kind = frame.get("capd")
+        if self._phase == _GREETING:
+            if kind == "welcome":
+                self._on_welcome(frame)
+            elif kind == "refused":
+                self._on_refused(frame)
+        elif kind == "dispatched":
+            self._on_dispatched(id_of(frame.get("id")))
+        elif kind == "want_env":
+            self._send_env(frame.get("keys"))
+        elif kind == "closing":
+            reason = text_of(frame, "reason")
+            self._closing_reason = f"it closed the session: {reason}" if reason else ""
+            self._is_coming_back = frame.get("reconnect") is not False
+
+    def _on_welcome(self, frame: "dict[str, object]") -> None:
+        daemon = frame.get("daemon")
+        pid = daemon.get("pid") if isinstance(daemon, dict) else None
+        is_same = is_same_session(self._daemon_pid, pid, frame)
+        # The tools of a session that begins anew need not be those that the host knows.
+        self._is_list_due = self._is_list_due or bool(self._daemon_pid and not is_same)
+        self._daemon_pid = pid if isinstance(pid, int) and pid else -1
+        self._session = text_of(frame, "session") or self._session
+        self._resume = text_of(frame, "resume")
+        self._is_coming_back = True
+        self._refused_with = ""
+        if self._starter is not None:
+            self._starter.on_answer()
+        self._send_env(frame.get("want_env"))
+        if not is_same:
+            self._keep_in_outbox(lambda each: not each.is_reply)
+        is_known = is_same and not self._is_replay_due
+        if self._is_initialized and self._initialize is not None and not is_known:
+            self._replay()
+        else:
+            self._go_up()
+
+    def _own_key(self) -> str:
+        """Return an id for a request of the shim's own."""
+        self._own_requests += 1
+        return f"capd-shim-{posix.getpid()}-{self._own_requests}"
+
+    def _replay(self) -> None:
+        """Repeat the host's handshake to a daemon that has not seen it."""
+        self._replay_key = self._own_key()
+        self._link_out.append(encode({**(self._initialize or {}), "id": self._replay_key}))
+        self._phase = _REPLAYING
+        self._deadline = time.monotonic() + _REPLAY_TIMEOUT
+
+    def _on_replay_answer(self, line: "bytes | bytearray | TruncatedLine") -> None:
+        self._replay_key = ""
+        self._is_replay_due = False
+        self._is_list_due = True
+        self._handshakes.note(encode(self._initialize or {}), line)
+        if self._initialized_line:
+            self._link_out.append(self._initialized_line)
+            self._keep_in_outbox(lambda each: each.line != self._initialized_line)
+        self._go_up()
+
+    def _send_list_changed(self) -> None:
+        """Let the host list again what it has listed, if it has said that it listens."""
+        self._is_list_due = False
+        for kind in sorted(self._listed):
+            change: dict[str, object] = {
+                "jsonrpc": "2.0",
+                "method": f"notifications/{kind}/list_changed",
+            }
+            if self._initialized_line:
+                self._send_to_host(change)
+            for request in self._pending.values():
+                if request.method != _LISTEN or request.line is None:
+                    continue
+                if object_of(params_of(request.line), "notifications").get(f"{kind}ListChanged"):
+                    params = {"_meta": {META + "subscriptionId": request.key}}
+                    self._send_to_host({**change, "params": params})
+
+    def _go_up(self) -> None:
+        self._phase = _UP
+        if self._is_list_due:
+            self._send_list_changed()
+        self._has_given_up = False
+        self._attempts = 0
+        self._trouble = ""
+
+    def _on_refused(self, frame: "dict[str, object]") -> None:
+        code = text_of(frame, "code")
+        message = text_of(frame, "message") or code or "no reason given"
+        step = after_refusal(code, has_token=bool(self._resume))
+        if step == "start_anew":
+            self._resume = ""
+            self._session = self._env.get("CAPD_SESSION", "")
+        elif step == "end":
+            if message != self._refused_with:
+                write_stderr(f"capd: refused by the daemon at {self._path}: {printable(message)}")
+            self._refused_with = message
+            self._give_up()
+        self._on_connection_lost(message)
+
+    def _send_env(self, keys: object) -> None:
+        if not isinstance(keys, list) or not keys:
+            return
+        values = requested_values(self._env, keys)
+        self._link_out.append(encode({"capd": "env", "env": values}))
+
+    def _on_dispatched(self, key: "int | str | None") -> None:
+        request = None if key is None else self._pending.get(key)
+        if request is not None:
+            request.is_dispatched = True
+            self._release(request)
+
+    def _read_daemon(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            chunk = sock.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._on_connection_lost(f"the connection broke: {error.strerror}")
+            return
+        if not chunk:
+            self._on_connection_lost("it closed the connection")
+            return
+        for line in self._from_daemon.feed(chunk):
+            if self._sock is sock:
+                self._on_daemon_line(line)
+        if self._to_host and self._own_out >= 0:
+            self._write_host(is_gone=False)
+
+    def _on_daemon_line(self, line: "bytes | bytearray | TruncatedLine") -> None:
+        if not isinstance(line, TruncatedLine) and line.startswith(LINK_PREFIX):
+            self._on_frame(line)
+            return
+        if self._phase == _GREETING:
+            self._on_connection_lost("it does not speak capd's protocol")
+            return
+        shape = shape_from_daemon(line)
+        key = shape.key
+        if key is not None and shape.kind in {"result", "error"}:
+            if self._phase == _REPLAYING and key == self._replay_key:
+                self._on_replay_answer(line)
+                return
+            if key in self._pings:
+                self._due.pop(self._pings.pop(key), None)
+                return
+            if not self._on_outcome(key, shape, line):
+                return
+        if isinstance(line, TruncatedLine) or (
+            shape.method == _ACKNOWLEDGED and self._was_acknowledged(line)
+        ):
+            return
+        self._queue_for_host(line)
+
+    def _was_acknowledged(self, line: "bytes | bytearray") -> bool:
+        """Return whether the host has been told already that it listens: each daemon says so."""
+        key = id_of(object_of(params_of(line), "_meta").get(META + "subscriptionId"))
+        request = None if key is None else self._pending.get(key)
+        was_told = request is not None and request.is_acknowledged
+        if request is not None:
+            request.is_acknowledged = True
+            self._due.pop(request, None)
+        return was_told
+
+    def _on_outcome(
+        self, key: "int | str", shape: Shape, line: "bytes | bytearray | TruncatedLine"
+    ) -> bool:
+        """Note that request `key` has its outcome; return whether the host shall see this one."""
+        request = self._pending.get(key)
+        if request is None:
+            # Parked by the daemon for a request that was answered when the connection broke.
+            is_second = key in self._answered
+            self._answered.pop(key, None)
+            if is_second and key == self._initialize_key:
+                self._is_replay_due = False
+                self._initialize_key = None
+            return not is_second
+        if isinstance(line, TruncatedLine):
+            text = f"the answer was longer than {DAEMON_LINE_LIMIT_BYTES} bytes; the call has run"
+            self._fail(request, OUTCOME_UNKNOWN, text)
+            return False
+        if key == self._initialize_key:
+            self._is_initialized = shape.kind == "result"
+            self._is_replay_due = False
+            self._initialize_key = None
+        if request.method in HANDSHAKES and request.line is not None:
+            self._handshakes.note(request.line, line)
+        self._forget(request)
+        return True
+
+    def _write_daemon(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            while self._next_output():
+                sent = sock.send(self._writing[:_READ_BYTES])
+                self._writing = self._writing[sent:]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._write_failed(sock, error)
+
+    def _next_output(self) -> bool:
+        """Have something in `_writing`; return whether there is anything."""
+        if self._writing:
+            return True
+        if self._link_out:
+            self._writing = memoryview(self._link_out.popleft())
+            return True
+        lines: list[bytes | bytearray] = []
+        size = 0
+        while self._phase == _UP and self._outbox:
+            size += len(self._outbox[0].line)
+            # What a line waits for, a sign of life behind a hook, goes before the next one.
+            if lines and (size > _BATCH_BYTES or self._link_out):
+                break
+            item = self._outbox.popleft()
+            self._outbox_bytes -= len(item.line)
+            request = item.request
+            if request is not None:
+                if self._pending.get(request.key) is not request:
+                    size -= len(item.line)
+                    continue
+                request.is_sent = True
+                request.sends += 1
+                if request.is_hook:
+                    self._ping_behind(request)
+            lines.append(item.line)
+        self._writing = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
+        return bool(lines)
+
+    def _ping_behind(self, request: _HostRequest) -> None:
+        """Ask for a sign of life: a first turn may take seconds, a daemon that hangs is silent."""
+        key = self._own_key()
+        self._pings[key] = request
+        self._due[request] = time.monotonic() + _SLOW
+        self._link_out.append(encode({"jsonrpc": "2.0", "id": key, "method": "ping"}))
+
+    def _write_failed(self, sock: _socket.socket, error: OSError) -> None:
+        # What the daemon wrote before it died still waits here, `dispatched` frames among it:
+        # a request must not count as unsent because its frame was not read yet.
+        try:
+            while self._sock is sock and (chunk := sock.recv(_READ_BYTES)):
+                for line in self._from_daemon.feed(chunk):
+                    if self._sock is sock:
+                        self._on_daemon_line(line)
+        except OSError:
+            pass
+        if self._sock is sock:
+            self._on_connection_lost(f"the connection broke: {error.strerror}")
+
+    def _read_host(self, *, is_gone: bool) -> None:
+        if not self._is_reading_host():
+            if is_gone:
+                self._code = 0
+            return
+        try:
+            chunk = posix.read(0, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._code = 0
+            return
+        for line in self._from_host.feed(chunk):
+            self._on_host_line(line)
+        # At once: the socket has room nearly always, and a poll for that is a turn of the loop.
+        if self._has_output():
+            self._write_daemon()
+
+    def _on_host_line(self, line: "bytes | bytearray | TruncatedLine") -> None:
+        if isinstance(line, TruncatedLine):
+            text = f"the line is longer than {LINE_LIMIT_BYTES} bytes; nothing was sent"
+            self._answer(shape_of(line).key, INVALID_REQUEST, text)
+            return
+        if not line.strip():
+            return
+        if line.startswith(LINK_PREFIX):
+            # Only the shim speaks to the daemon as the client's end of the link.
+            shape = shape_of(line)
+            if shape.kind == "request":
+                self._answer(shape.key, INVALID_REQUEST, "`capd` is not a member of MCP requests")
+            return
+        shape = shape_of(line)
+        if shape.kind == "request" and shape.key is not None:
+            self._on_request(shape.key, shape.method, line)
+        elif shape.kind == "notification":
+            self._on_notification(shape.method, line)
+        elif not self._has_given_up:
+            self._post(_Outgoing(line, None, is_reply=shape.kind in {"result", "error"}))
+        elif shape.kind not in {"result", "error"}:
+            self._answer(None, NOT_SENT, f"capd is not running ({self._trouble})")
+
+    def _on_request(self, key: "int | str", method: str, line: "bytes | bytearray") -> None:
+        if method == "initialize":
+            self._initialize = parse(line)
+            self._initialize_key = key
+            self._is_initialized = False
+            self._initialized_line = b""
+        if method in _LISTS:
+            self._listed.add(_LISTS[method][0])
+        is_kept = self._retained_bytes + len(line) <= _RETAINED_BYTES
+        request = _HostRequest(key, method, line if is_kept else None)
+        self._retained_bytes += len(line) if is_kept else 0
+        self._pending[key] = request
+        self._answered.pop(key, None)
+        if request.is_hook and self._env.get("CAPD_ACP"):
+            # `capd acp` has handed the prompt over before its agent saw it.
+            self._answer_hook(request, line)
+            return
+        if self._has_given_up and not self._is_waiting(request):
+            self._fail_without_daemon(request)
+            return
+        self._post(_Outgoing(line, request))
+        self._set_due(request)
+
+    def _on_notification(self, method: str, line: "bytes | bytearray") -> None:
+        if method == "notifications/initialized":
+            self._initialized_line = bytes(line)
+        if method == "notifications/cancelled" and not self._cancel(line):
+            return
+        if not self._has_given_up:
+            self._post(_Outgoing(line, None))
+
+    def _cancel(self, line: "bytes | bytearray") -> bool:
+        """Forget the request that the host cancels; return whether the daemon has heard of it."""
+        params = (parse(line) or {}).get("params")
+        key = id_of(params.get("requestId")) if isinstance(params, dict) else None
+        request = None if key is None else self._pending.get(key)
+        if request is None:
+            return True
+        self._forget(request)
+        return request.is_sent
+
+    def _post(self, item: _Outgoing) -> None:
+        self._outbox.append(item)
+        self._outbox_bytes += len(item.line)
+
+    def _release(self, request: _HostRequest) -> None:
+        if request.line is not None:
+            self._retained_bytes -= len(request.line)
+            request.line = None
+
+    def _forget(self, request: _HostRequest) -> None:
+        self._release(request)
+        self._due.pop(request, None)
+        if self._pending.get(request.key) is request:
+            del self._pending[request.key]
+
+    def _fail(self, request: _HostRequest, code: int, text: str) -> None:
+        if request.is_hook:
+            # A hook's error would be shown to the user; without capd the prompt just goes on.
+            self._answer_hook(request, request.line or b"")
+            return
+        self._forget(request)
+        self._note_answered(request)
+        self._answer(request.key, code, text)
+
+    def _answer(self, key: "int | str | None", code: int, text: str) -> None:
+        error = {"code": code, "message": text, "data": {"code": ERROR_NAMES[code]}}
+        self._send_to_host({"jsonrpc": "2.0", "id": key, "error": error})
+
+    def _send_to_host(self, message: "dict[str, object]") -> None:
+        self._queue_for_host(encode(message))
+
+    def _queue_for_host(self, line: "bytes | bytearray") -> None:
+        self._to_host.append(memoryview(line))
+        self._to_host_bytes += len(line)
+
+    def _write_host(self, *, is_gone: bool) -> None:
+        if is_gone:
+            self._code = 0
+            return
+        # PIPE_BUF bytes are what a writable pipe takes without blocking.
+        fd, most = (self._own_out, _READ_BYTES) if self._own_out >= 0 else (1, select.PIPE_BUF)
+        text = self._to_host[0]
+        if len(self._to_host) > 1 and len(text) < most:
+            text = memoryview(b"".join(_first_bytes(self._to_host, most)))
+        try:
+            written = posix.write(fd, text[:most])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._code = 0
+            return
+        self._to_host_bytes -= written
+        while written:
+            line = self._to_host.popleft()
+            if len(line) > written:
+                self._to_host.appendleft(line[written:])
+                break
+            written -= len(line)
+
+    def _say_goodbye(self) -> None:
+        """End the session on purpose, behind what is on its way."""
+        sock = self._sock
+        if sock is None:
+            return
+        sock.settimeout(_GOODBYE_TIMEOUT)
+        try:
+            while self._next_output():
+                sock.sendall(self._writing)
+                self._writing = memoryview(b"")
+            sock.sendall(encode({"capd": "goodbye"}))
+        except OSError:
+            return
+        finally:
+            sock.close()
+
+
+def _first_bytes(lines: "deque[memoryview]", most: int) -> "list[memoryview]":
+    """Return as many of the first lines as make `most` bytes."""
+    found: list[memoryview] = []
+    for line in lines:
+        found.append(line[:most])
+        most -= len(line)
+        if most <= 0:
+            break
+    return found
+
+
+def _own_output() -> int:
+    """Open the host's pipe once more, to write to it without ever blocking; -1 where it is none.
+
+    Not by O_NONBLOCK on descriptor 1: its file description may be shared with the host's own
+    processes.
+    """
+    try:
+        if posix.fstat(1).st_mode & 0o170000 != 0o010000:
+            return -1
+        return posix.open("/proc/self/fd/1", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _wake_on_signals() -> int:
+    """Turn SIGTERM, SIGINT and SIGHUP into a readable descriptor."""
+    readable, writable = posix.pipe()
+    posix.set_blocking(writable, False)
+    _signal.set_wakeup_fd(writable)
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+        _signal.signal(number, lambda *_: None)
+    return readable
+
+
+def _peer_uid(sock: _socket.socket) -> int:
+    """Return the user at the far end; our own where the platform cannot say."""
+    if sys.platform != "linux":
+        return posix.getuid()
+    credentials = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], sys.byteorder)
+
+
+def _working_directory() -> str:
+    try:
+        return posix.getcwd()
+    except OSError:
+        return ""
+
+
+def _process_name(pid: int) -> str:
+    try:
+        fd = posix.open(f"/proc/{pid}/comm", posix.O_RDONLY)
+    except OSError:
+        return "unknown"
+    try:
+        return posix.read(fd, 64).decode("utf-8", "replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
+    finally:
+        posix.close(fd)
+
+
+def _seconds(text: str, default: float) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return default

@@ -1,0 +1,122 @@
+"""What a client does when its connection to the daemon breaks: the rules, without the I/O.
+
+The shim and the agent library (`capd_client.agent.link`) both follow them:
+
+- every request gets exactly one outcome;
+- a request that may have run is never sent again;
+- a session that comes back to the daemon that knew it goes on, any other begins anew.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+PROTOCOL = 1
+LINK_PREFIX = b'{"capd":'
+DAEMON_LINE_LIMIT_BYTES = 257 * 1024 * 1024
+
+# JSON-RPC error codes (docs/protocol.md).
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+NOT_SENT = 4001
+OUTCOME_UNKNOWN = 4002
+REFUSED = 4003
+ERROR_NAMES = {
+    INVALID_REQUEST: "invalid_request",
+    METHOD_NOT_FOUND: "method_not_found",
+    NOT_SENT: "not_sent",
+    OUTCOME_UNKNOWN: "outcome_unknown",
+    REFUSED: "refused",
+}
+
+MOST_SENDS = 3
+"""A request that was on its way each time a daemon died is not sent a fourth time."""
+_TEMPORARY_REFUSALS = ("overloaded", "stopping", "session_in_use")
+"""Refusals that another attempt may not get."""
+
+
+class Request:
+    """A request that has no outcome yet, as far as a lost connection concerns it."""
+
+    __slots__ = ("is_dispatched", "is_sent", "key", "line", "sends")
+
+    def __init__(self, key: "int | str", line: "bytes | bytearray | None") -> None:
+        self.key = key
+        self.line = line
+        """The line, to send it again; None where it was too large to keep."""
+        self.is_sent = False
+        """Whether it was written to the present connection."""
+        self.is_dispatched = False
+        """Whether the daemon said that it gives the request to a server."""
+        self.sends = 0
+
+
+def after_loss(
+    request: Request, *, is_endless: bool = False
+) -> "Literal['unknown', 'not_sent', 'again', 'waiting']":
+    """Return what becomes of `request` when the connection is lost.
+
+    `is_endless`: it stays open for as long as the client likes, and each daemon gets it anew.
+
+    - `unknown`: a server has it, so it may have run. Its outcome is OUTCOME_UNKNOWN.
+    - `not_sent`: no server has it, and it cannot be sent again. Its outcome is NOT_SENT.
+    - `again`: no server has it; the next connection gets it.
+    - `waiting`: it was not written to this connection, and goes on waiting for one.
+    """
+    if request.is_dispatched:
+        return "unknown"
+    if not request.is_sent:
+        return "waiting"
+    if request.line is None or (request.sends >= MOST_SENDS and not is_endless):
+        return "not_sent"
+    return "again"
+
+
+def after_refusal(code: str, *, has_token: bool) -> "Literal['start_anew', 'retry', 'end']":
+    """Return what to do after the daemon refused the hello with `code`.
+
+    `start_anew`: the token is of no use (its welcome never arrived); connect without it.
+    """
+    if code == "resume_refused" and has_token:
+        return "start_anew"
+    return "retry" if code in _TEMPORARY_REFUSALS else "end"
+
+
+def is_same_session(known_pid: int, pid: object, welcome: "Mapping[str, object]") -> bool:
+    """Return whether the daemon of `known_pid` goes on with the session that it knew."""
+    return pid == known_pid and welcome.get("resumed") is True
+
+
+def hello(client: "dict[str, object]", **members: str) -> "dict[str, object]":
+    """Return the frame that opens a connection; empty or undecodable `members` are left out."""
+    frame: dict[str, object] = {
+        "capd": "hello",
+        "protocol": PROTOCOL,
+        "role": "mcp",
+        "client": client,
+    }
+    frame.update({name: value for name, value in members.items() if value and is_encodable(value)})
+    frame["dispatched"] = True
+    return frame
+
+
+def requested_values(env: "Mapping[str, str]", keys: object) -> "dict[str, str]":
+    """Return the variables that the daemon asks for, as far as they are set and valid text."""
+    names = keys if isinstance(keys, list) else []
+    known = {key: env[key] for key in names if isinstance(key, str) and key in env}
+    return {key: value for key, value in known.items() if is_encodable(value)}
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether `text` is valid UTF-8: a lone surrogate stands for a stray byte."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def encodable(text: str) -> str:
+    """Return `text` with `?` for what is not valid UTF-8."""
+    return text.encode("utf-8", "replace").decode()

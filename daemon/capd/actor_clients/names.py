@@ -1,0 +1,13 @@
+"""The names under which actors are reached on the bus."""
+
+from capd_protos.types import ActorName
+
+CURATOR = ActorName("curator")
+DEFINITIONS = ActorName("definitions")
+EMBEDDER = ActorName("embedder")
+FINDER = ActorName("finder")
+INDEX = ActorName("index")
+LEDGER = ActorName("ledger")
+REGISTRY = ActorName("registry")
+SETTINGS = ActorName("settings")
+SUPERVISOR = ActorName("supervisor")

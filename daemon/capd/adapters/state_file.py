@@ -1,0 +1,219 @@
+"""Files of state: read with a bound, written whole or not at all, for nobody but the user.
+
+    read ──good──────────> its value
+      ├──none──────────> nothing
+      └──unusable──────> nothing; said in the log and, where `aside` is given, renamed, so that a
+                         person may look at it and the next save begins a fresh one
+
+All functions here block. Only `StateFile.load` and `StateFile.save` are for the event loop.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+import trio
+
+from capd.adapters.regular_files import opened_regular, read_up_to
+from capd_protos.codec import MalformedError
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Codec(Protocol[T]):
+    """How a value stands in its file."""
+
+    def decode(self, data: bytes, /) -> T:
+        """Return the value in `data`; raise MalformedError."""
+        ...
+
+    def encode(self, message: T, /) -> bytes:
+        """Return the bytes of a value."""
+        ...
+
+
+def read_private(path: Path, most_bytes: int) -> bytes:
+    """Return the content of a regular file that only its owner can write.
+
+    Raises:
+        OSError: it cannot be read.
+        MalformedError: it is no file, or too large, or somebody else can write it.
+    """
+    # A link is an error of the system, as before: what is behind it is not known to be bad.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise MalformedError("it is not a regular file")
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise MalformedError("somebody else can write it")
+        if status.st_size > most_bytes:
+            raise MalformedError("it is too large")
+        return file.read(most_bytes)
+
+
+def write_whole(
+    path: Path,
+    data: bytes | Iterable[bytes],
+    *,
+    is_durable: bool = False,
+    has_other_writers: bool = False,
+    check: Callable[[Path], object] | None = None,
+) -> None:
+    """Replace a file in one step, mode 0600; whoever looks sees the old content or the new one.
+
+    `is_durable` says that it must outlast a loss of power. `has_other_writers` says that two may
+    write it at once: each then has a temporary file of its own. `check` raises for a temporary
+    file that must not replace what is there.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = _temporary(path, has_other_writers=has_other_writers)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+            file.flush()
+            if is_durable:
+                os.fsync(descriptor)
+        if check is not None:
+            check(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _temporary(path: Path, *, has_other_writers: bool) -> tuple[int, Path]:
+    if has_other_writers:
+        # mkstemp makes it 0600.
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        return descriptor, Path(name)
+    # One fixed name: what a crash leaves behind, the next save removes.
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.open(temporary, flags, 0o600), temporary
+
+
+class Versioned(Protocol):
+    """A document that says which version of its format it has."""
+
+    @property
+    def version(self) -> int:
+        """The version."""
+        ...
+
+
+def of_version(known: int) -> Callable[[Versioned], str]:
+    """Return a `refuse` for documents of any other version."""
+
+    def refuse(document: Versioned) -> str:
+        is_known = document.version == known
+        return "" if is_known else f"version {document.version}, this daemon knows {known}"
+
+    return refuse
+
+
+class StateFile(Generic[T]):
+    """One file with one value of a known type."""
+
+    def __init__(
+        self,
+        path: Path,
+        codec: Codec[T],
+        *,
+        most_bytes: int,
+        refuse: Callable[[T], str] = lambda _: "",
+        aside: Path | None = None,
+        is_private: bool = False,
+        is_durable: bool = False,
+    ) -> None:
+        """`refuse` returns why a value cannot be used though it can be decoded.
+
+        `aside` is where an unusable file goes; without it the file stays until the next save, as
+        fits a cache. `is_private` says that a file somebody else can write is unusable.
+        """
+        self.path = path
+        self._codec = codec
+        self._most_bytes = most_bytes
+        self._refuse = refuse
+        self._aside = aside
+        self._is_private = is_private
+        self._is_durable = is_durable
+        self.problem = ""
+        """Why what was there is not used, for a person; empty where it is."""
+        # One at a time: of two writes the later one must win.
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def load(self) -> T | None:
+        """Return what was saved last, None where there is nothing that can be used."""
+        return await trio.to_thread.run_sync(self.read, limiter=self._limiter)
+
+    async def save(self, value: T) -> bool:
+        """Write `value` down, and tell whether it is kept; a failure is said in the log."""
+        return await trio.to_thread.run_sync(self._save, value, limiter=self._limiter)
+
+    def read(self) -> T | None:
+        """Return what was saved last, None where there is nothing that can be used."""
+        try:
+            return self.decoded()
+        except FileNotFoundError:
+            return None
+        except (OSError, MalformedError) as error:
+            self._set_aside(getattr(error, "strerror", None) or str(error))
+            return None
+
+    def decoded(self) -> T:
+        """Return what was saved last, and leave the file where it is, whatever is in it.
+
+        Raises:
+            OSError: there is none, or it cannot be read.
+            MalformedError: it is not what was written.
+        """
+        if self._is_private:
+            data = read_private(self.path, self._most_bytes)
+        else:
+            with opened_regular(self.path, os.O_NOFOLLOW) as (descriptor, _):
+                data = read_up_to(descriptor, self._most_bytes)
+        value = self._codec.decode(data)
+        if reason := self._refuse(value):
+            raise MalformedError(reason)
+        return value
+
+    def write(self, value: T) -> None:
+        """Write `value` down.
+
+        Raises:
+            OSError: it cannot be written; what was there stays.
+        """
+        write_whole(self.path, self._codec.encode(value), is_durable=self._is_durable)
+
+    def _save(self, value: T) -> bool:
+        try:
+            self.write(value)
+        except OSError as error:
+            log.warning("state_not_saved", file=self.path.name, reason=str(error))
+            return False
+        return True
+
+    def _set_aside(self, reason: str) -> None:
+        if self._aside is None:
+            log.warning("state_unreadable", file=self.path.name, reason=reason)
+            return
+        with suppress(OSError):
+            self.path.replace(self._aside)
+        self.problem = (
+            f"{self.path} cannot be used: {reason}; it is set aside as {self._aside.name}, and what"
+            " it had is collected anew"
+        )
+        log.warning("state_set_aside", file=self._aside.name, reason=reason)
