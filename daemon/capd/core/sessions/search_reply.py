@@ -16,7 +16,7 @@ from capd_protos.types import WireName
 
 BUDGET = 1300
 """Characters that full hits may take together. Twice as many make a day of work cost 6 % more: what
-comes with the hit that was meant is seldom called (docs/tokens-bench.md)."""
+comes with the hit that was meant is seldom called (docs/tokens.md)."""
 LONGEST_DESCRIPTION = 500
 """Characters of a description where the answer has a budget."""
 SUMMARY = 140
