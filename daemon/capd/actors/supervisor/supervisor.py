@@ -289,7 +289,7 @@ class Supervisor:
             vet=vet,
             vouch=partial(self._starts.vouched, instance.server),
         )
-        instance.run = run
+        instance.run, instance.facts = run, run.facts
         instance.runs += 1
 
         def on_ready(link: Instance) -> None:
@@ -323,7 +323,7 @@ class Supervisor:
             )
         finally:
             self._running.take(instance.id)
-            run.pid = 0
+            instance.run, run.pid = None, 0
 
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key
