@@ -74,7 +74,7 @@ def test_the_shims_constants_are_generated_from_the_table() -> None:
     generator = runpy.run_path(str(CLIENTS / "regenerate.py"))
 
     assert generator["TARGET"].read_text(encoding="utf-8") == generator["generated"](), (
-        "run python clients/regenerate.py"
+        "run python clients/regenerate_clients.py"
     )
 
 

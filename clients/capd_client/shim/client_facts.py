@@ -1,4 +1,4 @@
-"""What `clients.toml` says, for the shim; written by clients/regenerate.py."""
+"""What `clients.toml` says, for the shim; written by clients/regenerate_clients.py."""
 
 SESSION_VARIABLES = (
     "CLAUDE_CODE_SESSION_ID",
