@@ -1,6 +1,7 @@
 """Write the shim's constants from the table of clients.
 
-Run `python clients/regenerate_clients.py` after a change of `capd_protos/clients.toml`; a test compares.
+Run `python clients/regenerate_clients.py` after a change of `capd_protos/clients.toml`; a test
+compares.
 """
 
 import json
@@ -16,7 +17,7 @@ def generated() -> str:
     table = tomllib.loads(files("capd_protos").joinpath("clients.toml").read_text(encoding="utf-8"))
     variables = sorted(each for line in table.values() for each in line.get("identity", ()))
     names = [each for line in table.values() for each in line.get("empty_list_for", ())]
-    title = '"""What `clients.toml` says, for the shim; written by clients/regenerate_clients.py."""'
+    title = '"""The shim constants of `clients.toml`: clients/regenerate_clients.py writes them."""'
     return f'''{title}
 
 SESSION_VARIABLES = (

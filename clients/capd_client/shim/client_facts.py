@@ -1,4 +1,4 @@
-"""What `clients.toml` says, for the shim; written by clients/regenerate_clients.py."""
+"""The shim constants of `clients.toml`: clients/regenerate_clients.py writes them."""
 
 SESSION_VARIABLES = (
     "CLAUDE_CODE_SESSION_ID",
