@@ -65,7 +65,7 @@ KINDS: Final = {
     "selector": "variation selectors",
     "invisible": "invisible characters",
 }
-"""What each kind is called."""
+"""The name of each kind."""
 
 _ZERO_WIDTH_SPACE, _NON_JOINER, _JOINER = "\u200b", "\u200c", "\u200d"
 _MARKS = frozenset("\u200e\u200f\u061c")
@@ -85,24 +85,24 @@ _FOUR_DIGITS = 0xFFFF
 
 
 MOST_HIDDEN = 5000
-"""Of one document, kept or not: each takes some microseconds."""
+"""For one document, kept or removed: each costs some microseconds."""
 
 
 class TooMuchHiddenError(Exception):
-    """A document has so much that is hidden that nobody looks it through."""
+    """A document has too many hidden characters to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A text without what is hidden in it."""
+    """A text without its hidden characters."""
 
     text: str
     gone: Counter[str] = field(default_factory=Counter)
-    """How much of each of `KINDS` was taken out."""
+    """How many characters of each of `KINDS` were removed."""
 
 
 def cleaned(text: str) -> Cleaned:
-    """Return `text` without what is hidden in it."""
+    """Return `text` without its hidden characters."""
     return _cleaned(text, is_pattern=False)
 
 
@@ -178,7 +178,7 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
 
 
 def _belongs(hidden: str, before: str, after: str, *, is_right_to_left: bool) -> bool:
-    """Tell whether people write `hidden` at this place."""
+    """Tell whether people write the character `hidden` at this place."""
     last = before[-1:]
     if not last and hidden not in _MARKS:
         return False
@@ -206,7 +206,7 @@ def _belongs(hidden: str, before: str, after: str, *, is_right_to_left: bool) ->
 
 
 def _has_variants(base: str) -> bool:
-    """Tell whether a variation selector after `base` can mean anything."""
+    """Tell whether a variation selector after `base` has a meaning."""
     if _is_hidden(base):
         return False
     category = unicodedata.category(base)
@@ -215,7 +215,7 @@ def _has_variants(base: str) -> bool:
 
 
 def _is_emoji(before: str) -> bool:
-    """Tell whether an emoji ends `before`, its selector or skin tone included."""
+    """Tell whether `before` ends with an emoji, its selector or skin tone included."""
     last = before[-1:]
     return _is_symbol(last) or (last == "\ufe0f" and _is_symbol(before[:-1]))
 

@@ -87,13 +87,13 @@ _CUT = "…"
 
 
 class TokenCosts:
-    """Counts of pieces, and of whatever is made of them."""
+    """The token counts of pieces, and sums of them for whole texts."""
 
     def __init__(self, known: Mapping[str, int] | None = None) -> None:
         self._known = known if known is not None else {}
 
     def of(self, text: str) -> int:
-        """Return how many tokens `text` takes at most; exactly, where all of it was counted."""
+        """Return an upper bound of the tokens of `text`; it is exact if all pieces are counted."""
         known = self._known
         return sum(known.get(piece) or FRAMES.get(piece) or _bytes(piece) for piece in pieces(text))
 
@@ -103,7 +103,7 @@ class TokenCosts:
         return list(dict.fromkeys(piece for piece in found if piece not in self._known))
 
     def cut(self, text: str, room: int) -> str:
-        """Return as many whole words of `text` as `room` takes, empty where that is none."""
+        """Return as many whole words of `text` as fit into `room` tokens."""
         if self.of(text) <= room:
             return text
         kept = ""
@@ -116,7 +116,7 @@ class TokenCosts:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield a text in the pieces that no token reaches over."""
+    """Yield the pieces of a text. No token spans two of them."""
     start = 0
     for seam in _SEAM.finditer(text):
         at = seam.start()
@@ -131,7 +131,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, with nothing in it that steers a terminal."""
+    """Return a text on one line, without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

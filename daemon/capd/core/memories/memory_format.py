@@ -33,7 +33,7 @@ LONGEST_WORD = 200
 """Characters of a name, or of a pattern."""
 MOST_PRIORITY = 100.0
 OWN = TapName("~")
-"""The tap that memories of the user's own folder are of: no tap can be named so."""
+"""The name of the tap for memories in the user's own folder. No real tap can have it."""
 
 _KEYS = (
     *("kind", "content", "confidence", "priority", "capability", "tool"),
@@ -42,7 +42,7 @@ _KEYS = (
 
 
 class MemoryFileError(CapdError):
-    """The file is no memory."""
+    """The file contains no valid memory."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
@@ -51,10 +51,10 @@ class MemoryFileError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """One file as it was found."""
+    """The content of one memory file, and where it was found."""
 
     path: str
-    """As a person would look for it; findings name it."""
+    """The path as a person would look for it, used in findings."""
     file: str
     content: bytes
     """At most one byte more than `LARGEST_BYTES`."""
@@ -62,7 +62,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRead:
-    """What one file came to: a memory, or only what is wrong with it."""
+    """The result of reading one file: a memory, or only findings."""
 
     path: str
     memory: MemorySpec | None
@@ -73,7 +73,7 @@ class MemoryRead:
 
 @dataclass(slots=True)
 class _Written:
-    """The keys of a file, and where each stands."""
+    """The keys of a file, and the line of each."""
 
     values: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
 
 
 def written_memory(fields: Mapping[str, Any]) -> str:
-    """Return a memory's file in TOML; `fields` by the keys of the format, empty ones left out."""
+    """Return a memory's file in TOML; `fields` are by key, and empty ones are left out."""
     lines = []
     for key in _KEYS:
         value = fields.get(key)
@@ -187,7 +187,7 @@ def _markdown(text: str) -> _Written:
 
 
 def _plain(text: str) -> str | bool | float:
-    """Return what a scalar of a head means: there all are texts."""
+    """Return the value of a scalar in a Markdown head, where every value is a text."""
     if text in {"true", "false"}:
         return text == "true"
     try:

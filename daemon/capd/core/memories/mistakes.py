@@ -44,14 +44,14 @@ _KNOWN = frozenset(
 
 
 class MistakeError(CapdError):
-    """A schema that is not taken; the text says where and why."""
+    """The schema is not accepted; the text says where and why."""
 
 
 def checked_mistake(schema: object) -> bytes:
     """Return the schema of a mistake as JSON.
 
     Raises:
-        MistakeError: it is none, or would match calls that it does not speak of.
+        MistakeError: it is no valid schema, or would match calls that it does not mean.
     """
     if not isinstance(schema, dict) or not schema:
         raise MistakeError("`arguments` is no JSON Schema: a table with `required` is")
@@ -71,9 +71,9 @@ def checked_mistake(schema: object) -> bytes:
 
 
 def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of calls whose arguments match all of `patterns`, globs by name.
+    """Return the schema of calls whose arguments match all `patterns`: globs by argument name.
 
-    A list matches by one of its texts; what is no text, by how JSON writes it.
+    A list matches by one of its texts. A value that is not a text matches by its JSON.
     """
     return {
         "required": list(patterns),
@@ -101,7 +101,7 @@ def _parts(glob: str) -> list[str]:
 
 
 def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> None:
-    """Check a schema and all in it; `is_call` where it speaks of a call's arguments as a whole."""
+    """Check a schema and its parts; `is_call` if it describes a call's arguments as a whole."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -140,7 +140,7 @@ def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None
 
 
 def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[object, str, bool]]:
-    """Yield every schema in `schema`, its path, and whether it speaks of the same value."""
+    """Yield every schema in `schema`, its path, and whether it applies to the same value."""
     for key in _NAMED:
         for name, inner in _table(schema.get(key), path).items():
             yield inner, f"{path}.{name}", False

@@ -1,4 +1,4 @@
-"""What a result says of its call, without decoding what is only passed on."""
+"""What a result says about its call, found without decoding the whole result."""
 
 import msgspec
 
@@ -20,9 +20,9 @@ TOOL_ERROR = "error"
 
 
 def outcome_of(result: Result | None, error: Exception | None = None) -> str:
-    """Return how a call has ended, in a word of the ledger's.
+    """Return the ledger's word for how a call ended.
 
-    One that has neither a result nor an error was given up by who made it.
+    A call with neither a result nor an error was given up by its caller.
     """
     if result is not None:
         return RESULT if is_success(result) else TOOL_ERROR

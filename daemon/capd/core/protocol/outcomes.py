@@ -11,11 +11,11 @@ from capd.core.errors import CapdError
 
 
 class CallFailedError(CapdError):
-    """A call without a result of its server's."""
+    """A call that ended without a result of its server."""
 
     outcome = "refused"
     code = 4003
-    """As an error of requests whose results a model does not see (docs/protocol.md)."""
+    """The JSON-RPC code for requests whose results a model does not see (docs/protocol.md)."""
     is_retriable = False
 
 
@@ -35,11 +35,11 @@ class OutcomeUnknownError(CallFailedError):
 
 
 class RefusedError(CallFailedError):
-    """capd did not try."""
+    """capd did not send the call."""
 
 
 class ServerError(Exception):
-    """The server answered with a JSON-RPC error, which is passed on as it is."""
+    """The server answered with a JSON-RPC error, which is passed on unchanged."""
 
     def __init__(self, error: bytes) -> None:
         super().__init__("the server answered with an error")

@@ -22,12 +22,12 @@ from capd.core.results.half_pairs import as_written, decoded, mended
 from capd_protos.codec import JsonCodec, MalformedError
 
 OWN_CODES = frozenset(range(4001, 4006))
-"""The codes that capd's own errors have (docs/protocol.md, "Errors")."""
+"""The codes of capd's own errors (docs/protocol.md, "Errors")."""
 OWN_PREFIX = "capd/"
-"""Begins the keys that capd puts into the `_meta` of its own results."""
+"""The prefix of the keys that capd adds to the `_meta` of its own results."""
 INTERNAL_ERROR = -32603
 SERVER_ERROR = "server_error"
-"""The member of an error's `data` that has the error as its server wrote it."""
+"""The member of an error's `data` with the error as its server wrote it."""
 
 _LARGEST_CODE = 2**53
 """Larger integers are not exact in JavaScript."""
@@ -79,7 +79,7 @@ def passed_result(result: bytes) -> bytes:
 
 
 def decoded_members(data: bytes) -> Members:
-    """Return an object's members as they were written, also with half a surrogate pair in a text.
+    """Return an object's members as they were written, also if a text has half a surrogate pair.
 
     Raises:
         MalformedError: it is no object.

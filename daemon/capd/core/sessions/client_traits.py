@@ -36,8 +36,6 @@ class ClientTraits:
     relists: Relists = "mid_turn"
     """When a changed list reaches its model: in the same turn, from the next turn on, one model
     response late, or never."""
-    shrinks: bool = True
-    """Whether a tool that is gone from the list is gone from the model's as well."""
     stateless_relists: bool = False
     """Whether it was seen to follow the list in the stateless generation too."""
     appends: bool = False
@@ -52,8 +50,6 @@ class ClientTraits:
     brings it."""
     context: int = 200_000
     """Tokens that its models take."""
-    prompt_source: str = ""
-    """How capd gets to see the user's words."""
     identity: tuple[str, ...] = ()
     """The variables by which its servers and hooks learn which conversation it is."""
     mode: str = "auto"

@@ -3,7 +3,7 @@
 An overlay is `overlay.toml`, which says whose capabilities it speaks of, and a file
 `capabilities/<name>.toml` for each of them. It speaks of the tap of one name, or of any tap that
 holds enough of what the overlay names. Nothing in it reaches what a capability does: its
-servers, filters, scripts and keys stay what its tap says (docs/overlays.md).
+servers, filters, scripts and keys stay what its tap says (docs/taps.md).
 """
 
 import re

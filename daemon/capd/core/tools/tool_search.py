@@ -9,7 +9,7 @@ consists of, beside those of the description: no tool is preferred for what it i
 that the session may not use is never a hit; that it fits, and why it is withheld, is told apart.
 The order is the same whenever tools, question and vectors are: ties go by wire name.
 
-The weights are measured in docs/search.md.
+The weights are measured in docs/design/tool-search.md.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
