@@ -27,14 +27,14 @@ from typing import Any
 
 import structlog
 import trio
+import trio.testing
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.actors import fakes  # noqa: E402
-from tests.actors.world import World, running_world  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
 
 import capd  # noqa: E402
+from actors import fakes  # noqa: E402
+from actors.world import World, running_world  # noqa: E402
 
 DAEMON = str(Path(capd.__file__).parent) + "/"
 RESUME = opcode.opmap["RESUME"]
@@ -115,13 +115,13 @@ def main() -> None:
     found: dict[str, Counter[tuple[str, str]]] = {}
 
     async def run() -> None:
-        memory = fakes.memory_stream_one_way_pair
+        memory = trio.testing.memory_stream_one_way_pair
         for name, streams, journey in (
             ("call", pipe, call),
             ("queued call", memory, call),
             ("activation", pipe, activation),
         ):
-            fakes.memory_stream_one_way_pair = streams
+            vars(fakes)["memory_stream_one_way_pair"] = streams
             with tempfile.TemporaryDirectory(prefix="capd") as folder:
                 async with running_world(Path(folder)) as world:
                     found[name] = await journey(world)

@@ -18,22 +18,23 @@ pytestmark = pytest.mark.reliability
 
 COUNTING_DAEMON = Path(__file__).parent / "counting_daemon.py"
 OF_A_SESSION = (
-    "capd.actors.session.session.Curator",
+    "capd.actors.session.session.Session",
     "capd.actors.session.activation.Activation",
-    "capd.actors.session.calls.Relaying",
-    "capd.actors.session.turns.Turns",
+    "capd.actors.session.calls.SessionCalls",
+    "capd.actors.session.server_requests.ServerRequests",
+    "capd.actors.session.turns.SessionTurns",
     "capd.actors.session.own_calls.OwnCalls",
     "capd.actors.session.memories.SessionMemories",
     "capd.core.sessions.session.SessionState",
     "capd.core.sessions.surface.Surface",
     "capd.adapters.clients.upstream.Upstream",
-    "capd.adapters.clients.under_way.UnderWay",
+    "capd.adapters.clients.under_way.RequestsInFlight",
     "capd.adapters.clients.direct_calls.DirectCalls",
     "capd.adapters.clients.socket_sink.SocketSink",
 )
 OF_A_SERVER = (
     "capd.adapters.servers.instance.Instance",
-    "capd.adapters.servers.server_connection.Lane",
+    "capd.adapters.servers.server_connection.ServerConnection",
 )
 ROUNDS = 4
 MANY = 300

@@ -1,4 +1,4 @@
-"""A curator's part that tells a model what is known, once, and refuses a mistake that is known.
+"""Tells a model what is known, once, and refuses a call that repeats a known mistake.
 
     something comes on ──> due ──the next thing that the model reads──> told
     a call ──its arguments are a known mistake──> refused, and nothing is sent
@@ -8,7 +8,7 @@ of a tool of a server. A tool's description has its corrections from the moment 
 and keeps those bytes for as long as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -94,7 +94,7 @@ class SessionMemories:
             "memory_budget": self._telling.budget,
         }
 
-    def stepped(self) -> None:
+    def on_step(self) -> None:
         """Note that something else is on."""
         self._due = None
         shown = {each.grant for each in self._state.surface.shown}
@@ -292,3 +292,65 @@ class SessionMemories:
                 if has_worked:
                     self._catalog.outcomes.add(memory, worked=1)
                     self._catalog.noted()
+
+
+class NoMemories:
+    """Stands for the memories of a session that is told of none: one of a plain aggregator."""
+
+    counts: Mapping[str, int] = {}
+
+    def on_step(self) -> None:
+        """Note nothing."""
+
+    def told(self, most_characters: int | None = None) -> str:
+        """Tell nothing."""
+        del most_characters
+        return ""
+
+    def due(self) -> list[PricedMemory]:
+        """Return nothing."""
+        return []
+
+    def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
+        """Return nothing."""
+        del capability, tools
+        return []
+
+    def foreseen(self, tool: Tool) -> str:
+        """Return nothing."""
+        del tool
+        return ""
+
+    def told_alone(self, chosen: Sequence[PricedMemory]) -> str:
+        """Tell nothing."""
+        del chosen
+        return ""
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Count nothing."""
+        del texts
+        return {}
+
+    def is_due(self, shown: Shown) -> bool:
+        """Tell that nothing is."""
+        del shown
+        return False
+
+    def passed(self, shown: Shown, result: Result) -> Result:
+        """Return the result as it came."""
+        del shown
+        return result
+
+    def answered(self, result: Result) -> Result:
+        """Return the result as it came."""
+        return result
+
+    def drop_notes(self) -> bool:
+        """Tell that there were none."""
+        return False
+
+    def check(self, shown: Shown, members: Members) -> None:
+        """Pass the call."""
+
+    def ended(self, shown: Shown, members: Members, outcome: str, error: Exception | None) -> None:
+        """Note nothing."""
