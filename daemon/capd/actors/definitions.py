@@ -16,6 +16,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.names import DEFINITIONS
 from capd.adapters.definition_files import Loaded
 from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Instances, Rule
@@ -26,9 +27,8 @@ from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import definitions as messages
 from capd_protos.codec import MalformedError, MsgpackCodec
-from capd_protos.types import ActorName, ServerIdentity, ServerName, ServerSpec, ToolName
+from capd_protos.types import ServerIdentity, ServerName, ServerSpec, ToolName
 
-NAME = ActorName("definitions")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 QUARANTINE = "quarantine"
@@ -86,7 +86,9 @@ class Definitions:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_all)
             nursery.start_soon(self._save_again)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus, DEFINITIONS, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _read_all(self) -> None:
         for loaded in await self._files.load_all():

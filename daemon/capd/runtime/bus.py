@@ -109,6 +109,7 @@ class Bus:
         """Return the reply of `actor` to `request`; it may start to listen while we wait.
 
         Raises:
+            ActorUnavailableError: no usable reply came; one of the next four says why.
             AskTimeoutError: sent, and not answered within `timeout` seconds.
             AskLostError: passed on to a process of its own, which ended.
             PeerUnreachableError: not sent within `timeout` seconds.

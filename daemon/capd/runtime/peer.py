@@ -23,7 +23,11 @@ log = structlog.get_logger()
 _FAILURES: MsgpackCodec[Failure] = MsgpackCodec(Failure)
 
 
-class AskTimeoutError(CapdError):
+class ActorUnavailableError(CapdError):
+    """No usable reply came: each subclass says whether the actor may have acted."""
+
+
+class AskTimeoutError(ActorUnavailableError):
     """The request was sent, and no answer came in time: it may or may not have been carried out."""
 
 
@@ -31,11 +35,11 @@ class AskLostError(AskTimeoutError):
     """The request was passed on to a process that ended: no answer comes, and it may have acted."""
 
 
-class PeerUnreachableError(CapdError):
+class PeerUnreachableError(ActorUnavailableError):
     """The request could not be sent in time: it has not been carried out."""
 
 
-class AskFailedError(CapdError):
+class AskFailedError(ActorUnavailableError):
     """The other side answered with a `Failure`, or with something that is not a reply."""
 
     def __init__(self, actor: ActorName, code: str, message: str) -> None:

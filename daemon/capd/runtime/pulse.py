@@ -6,7 +6,7 @@ import structlog
 import trio
 
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Ping, Pong
 from capd_protos.types import ActorName
@@ -38,7 +38,7 @@ async def _all_answer(bus: Bus, actors: Sequence[ActorName], timeout: float) -> 
     async def ask(actor: ActorName) -> None:
         try:
             await bus.ask(actor, Ping(), PONGS, timeout)
-        except (AskTimeoutError, PeerUnreachableError, AskFailedError):
+        except ActorUnavailableError:
             silent.append(actor)
 
     async with trio.open_nursery() as nursery:

@@ -12,6 +12,7 @@ from random import random
 import structlog
 import trio
 
+from capd.actor_clients.names import SUPERVISOR
 from capd.actors.supervisor.definition_check import Vetting
 from capd.actors.supervisor.installs import Installs
 from capd.actors.supervisor.instance_records import InstanceRecord
@@ -37,9 +38,8 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
 from capd_protos.naming import Named, NameTable, offer
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import ActorName, InstanceId, ServerIdentity
+from capd_protos.types import InstanceId, ServerIdentity
 
-NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
@@ -93,7 +93,9 @@ class Supervisor:
             nursery.start_soon(self._listen)
             if self._settings.tree_limits is not None:
                 nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus, SUPERVISOR, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         if self._settings.linger_now is not None:

@@ -1,0 +1,29 @@
+"""What every client of an actor has: the bus, and the name of who is asked."""
+
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from capd.runtime.bus import Bus
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ActorName
+
+R = TypeVar("R")
+
+ANSWER_TIMEOUT = 5.0
+"""Seconds for a reply that needs no disk, no process and no model."""
+
+
+class ActorClient:
+    """Asks one actor.
+
+    Every request raises `ActorUnavailableError` where no usable reply comes in time.
+    """
+
+    actor: ClassVar[ActorName]
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def _ask(self, request: msgspec.Struct, replies: MsgpackCodec[R], timeout: float) -> R:
+        return await self._bus.ask(self.actor, request, replies, timeout)

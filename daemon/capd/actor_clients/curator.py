@@ -1,0 +1,133 @@
+"""Asks the curator: sessions, what is on in them, and their turns."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import CURATOR
+from capd_protos import curator as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import SessionKey
+
+_SESSION_OPENED: MsgpackCodec[messages.SessionOpened | messages.CuratorRefused] = MsgpackCodec(
+    messages.SessionOpened | messages.CuratorRefused
+)
+_TURN_TAKEN: MsgpackCodec[messages.TurnTaken | messages.CuratorRefused] = MsgpackCodec(
+    messages.TurnTaken | messages.CuratorRefused
+)
+_CAPABILITY_ANSWERED: MsgpackCodec[messages.CapabilityAnswered | messages.CuratorRefused] = (
+    MsgpackCodec(messages.CapabilityAnswered | messages.CuratorRefused)
+)
+_TOOL_CALLED: MsgpackCodec[messages.ToolCalled | messages.CuratorRefused] = MsgpackCodec(
+    messages.ToolCalled | messages.CuratorRefused
+)
+_TOOLS_LISTED: MsgpackCodec[messages.ToolsListed | messages.CuratorRefused] = MsgpackCodec(
+    messages.ToolsListed | messages.CuratorRefused
+)
+_SESSIONS_LISTED: MsgpackCodec[messages.SessionsListed] = MsgpackCodec(messages.SessionsListed)
+_REACH_DESCRIBED: MsgpackCodec[messages.ReachDescribed | messages.CuratorRefused] = MsgpackCodec(
+    messages.ReachDescribed | messages.CuratorRefused
+)
+_SESSIONS_DRAINED: MsgpackCodec[messages.SessionsDrained] = MsgpackCodec(messages.SessionsDrained)
+_TOKENS_DESCRIBED: MsgpackCodec[messages.TokensDescribed] = MsgpackCodec(messages.TokensDescribed)
+_MEMORIES_DESCRIBED: MsgpackCodec[messages.MemoriesDescribed] = MsgpackCodec(
+    messages.MemoriesDescribed
+)
+_PROJECT_LEFT: MsgpackCodec[messages.ProjectLeft] = MsgpackCodec(messages.ProjectLeft)
+_TEXT_SAMPLED: MsgpackCodec[messages.TextSampled | messages.CuratorRefused] = MsgpackCodec(
+    messages.TextSampled | messages.CuratorRefused
+)
+
+
+class CuratorClient(ActorClient):
+    """Asks the curator: sessions, what is on in them, and their turns."""
+
+    actor = CURATOR
+
+    async def open_session(
+        self, request: messages.OpenSession, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.SessionOpened | messages.CuratorRefused:
+        """Serve a connection whose hello was read."""
+        return await self._ask(request, _SESSION_OPENED, timeout)
+
+    async def take_turn(
+        self, request: messages.TakeTurn, *, timeout: float
+    ) -> messages.TurnTaken | messages.CuratorRefused:
+        """Hand a user's message to a session."""
+        return await self._ask(request, _TURN_TAKEN, timeout)
+
+    async def take_hook_turn(
+        self, request: messages.TakeHookTurn, *, timeout: float
+    ) -> messages.TurnTaken | messages.CuratorRefused:
+        """Hand a user's message to the session that a prompt hook belongs to."""
+        return await self._ask(request, _TURN_TAKEN, timeout)
+
+    async def enable(
+        self, session: SessionKey, name: str, *, timeout: float
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Switch a capability on in a session."""
+        return await self._ask(
+            messages.EnableCapability(session, name), _CAPABILITY_ANSWERED, timeout
+        )
+
+    async def disable(
+        self, session: SessionKey, name: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Switch a capability off in a session."""
+        return await self._ask(
+            messages.DisableCapability(session, name), _CAPABILITY_ANSWERED, timeout
+        )
+
+    async def switch_routing(
+        self, session: SessionKey, *, is_on: bool, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Let the session's messages switch capabilities on by themselves, or not."""
+        return await self._ask(
+            messages.SwitchRouting(session, is_on), _CAPABILITY_ANSWERED, timeout
+        )
+
+    async def call_tool(
+        self, request: messages.CallTool, *, timeout: float
+    ) -> messages.ToolCalled | messages.CuratorRefused:
+        """Call a tool as the session would."""
+        return await self._ask(request, _TOOL_CALLED, timeout)
+
+    async def tools(
+        self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ToolsListed | messages.CuratorRefused:
+        """Return the surface of a session."""
+        return await self._ask(messages.ListTools(session), _TOOLS_LISTED, timeout)
+
+    async def sessions(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.SessionsListed:
+        """List every session."""
+        return await self._ask(messages.ListSessions(), _SESSIONS_LISTED, timeout)
+
+    async def reach(
+        self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ReachDescribed | messages.CuratorRefused:
+        """Return what a session may use."""
+        return await self._ask(messages.DescribeReach(session), _REACH_DESCRIBED, timeout)
+
+    async def drain(self, within: float, *, is_for_good: bool, timeout: float) -> int:
+        """Let calls end within `within` seconds; return how many connections were cut."""
+        reply = await self._ask(
+            messages.DrainSessions(within, is_for_good), _SESSIONS_DRAINED, timeout
+        )
+        return reply.cut
+
+    async def tokens(self, within: float, *, timeout: float) -> messages.TokensDescribed:
+        """Return what every session costs; wait `within` seconds for counts."""
+        return await self._ask(messages.DescribeTokens(within), _TOKENS_DESCRIBED, timeout)
+
+    async def memories(
+        self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.MemoriesDescribed:
+        """Return the memories of a project, and how often each was of use."""
+        return await self._ask(messages.DescribeMemories(project), _MEMORIES_DESCRIBED, timeout)
+
+    async def leave_project(self, project: str, *, timeout: float = ANSWER_TIMEOUT) -> None:
+        """Have every session let go of what a project's files define."""
+        await self._ask(messages.LeaveProject(project), _PROJECT_LEFT, timeout)
+
+    async def sample(
+        self, request: messages.SampleText, *, timeout: float
+    ) -> messages.TextSampled | messages.CuratorRefused:
+        """Have the model of a session's client answer a question."""
+        return await self._ask(request, _TEXT_SAMPLED, timeout)

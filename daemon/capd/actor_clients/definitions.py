@@ -1,0 +1,55 @@
+"""Asks the definitions: which tool lists are as they were trusted."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import DEFINITIONS
+from capd_protos import definitions as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import ServerIdentity, ToolName
+
+_TOOLS_VETTED: MsgpackCodec[messages.ToolsVetted] = MsgpackCodec(messages.ToolsVetted)
+_TOOLS_SCREENED: MsgpackCodec[messages.ToolsScreened] = MsgpackCodec(messages.ToolsScreened)
+_WITHHELD_LOOKED_UP: MsgpackCodec[messages.WithheldLookedUp] = MsgpackCodec(
+    messages.WithheldLookedUp
+)
+_DEFINITIONS_LISTED: MsgpackCodec[messages.DefinitionsListed] = MsgpackCodec(
+    messages.DefinitionsListed
+)
+_DEFINITIONS_DECIDED: MsgpackCodec[messages.DefinitionsDecided] = MsgpackCodec(
+    messages.DefinitionsDecided
+)
+
+
+class DefinitionsClient(ActorClient):
+    """Asks the definitions: which tool lists are as they were trusted."""
+
+    actor = DEFINITIONS
+
+    async def vet(
+        self, request: messages.VetTools, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[ToolName]:
+        """Compare what a server lists with what is trusted; return what nobody may see."""
+        return (await self._ask(request, _TOOLS_VETTED, timeout)).withheld
+
+    async def screen(
+        self, tools: dict[ServerIdentity, list[ToolName]], *, timeout: float = ANSWER_TIMEOUT
+    ) -> dict[ServerIdentity, list[ToolName]]:
+        """Return which tools of stored lists may not be found."""
+        return (await self._ask(messages.ScreenTools(tools), _TOOLS_SCREENED, timeout)).withheld
+
+    async def look_up(
+        self, request: messages.LookUpWithheld, *, timeout: float = ANSWER_TIMEOUT
+    ) -> str:
+        """Return why a tool is withheld; empty where it is not."""
+        return (await self._ask(request, _WITHHELD_LOOKED_UP, timeout)).reason
+
+    async def describe(
+        self, request: messages.ListDefinitions, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.DefinitionsListed:
+        """Return what changed in the definitions of servers."""
+        return await self._ask(request, _DEFINITIONS_LISTED, timeout)
+
+    async def decide(
+        self, request: messages.DecideDefinitions, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.DefinitionsDecided:
+        """Record what a person decided on changed definitions."""
+        return await self._ask(request, _DEFINITIONS_DECIDED, timeout)

@@ -1,0 +1,33 @@
+"""Asks the embedder: vectors of texts."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import EMBEDDER
+from capd_protos import embedder as messages
+from capd_protos.codec import MsgpackCodec
+
+_EMBEDDER_DESCRIBED: MsgpackCodec[messages.EmbedderDescribed] = MsgpackCodec(
+    messages.EmbedderDescribed
+)
+_TEXTS_EMBEDDED: MsgpackCodec[messages.TextsEmbedded | messages.EmbedderRefused] = MsgpackCodec(
+    messages.TextsEmbedded | messages.EmbedderRefused
+)
+
+
+class EmbedderClient(ActorClient):
+    """Asks the embedder: vectors of texts."""
+
+    actor = EMBEDDER
+
+    async def warm_up(self, *, timeout: float) -> messages.EmbedderDescribed:
+        """Load the model; return when it is ready or cannot be loaded."""
+        return await self._ask(messages.WarmUp(), _EMBEDDER_DESCRIBED, timeout)
+
+    async def embed(
+        self, texts: list[str], *, timeout: float
+    ) -> messages.TextsEmbedded | messages.EmbedderRefused:
+        """Return one vector for each text."""
+        return await self._ask(messages.EmbedTexts(texts), _TEXTS_EMBEDDED, timeout)
+
+    async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.EmbedderDescribed:
+        """Return the state of the model."""
+        return await self._ask(messages.DescribeEmbedder(), _EMBEDDER_DESCRIBED, timeout)

@@ -1,0 +1,101 @@
+"""Asks the finder: which tools and skills there are, and which fit."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import FINDER
+from capd_protos import finder as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import SessionKey
+
+_TOOLS_FOUND: MsgpackCodec[messages.ToolsFound | messages.FinderRefused] = MsgpackCodec(
+    messages.ToolsFound | messages.FinderRefused
+)
+_SKILLS_FOUND: MsgpackCodec[messages.SkillsFound] = MsgpackCodec(messages.SkillsFound)
+_SERVERS_INDEXED: MsgpackCodec[messages.ServersIndexed] = MsgpackCodec(messages.ServersIndexed)
+_TOOL_LOOKED_UP: MsgpackCodec[messages.ToolLookedUp] = MsgpackCodec(messages.ToolLookedUp)
+_TOOLS_CURATED: MsgpackCodec[messages.ToolsCurated] = MsgpackCodec(messages.ToolsCurated)
+_TOOLS_DESCRIBED: MsgpackCodec[messages.ToolsDescribed] = MsgpackCodec(messages.ToolsDescribed)
+_DENIED_LISTED: MsgpackCodec[messages.DeniedListed] = MsgpackCodec(messages.DeniedListed)
+_TOOLS_COUNTED: MsgpackCodec[messages.ToolsCounted] = MsgpackCodec(messages.ToolsCounted)
+_GRANTED_LISTED: MsgpackCodec[messages.GrantedListed] = MsgpackCodec(messages.GrantedListed)
+_CAPABILITIES_DESCRIBED: MsgpackCodec[messages.CapabilitiesDescribed] = MsgpackCodec(
+    messages.CapabilitiesDescribed
+)
+
+
+class FinderClient(ActorClient):
+    """Asks the finder: which tools and skills there are, and which fit."""
+
+    actor = FINDER
+
+    async def find_tools(
+        self, request: messages.FindTools, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ToolsFound | messages.FinderRefused:
+        """Rank tools for a query, or take those that `select:a,b` names."""
+        return await self._ask(request, _TOOLS_FOUND, timeout)
+
+    async def find_skills(
+        self, query: str, max_results: int = 3, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[messages.SkillHit]:
+        """Rank skills for a query."""
+        reply = await self._ask(messages.FindSkills(query, max_results), _SKILLS_FOUND, timeout)
+        return reply.hits
+
+    async def index_servers(
+        self, session: SessionKey, project: str = "", *, timeout: float
+    ) -> list[messages.ServerIndexed]:
+        """Ask each server of the catalog once for its tools."""
+        reply = await self._ask(messages.IndexServers(session, project), _SERVERS_INDEXED, timeout)
+        return reply.servers
+
+    async def look_up(
+        self, request: messages.LookUpTool, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ToolLookedUp:
+        """Return what a tool is, or why a session may not have it."""
+        return await self._ask(request, _TOOL_LOOKED_UP, timeout)
+
+    async def curate(
+        self, request: messages.CurateTools, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[messages.CuratedTool]:
+        """Rank the tools outside the active capabilities for a user's message."""
+        return (await self._ask(request, _TOOLS_CURATED, timeout)).tools
+
+    async def describe(
+        self, request: messages.DescribeTools, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ToolsDescribed:
+        """Return how many tools a session may have, and which match its patterns."""
+        return await self._ask(request, _TOOLS_DESCRIBED, timeout)
+
+    async def denied(
+        self,
+        rules: list[messages.PolicyTable],
+        project: str = "",
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+    ) -> messages.DeniedListed:
+        """Return the capabilities of which a policy leaves nothing."""
+        return await self._ask(messages.ListDenied(rules, project), _DENIED_LISTED, timeout)
+
+    async def count(
+        self, rules: list[messages.PolicyTable], project: str = "", *, timeout: float
+    ) -> messages.ToolsCounted:
+        """Count the tokens of every tool that a session may have."""
+        return await self._ask(messages.CountTools(rules, project), _TOOLS_COUNTED, timeout)
+
+    async def granted(
+        self, request: messages.ListGranted, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[messages.Granted]:
+        """Return which tools each of some capabilities would bring to a session."""
+        return (await self._ask(request, _GRANTED_LISTED, timeout)).capabilities
+
+    async def capabilities(
+        self,
+        project: str = "",
+        *,
+        waits: bool = False,
+        counts: bool = False,
+        timeout: float = ANSWER_TIMEOUT,
+    ) -> messages.CapabilitiesDescribed:
+        """Return what each capability has; `counts` adds the tokens of its tools."""
+        return await self._ask(
+            messages.DescribeCapabilities(project, waits, counts), _CAPABILITIES_DESCRIBED, timeout
+        )

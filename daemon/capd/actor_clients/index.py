@@ -1,0 +1,40 @@
+"""Asks the index: short texts on what is installed."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import INDEX
+from capd_protos import index as messages
+from capd_protos.codec import MsgpackCodec
+
+_INDEX_LISTED: MsgpackCodec[messages.IndexListed] = MsgpackCodec(messages.IndexListed)
+_INDEX_WRITTEN: MsgpackCodec[messages.IndexWritten | messages.IndexRefused] = MsgpackCodec(
+    messages.IndexWritten | messages.IndexRefused
+)
+_INDEX_DESCRIBED: MsgpackCodec[messages.IndexDescribed] = MsgpackCodec(messages.IndexDescribed)
+
+
+class IndexClient(ActorClient):
+    """Asks the index: short texts on what is installed."""
+
+    actor = INDEX
+
+    async def entries(
+        self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.IndexListed:
+        """Return the entries that sessions of a project are given."""
+        return await self._ask(messages.ListIndex(project), _INDEX_LISTED, timeout)
+
+    async def write(
+        self, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.IndexWritten | messages.IndexRefused:
+        """Write capability-index.yaml, where something changed."""
+        return await self._ask(messages.WriteIndex(), _INDEX_WRITTEN, timeout)
+
+    async def describe(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.IndexDescribed:
+        """Return the state of the file, and what each capability was used for."""
+        return await self._ask(messages.DescribeIndex(), _INDEX_DESCRIBED, timeout)
+
+    async def revise(
+        self, revisions: list[messages.Revision], *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.IndexWritten | messages.IndexRefused:
+        """Put other words for capabilities into the file."""
+        return await self._ask(messages.ReviseIndex(revisions), _INDEX_WRITTEN, timeout)

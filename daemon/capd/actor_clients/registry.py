@@ -1,0 +1,118 @@
+"""Asks the registry: what is installed, and what a message asks for."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import REGISTRY
+from capd_protos import registry as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import Decision
+
+_MESSAGE_ROUTED: MsgpackCodec[messages.MessageRouted] = MsgpackCodec(messages.MessageRouted)
+_CAPABILITY_RESOLVED: MsgpackCodec[messages.CapabilityResolved | messages.CapabilityUnknown] = (
+    MsgpackCodec(messages.CapabilityResolved | messages.CapabilityUnknown)
+)
+_CAPABILITIES_LISTED: MsgpackCodec[messages.CapabilitiesListed] = MsgpackCodec(
+    messages.CapabilitiesListed
+)
+_CAPABILITIES_FOUND: MsgpackCodec[messages.CapabilitiesFound | messages.RegistryRefused] = (
+    MsgpackCodec(messages.CapabilitiesFound | messages.RegistryRefused)
+)
+_REGISTRY_DESCRIBED: MsgpackCodec[messages.RegistryDescribed] = MsgpackCodec(
+    messages.RegistryDescribed
+)
+_SKILLS_LISTED: MsgpackCodec[messages.SkillsListed] = MsgpackCodec(messages.SkillsListed)
+_SKILL_TEXT: MsgpackCodec[messages.SkillText | messages.SkillUnknown] = MsgpackCodec(
+    messages.SkillText | messages.SkillUnknown
+)
+_STARTABLES_LISTED: MsgpackCodec[messages.StartablesListed] = MsgpackCodec(
+    messages.StartablesListed
+)
+_TRUST_GRANTED: MsgpackCodec[messages.StartablesListed | messages.RegistryRefused] = MsgpackCodec(
+    messages.StartablesListed | messages.RegistryRefused
+)
+_TRUSTED_LISTED: MsgpackCodec[messages.TrustedListed] = MsgpackCodec(messages.TrustedListed)
+_MEMORIES_LISTED: MsgpackCodec[messages.MemoriesListed] = MsgpackCodec(messages.MemoriesListed)
+
+
+class RegistryClient(ActorClient):
+    """Asks the registry: what is installed, and what a message asks for."""
+
+    actor = REGISTRY
+
+    async def route(
+        self, request: messages.RouteMessage, *, timeout: float = ANSWER_TIMEOUT
+    ) -> Decision:
+        """Decide what a user's message asks for."""
+        return (await self._ask(request, _MESSAGE_ROUTED, timeout)).decision
+
+    async def resolve(
+        self, name: str, project: str = "", *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.CapabilityResolved | messages.CapabilityUnknown:
+        """Find the capability `name` or `tap/name`."""
+        return await self._ask(
+            messages.ResolveCapability(name, project), _CAPABILITY_RESOLVED, timeout
+        )
+
+    async def capabilities(
+        self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
+    ) -> list[messages.CapabilityEntry]:
+        """List everything that taps define, what cannot be used included."""
+        reply = await self._ask(
+            messages.ListCapabilities(project, all_projects), _CAPABILITIES_LISTED, timeout
+        )
+        return reply.capabilities
+
+    async def discover(
+        self, request: messages.DiscoverCapabilities, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.CapabilitiesFound | messages.RegistryRefused:
+        """Rank capabilities for an intent; activate none."""
+        return await self._ask(request, _CAPABILITIES_FOUND, timeout)
+
+    async def reload(self, *, timeout: float) -> messages.RegistryDescribed:
+        """Read the list of taps and all taps again."""
+        return await self._ask(messages.ReloadCatalog(), _REGISTRY_DESCRIBED, timeout)
+
+    async def describe(
+        self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.RegistryDescribed:
+        """Return what is loaded and what was decided last."""
+        return await self._ask(
+            messages.DescribeRegistry(project, all_projects), _REGISTRY_DESCRIBED, timeout
+        )
+
+    async def skills(self, *, timeout: float = ANSWER_TIMEOUT) -> list[messages.SkillEntry]:
+        """List the skills of all taps."""
+        return (await self._ask(messages.ListSkills(), _SKILLS_LISTED, timeout)).skills
+
+    async def read_skill(
+        self, name: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.SkillText | messages.SkillUnknown:
+        """Read the text of the skill `tap/name`, or of the prompt `name`."""
+        return await self._ask(messages.ReadSkill(name), _SKILL_TEXT, timeout)
+
+    async def startables(
+        self, project: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.StartablesListed:
+        """Return what a project's files would start, and what of it is trusted."""
+        return await self._ask(messages.ListStartables(project), _STARTABLES_LISTED, timeout)
+
+    async def grant_trust(
+        self, project: str, digests: list[str], *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.StartablesListed | messages.RegistryRefused:
+        """Trust servers of a project, each by the digest that the user was shown."""
+        return await self._ask(messages.GrantTrust(project, digests), _TRUST_GRANTED, timeout)
+
+    async def revoke_trust(
+        self, project: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.TrustedListed:
+        """Trust nothing of a project any more."""
+        return await self._ask(messages.RevokeTrust(project), _TRUSTED_LISTED, timeout)
+
+    async def trusted(self, *, timeout: float = ANSWER_TIMEOUT) -> messages.TrustedListed:
+        """Return what is trusted, of all projects."""
+        return await self._ask(messages.ListTrusted(), _TRUSTED_LISTED, timeout)
+
+    async def memories(
+        self, project: str = "", *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.MemoriesListed:
+        """List the memories of all taps and the user's own."""
+        return await self._ask(messages.ListMemories(project), _MEMORIES_LISTED, timeout)

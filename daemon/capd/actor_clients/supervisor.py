@@ -1,0 +1,97 @@
+"""Asks the supervisor: leases on servers, installs and logins."""
+
+from capd.actor_clients.client import ANSWER_TIMEOUT, ActorClient
+from capd.actor_clients.names import SUPERVISOR
+from capd_protos import supervisor as messages
+from capd_protos.codec import MsgpackCodec
+from capd_protos.types import InstanceId, ServerName, SessionKey, ToolDefinition
+
+_SERVER_READY: MsgpackCodec[messages.ServerReady | messages.ServerRefused] = MsgpackCodec(
+    messages.ServerReady | messages.ServerRefused
+)
+_HOLDS_RELEASED: MsgpackCodec[messages.HoldsReleased] = MsgpackCodec(messages.HoldsReleased)
+_SERVERS_LISTED: MsgpackCodec[messages.ServersListed] = MsgpackCodec(messages.ServersListed)
+_SERVER_TOOLS: MsgpackCodec[messages.ServerTools] = MsgpackCodec(messages.ServerTools)
+_DEPENDENCIES_READY: MsgpackCodec[messages.DependenciesReady | messages.DependenciesFailed] = (
+    MsgpackCodec(messages.DependenciesReady | messages.DependenciesFailed)
+)
+_LOGIN_OPENED: MsgpackCodec[messages.LoginOpened | messages.LoginFailed] = MsgpackCodec(
+    messages.LoginOpened | messages.LoginFailed
+)
+_LOGGED_IN: MsgpackCodec[messages.LoggedIn | messages.LoginFailed] = MsgpackCodec(
+    messages.LoggedIn | messages.LoginFailed
+)
+_PROJECT_ENDED: MsgpackCodec[messages.ProjectEnded] = MsgpackCodec(messages.ProjectEnded)
+
+
+class SupervisorClient(ActorClient):
+    """Asks the supervisor: leases on servers, installs and logins."""
+
+    actor = SUPERVISOR
+
+    async def acquire(
+        self, request: messages.AcquireServer, *, timeout: float
+    ) -> messages.ServerReady | messages.ServerRefused:
+        """Lease a server for a session; start it if it does not run."""
+        return await self._ask(request, _SERVER_READY, timeout)
+
+    async def release(
+        self,
+        session: SessionKey,
+        instance: InstanceId,
+        *,
+        at_once: bool = False,
+        timeout: float = ANSWER_TIMEOUT,
+    ) -> list[SessionKey]:
+        """Drop a session's lease on an instance; return the sessions that still hold it.
+
+        `at_once` ends what nobody holds then without its linger.
+        """
+        reply = await self._ask(
+            messages.ReleaseServer(session, instance, at_once), _HOLDS_RELEASED, timeout
+        )
+        return reply.held_by
+
+    async def release_session(
+        self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
+    ) -> None:
+        """Drop every lease of a session."""
+        await self._ask(messages.ReleaseSession(session), _HOLDS_RELEASED, timeout)
+
+    async def servers(self, *, timeout: float = ANSWER_TIMEOUT) -> list[messages.ServerEntry]:
+        """List every instance, those that failed last included."""
+        return (await self._ask(messages.ListServers(), _SERVERS_LISTED, timeout)).servers
+
+    async def tools(
+        self, instance: InstanceId, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[ToolDefinition]:
+        """Return the tools that an instance lists; none where it is gone."""
+        return (await self._ask(messages.ListServerTools(instance), _SERVER_TOOLS, timeout)).tools
+
+    async def install(
+        self, request: messages.InstallDependencies, *, timeout: float
+    ) -> messages.DependenciesReady | messages.DependenciesFailed:
+        """Run the installers whose check does not pass."""
+        return await self._ask(request, _DEPENDENCIES_READY, timeout)
+
+    async def leave_install(self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT) -> None:
+        """Stop waiting for dependencies."""
+        await self._ask(messages.LeaveInstall(session), _HOLDS_RELEASED, timeout)
+
+    async def log_in(
+        self, name: ServerName, *, timeout: float
+    ) -> messages.LoginOpened | messages.LoginFailed:
+        """Begin a login at a server that is reached by URL."""
+        return await self._ask(messages.LogIn(name), _LOGIN_OPENED, timeout)
+
+    async def await_login(
+        self, ticket: int, *, timeout: float
+    ) -> messages.LoggedIn | messages.LoginFailed:
+        """Wait for the end of a login."""
+        return await self._ask(messages.AwaitLogin(ticket), _LOGGED_IN, timeout)
+
+    async def end_project(
+        self, project: str, *, timeout: float = ANSWER_TIMEOUT
+    ) -> list[ServerName]:
+        """End every server that a project's files define; return their names."""
+        return (await self._ask(messages.EndProject(project), _PROJECT_ENDED, timeout)).servers
