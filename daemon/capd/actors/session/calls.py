@@ -16,6 +16,7 @@ import trio
 from capd.actors.session.call_notes import Call
 from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
+from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
 from capd.adapters.clients.conversation import DirectRoute, Request
@@ -258,10 +259,10 @@ class SessionCalls:
         instance = self._instances.get(listed.lease.instance)
         if instance is None or not instance.server_connection.is_direct:
             return None
-        if self._memories.is_due(listed.shown):
-            return None
         try:
-            self._check(listed, request.members)
+            if not self._memories.lets_through(listed.shown, request.members):
+                return None
+            self._check_arguments(listed, request.members)
         except CallFailedError:
             # `relay` says it.
             return None
@@ -327,6 +328,9 @@ class SessionCalls:
             RefusedError: they are.
         """
         self._memories.check(listed.shown, members)
+        self._check_arguments(listed, members)
+
+    def _check_arguments(self, listed: Listed, members: Members) -> None:
         if listed.checks_arguments:
             arguments = bytes(members.get("arguments", b""))
             self._checks.check(listed.shown.name, listed.shown.json, arguments)
@@ -334,8 +338,9 @@ class SessionCalls:
     def end(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
         """Note a call, and the use of its tool; a call that failed is no use."""
         outcome = self._parts.notes.ended(call, result, error)
-        self._requests.note_links(call.shown.grant.server, result)
-        self._memories.ended(call.shown, call.request.members, outcome, error)
+        if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
+            self._requests.note_links(call.shown.grant.server, result)
+        self._memories.ended(call.shown, call.server, call.request.members, outcome, error)
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._context.on_change()

@@ -177,6 +177,18 @@ class SessionMemories:
 
     # Calls
 
+    def lets_through(self, shown: Shown, members: Members) -> bool:
+        """Tell whether a call is as good as without memories: no mistake, and nothing to tell.
+
+        Raises:
+            RepeatedMistakeError: as `check`.
+        """
+        return not self._known.all or (not self.is_due(shown) and self._passes(shown, members))
+
+    def _passes(self, shown: Shown, members: Members) -> bool:
+        self.check(shown, members)
+        return True
+
     def check(self, shown: Shown, members: Members) -> None:
         """Pass, or refuse a call that repeats a mistake.
 
@@ -190,7 +202,14 @@ class SessionMemories:
         if memory is not None:
             raise RepeatedMistakeError(memory)
 
-    def ended(self, shown: Shown, members: Members, outcome: str, error: Exception | None) -> None:
+    def ended(
+        self,
+        shown: Shown,
+        server: ServerName,
+        members: Members,
+        outcome: str,
+        error: Exception | None,
+    ) -> None:
         """Note how a call has ended: whether a memory helped, and what there is to learn."""
         if isinstance(error, RepeatedMistakeError):
             self._refused(error.memory)
@@ -198,10 +217,11 @@ class SessionMemories:
             return
         if self._awaited:
             self._settle(shown, has_worked=outcome == RESULT)
-        server = self._server(shown)
         arguments = bytes(members.get("arguments", b""))
         if outcome == TOOL_ERROR:
             self._failures.failed(server, shown.grant.tool, arguments)
+            return
+        if self._failures.are_none:
             return
         for lesson in self._failures.worked(server, shown.grant.tool, arguments):
             self._catalog.lessons.learned(lesson)
@@ -331,10 +351,10 @@ class NoMemories:
         del texts
         return {}
 
-    def is_due(self, shown: Shown) -> bool:
-        """Tell that nothing is."""
-        del shown
-        return False
+    def lets_through(self, shown: Shown, members: Members) -> bool:
+        """Let every call through."""
+        del shown, members
+        return True
 
     def passed(self, shown: Shown, result: Result) -> Result:
         """Return the result as it came."""
@@ -352,5 +372,12 @@ class NoMemories:
     def check(self, shown: Shown, members: Members) -> None:
         """Pass the call."""
 
-    def ended(self, shown: Shown, members: Members, outcome: str, error: Exception | None) -> None:
+    def ended(
+        self,
+        shown: Shown,
+        server: ServerName,
+        members: Members,
+        outcome: str,
+        error: Exception | None,
+    ) -> None:
         """Note nothing."""

@@ -48,7 +48,10 @@ LIST_PATIENCE = 10.0
 """Seconds for which a list of all servers waits for one of them."""
 
 
-_LINKS_BYTES = 1 << 20
+LINKS_BYTES = 1 << 20
+"""How much of a result is searched for links."""
+LINK_MARK = b'"resource_link"'
+"""What a result that links to a resource has in it."""
 
 
 _MOST_LINKS = 1000
@@ -410,12 +413,10 @@ class ServerRequests:
         held = self._state.held(identity)
         return held.spec.name if held is not None else identity
 
-    def note_links(self, server: ServerIdentity, result: Result | None) -> None:
+    def note_links(self, server: ServerIdentity, result: bytes) -> None:
         """Note the resources that a result links to: a server need not list those."""
-        if not isinstance(result, bytes) or b'"resource_link"' not in result[:_LINKS_BYTES]:
-            return
         with suppress(MalformedError):
-            content = decoded(_LINKING, result[:_LINKS_BYTES]).content
+            content = decoded(_LINKING, result[:LINKS_BYTES]).content
             for link in content[:_MOST_LINKS]:
                 if link.type == "resource_link" and link.uri:
                     self._linked.setdefault(link.uri, set()).add(server)

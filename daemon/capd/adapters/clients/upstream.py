@@ -248,11 +248,9 @@ class Upstream:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
             # Who hears of dispatched requests sends the others again.
             return
-        if self._under_way.is_full(message.method):
+        if not self._under_way.add(message, ClientCall(self, message.id)):
             text = f"{MOST_REQUESTS} requests of this session are under way already"
             self._error(message.id, frames.REFUSED, text)
-        else:
-            self._under_way.add(message, ClientCall(self, message.id))
 
     def _linked(self, data: bytes, conversation: Conversation) -> None:
         try:

@@ -302,7 +302,8 @@ class ServerConnection:
         Of the others nothing is kept. All callers must know already that their calls may run.
         `members` are the requests' params, one for each.
         """
-        if not self.is_alive:
+        # A writer that is dead begins nothing.
+        if self._why_dead:
             return 0
         lines: list[bytes] = []
         for call, params in zip(calls, members, strict=True):

@@ -77,10 +77,12 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
 
 def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> Listed | None:
     """Return a tool of the surface as it may be called; None where it is on its way off."""
-    if shown is None or state.is_leaving(shown.grant):
-        return None
-    lease = state.held(shown.grant.server)
-    return None if lease is None else Listed(shown, lease, view.checks(lease.spec.name))
+    lease = state.granted_by(shown.grant) if shown is not None else None
+    return (
+        None
+        if shown is None or lease is None
+        else Listed(shown, lease, view.checks(lease.spec.name))
+    )
 
 
 def denied(name: str, reason: str) -> str:
