@@ -1,8 +1,13 @@
-"""Who a session is, where it works, and what came of a wish in it."""
+"""Who a session is, where it works, and what came of a request to switch something."""
 
 from dataclasses import dataclass
 
+from capd.core.errors import CapdError
 from capd_protos.types import SessionKey, WireName
+
+
+class NotActivatedError(CapdError):
+    """A capability could not be switched on; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
