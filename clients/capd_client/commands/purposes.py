@@ -40,7 +40,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "index": "tools and capabilities",
         "learn": "a phrase of your own",
         "config": "settings, and from where",
-        "check": "what is wrong in taps",
+        "check": "taps, configuration",
         "reload": "read the taps again",
     },
     "Connect": {
