@@ -47,7 +47,7 @@ from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import PROMPT, Shown, renamed
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.ledger import CallNote
+from capd_protos.ledger import CallNote, RecordedOutcome
 from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
 
 
@@ -136,7 +136,7 @@ class CallNotes:
         self,
         grant: Grant,
         server: ServerName,
-        outcome: str,
+        outcome: RecordedOutcome,
         seconds: float,
         sizes: tuple[int, int],
     ) -> None:

@@ -11,7 +11,10 @@ Death is the process's own end; a grandchild that keeps its output open does not
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import (
+    Literal,
+    Protocol,
+)
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -22,6 +25,7 @@ from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
+from capd.core.servers.membership import DirectRoute
 from capd.core.tools.tool_intake import Taken
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition, ToolName
 
@@ -62,7 +66,7 @@ class ServerEnd(Protocol):
         ...
 
     @property
-    def membership(self) -> str:
+    def membership(self) -> DirectRoute | Literal[""]:
         """How it is known which processes are its; empty where it is no process of ours."""
         ...
 
@@ -153,7 +157,7 @@ class ServerRun:
         """Its working directory; empty where it is no process of capd's."""
         self.cwd_reason = ""
         """Why its launcher is held; empty where it is started as usual."""
-        self.membership = ""
+        self.membership: DirectRoute | Literal[""] = ""
         """How it is known which processes are its."""
         self.counts: Counter[str] = Counter()
         """What was dropped of what the server wrote, by kind."""

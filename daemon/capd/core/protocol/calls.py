@@ -1,11 +1,14 @@
 """What a result says of its call, without decoding what is only passed on."""
 
+from typing import Literal
+
 import msgspec
 
 from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.ledger import RecordedOutcome
 
 
 class _Flag(msgspec.Struct):
@@ -15,11 +18,11 @@ class _Flag(msgspec.Struct):
 _FLAG: JsonCodec[_Flag] = JsonCodec(_Flag)
 
 
-RESULT = "result"
-TOOL_ERROR = "error"
+RESULT: Literal["result"] = "result"
+TOOL_ERROR: Literal["error"] = "error"
 
 
-def outcome_of(result: Result | None, error: Exception | None = None) -> str:
+def outcome_of(result: Result | None, error: Exception | None = None) -> RecordedOutcome:
     """Return how a call has ended, in a word of the ledger's.
 
     One that has neither a result nor an error was given up by who made it.
