@@ -12,6 +12,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from support.examples import examples
+
 LONG_TIERS = ("real", "reliability", "clients", "servers")
 LONG_TIMEOUT = 3600
 """Seconds for a test that downloads, or that does something to a daemon for minutes."""
@@ -23,8 +25,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # CAPD_HYPOTHESIS=quick for a loop of seconds, =deep for a night.
 hypothesis.settings.register_profile("default", deadline=None)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
-hypothesis.settings.register_profile("deep", deadline=None, max_examples=2000)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=examples(100))
+hypothesis.settings.register_profile("deep", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile(os.environ.get("CAPD_HYPOTHESIS", "default"))
 
 
