@@ -8,11 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from capd.core.globs import GlobSet, compiled, matches
+from support.examples import examples
 
 LETTERS = st.text(alphabet="ab-]![*?\\^.é", max_size=14)
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(2000))
 @given(text=st.text(alphabet="ab-]![*?\\^.é", max_size=14), pattern=LETTERS)
 @example("a", "[!]")
 @example("]", "[]]")
