@@ -1,14 +1,14 @@
-"""How a message is put, whatever it is about: signs that nobody wants a tool.
+"""How a message is put, whatever it is about: signs that no tool is needed.
 
-A word can be mentioned without its thing being wanted ("why is git called git", "a poem about a
-database"), and every kind of lexical evidence is blind to that. The signs here say nothing of
-any capability: they count on the side of "none", with calibrated weights like all other evidence.
+A word can be mentioned by somebody who does not want the thing ("why is git called git", "a poem
+about a database"), and every kind of lexical evidence is blind to that. The signs here know no
+capability. They are evidence for "none", with calibrated weights like all other evidence.
 """
 
 import re
 
 SIGNS = ("about_a_word", "general_question", "invention", "machine_output", "unspecific")
-"""The names of what `signs` returns, in its order."""
+"""The names of the values that `signs` returns, in order."""
 
 _ABOUT_A_WORD = re.compile(
     r"""\b(?:

@@ -14,10 +14,10 @@ def refusal(
     is_ending: bool = False,
     token: str | None = None,
 ) -> tuple[str, str] | None:
-    """Return the code and the reason for which a session is not given, None where it is.
+    """Return the code and the reason to refuse a session, None if it is granted.
 
-    `token` is that of a session that is not over, None where there is none of this key; `record`
-    is what was written down of it then.
+    `token` is that of a session that is not over, None if there is none with this key. `record` is
+    then the saved record of it.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"

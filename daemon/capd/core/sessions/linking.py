@@ -24,12 +24,12 @@ class Candidate:
     key: SessionKey
     client: str
     client_sessions: frozenset[str]
-    """Ids under which the client itself knows the conversation."""
+    """Ids that the client itself gives the conversation."""
     parent: int
-    """The process that started the shim; 0 where it is unknown."""
+    """The process that started the shim; 0 if unknown."""
     project: str
     line: str = ""
-    """The client's line in the table of clients, where it has one."""
+    """The client's entry in the table of clients, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Hook:
     """The processes above the hook, the nearest first."""
     project: str
     line: str = ""
-    """As a session's."""
+    """The same for the hook's client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The session, or why there is none."""
+    """The session, or the reason why there is none."""
 
     key: SessionKey | None
     how: str

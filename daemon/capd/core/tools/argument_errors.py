@@ -1,8 +1,8 @@
 """Which faults of a call's arguments are certain, and how a model is told of them.
 
-A server that works directly must work through capd, and servers take more than their schemas say:
-they read "5" as a number, a string of JSON as a list, and pass over what they do not know. So only
-what no server could make sense of counts; everything else is left to the server to answer.
+A server that works directly must work through capd, and servers accept more than their schemas say:
+they read "5" as a number, a string of JSON as a list, and ignore unknown properties. So only a
+fault that no server could accept counts; everything else is left to the server.
 """
 
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ _CERTAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that a validator found."""
+    """One finding of a validator."""
 
     keyword: str
     path: tuple[str | int, ...]
     message: str
     value: Any
     expected: Any = None
-    """Of `type` and `enum`: the names or values that would do; of `required`: the property's own
-    schema, as far as there is one."""
+    """For `type` and `enum`: the valid names or values. For `required`: the property's own schema,
+    as far as there is one."""
 
 
 def is_certain(fault: Fault) -> bool:
-    """Tell whether no server could take the value."""
+    """Tell whether no server could accept the value."""
     match fault.keyword:
         case "type":
             return not _may_be_read_as(fault.value, set(fault.expected or ()))
