@@ -33,7 +33,7 @@ OF_A_SESSION = (
 )
 OF_A_SERVER = (
     "capd.adapters.servers.instance.Instance",
-    "capd.adapters.servers.server_connection.Lane",
+    "capd.adapters.servers.server_connection.ServerConnection",
 )
 ROUNDS = 4
 MANY = 300

@@ -51,7 +51,7 @@ _CONTINUATION = range(0x80, 0xC0)
 
 @dataclass(slots=True)
 class ResultStorage:
-    """What the desks of all sessions share."""
+    """What the results of all sessions share."""
 
     store: ResultStore
     limits: Limits = field(default_factory=Limits)
