@@ -208,6 +208,6 @@ def test_no_command_says_more_than_what_why_and_what_next(
             assert process.stderr is not None
             spoken.append((process.stdout.read(), process.stderr.read(), process.wait(PATIENT)))
 
-    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n".encode()
+    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n".encode()
     assert set(spoken) == {(b"", said, 3)}
     assert not re.search(rb"Traceback", said)

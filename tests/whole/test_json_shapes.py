@@ -139,7 +139,7 @@ def test_a_ranking_is_of_its_shape() -> None:
 def test_an_index_is_of_its_shape() -> None:
     server = finder.ServerIndexed(ServerName("git"), ServerIdentity("9c1e"), 12, 0.5, "")
 
-    printed = documents.indexed(finder.ServersIndexed([server]))
+    printed = documents.indexed([server])
 
     assert problems("index", printed) == []
 

@@ -73,7 +73,7 @@ class _Capd(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is asked for; an unknown one is told the nearest."""
+        """Return the command that is asked for; for an unknown one the error names the nearest."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -4,20 +4,14 @@ Apart from ZeroMQ, which the embedder's own process does without.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
 from capd_protos.codec import MsgpackCodec
 from capd_protos.envelope import Envelope
 from capd_protos.types import ActorName
-
-if TYPE_CHECKING:
-    from capd.runtime.mailbox import Mailbox
-
-Q = TypeVar("Q")
 
 ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
 BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
@@ -67,14 +61,4 @@ class Arrivals(Protocol):
 
     def count(self, event: str, envelope: Envelope) -> None:
         """Count what became of a request that got no good answer."""
-        ...
-
-
-class Mailboxes(Protocol):
-    """Where an actor gets its mailbox: the bus, or the channel of a process of its own."""
-
-    def mailbox(
-        self, actor: ActorName, request_codec: MsgpackCodec[Q]
-    ) -> "AbstractAsyncContextManager[Mailbox[Q]]":
-        """Listen as `actor` for the length of a block."""
         ...

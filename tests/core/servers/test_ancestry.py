@@ -139,8 +139,8 @@ changes = st.one_of(
     st.tuples(st.just("end"), targets),
     st.tuples(st.just("replace"), targets, st.sampled_from([INIT, 3, 8])),
 )
-SCRIPTS = st.lists(st.lists(changes, max_size=1), max_size=8)
-"""What happens before the first look, and after each."""
+SCRIPTS = st.lists(st.lists(changes, max_size=1), max_size=16)
+"""What happens before the first look, and after each, until both readings are over."""
 
 
 class TreeMachine(RuleBasedStateMachine):

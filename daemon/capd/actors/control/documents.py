@@ -21,7 +21,7 @@ NO_METRICS: Mapping[CapabilityId, Document] = {}
 
 
 def caps(
-    listed: registry.CapabilitiesListed,
+    listed: Sequence[registry.CapabilityEntry],
     sessions: Sequence[curator.SessionEntry],
     available_keys: frozenset[str],
     metrics: Mapping[CapabilityId, Document] = NO_METRICS,
@@ -51,14 +51,14 @@ def caps(
                 "active_in": active.get((entry.tap, entry.name), []),
                 "metrics": metrics.get(CapabilityId(entry.tap, entry.name)),
             }
-            for entry in listed.capabilities
+            for entry in listed
         ],
     }
 
 
-def servers(listed: supervisor.ServersListed) -> Document:
+def servers(listed: Sequence[supervisor.ServerEntry]) -> Document:
     """Return `servers`."""
-    return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed.servers]}
+    return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed]}
 
 
 def sessions(listed: curator.SessionsListed) -> Document:
@@ -71,7 +71,7 @@ def status(
     described: registry.RegistryDescribed,
     model: embedder.EmbedderDescribed | None,
     listed_sessions: curator.SessionsListed,
-    listed_servers: supervisor.ServersListed,
+    listed_servers: Sequence[supervisor.ServerEntry],
 ) -> Document:
     """Return `status`."""
     return {
@@ -90,7 +90,7 @@ def status(
         "taps": taps(described),
         "not_watched": described.watch,
         "sessions": [_session(entry) for entry in listed_sessions.sessions],
-        "servers": [_server(entry) for entry in listed_servers.servers],
+        "servers": [_server(entry) for entry in listed_servers],
         "decisions": [_decision(entry) for entry in described.decisions[-20:]],
         "hooks": [msgspec.to_builtins(count) for count in listed_sessions.hooks],
     }
@@ -282,7 +282,7 @@ def _decision(entry: registry.DecisionEntry) -> Document:
     }
 
 
-def indexed(reply: finder.ServersIndexed) -> Document:
+def indexed(servers: Sequence[finder.ServerIndexed]) -> Document:
     """Return `index`: what each server of the catalog answered."""
     return {
         "schema": SCHEMA,
@@ -294,7 +294,7 @@ def indexed(reply: finder.ServersIndexed) -> Document:
                 "seconds": each.seconds,
                 "error": each.error,
             }
-            for each in reply.servers
+            for each in servers
         ],
     }
 
@@ -331,7 +331,7 @@ def found_tools(reply: finder.ToolsFound) -> Document:
 
 
 def secrets(
-    listed: registry.CapabilitiesListed,
+    listed: Sequence[registry.CapabilityEntry],
     stored: Stored,
     own: Mapping[SessionKey, Collection[str]],
 ) -> Document:
@@ -340,7 +340,7 @@ def secrets(
     `own` are the keys that each session's client sent values for.
     """
     wanted_by: dict[str, list[str]] = {}
-    for entry in listed.capabilities:
+    for entry in listed:
         for key in entry.wanted_keys:
             wanted_by.setdefault(key, []).append(f"{entry.tap}/{entry.name}")
     sources = stored.sources()

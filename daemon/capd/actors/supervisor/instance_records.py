@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from capd.adapters.servers.server_run import ServerRun
+from capd.adapters.servers.server_run import RunFacts, ServerRun
 from capd.core.servers.attempts import Attempts
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import State
@@ -34,6 +34,9 @@ class InstanceRecord:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
     run: ServerRun | None = None
+    """None where it does not run: a run holds all that the server listed."""
+    facts: RunFacts = field(default_factory=RunFacts)
+    """Of the last run."""
     ready_at: float | None = None
     runs: int = 0
     attempts: Attempts = field(default_factory=Attempts)
@@ -78,12 +81,10 @@ class InstanceRecord:
             restarts=max(0, self.runs - 1),
             uptime=now - self.ready_at if self.ready_at is not None else 0.0,
             last_error=self.attempts.last_error,
-            counts=dict(self.run.counts) if self.run is not None else {},
-            findings=[each for each in self.run.findings.values() if each]
-            if self.run is not None
-            else [],
-            sandbox=self.run.sandbox if self.run is not None else "",
-            cwd=self.run.cwd if self.run is not None else "",
-            cwd_reason=self.run.cwd_reason if self.run is not None else "",
-            membership=self.run.membership if self.run is not None else "",
+            counts=dict(self.facts.counts),
+            findings=[each for each in self.facts.findings.values() if each],
+            sandbox=self.facts.sandbox,
+            cwd=self.facts.cwd,
+            cwd_reason=self.facts.cwd_reason,
+            membership=self.facts.membership,
         )

@@ -37,8 +37,6 @@ class ClientTraits:
     relists: Relists = "mid_turn"
     """When a changed list reaches its model: in the same turn, from the next turn on, one model
     response late, or never."""
-    shrinks: bool = True
-    """Whether a tool that is gone from the list is gone from the model's as well."""
     stateless_relists: bool = False
     """Whether it was seen to follow the list in the stateless generation too."""
     appends: bool = False
@@ -53,8 +51,6 @@ class ClientTraits:
     """
     context: int = 200_000
     """The context of its models in tokens."""
-    prompt_source: str = ""
-    """The way in which capd gets the user's words."""
     identity: tuple[str, ...] = ()
     """The variables that tell its servers and hooks which conversation it is."""
     mode: str = "auto"
