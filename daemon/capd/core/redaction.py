@@ -29,14 +29,14 @@ PyPI, Google, and JSON web tokens."""
 _KEPT = (
     re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
     re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s/:@]{1,200}:[^\s/:@]{3,200}@", re.IGNORECASE),
-    # A word for a secret with a value that nobody would take for a word.
+    # A word for a secret, followed by a value that is no ordinary word.
     re.compile(
         r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|authorization|bearer)"
         r"[\"'`]?\s{0,3}(?:[:=]|\s)\s{0,3}[\"'`]?"
         r"(?=[^\s\"'`]{0,200}\d)(?=[^\s\"'`]{0,200}[A-Za-z])[A-Za-z0-9+/_=.~-]{16,}",
         re.IGNORECASE,
     ),
-    # Forty letters and digits of both cases are a key's, not a path's or a digest's.
+    # Forty letters and digits of both cases are a key: paths and digests do not look like that.
     re.compile(
         r"(?<![A-Za-z0-9+_-])(?=[A-Za-z0-9+_-]{0,200}[a-z])(?=[A-Za-z0-9+_-]{0,200}[A-Z])"
         r"(?=[A-Za-z0-9+_-]{0,200}\d)[A-Za-z0-9+_-]{40,}"
@@ -53,7 +53,7 @@ def redactor(values: Iterable[str]) -> Callable[[str], str]:
             continue
         encoded = value.encode("utf-8", "surrogatepass")
         forms |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
-    # The longest first: a secret may be a part of another.
+    # The longest first, because a secret may be part of another one.
     ordered = sorted(forms, key=len, reverse=True)
 
     def redacted(text: str) -> str:

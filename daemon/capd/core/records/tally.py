@@ -72,7 +72,7 @@ class Tally:
         self.sessions: Counter[tuple[str, str]] = Counter()
         """By client and whether they started or ended."""
         self._servers, self._clients = Names(), Names()
-        # Outcomes are capd's own; a bound all the same, for notes come from several hands.
+        # Outcomes are capd's own words, but several parts write them, so they are bounded too.
         self._words = Names()
 
     def note(self, note: Note) -> None:

@@ -233,7 +233,7 @@ def sent_anew(before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, .
         if old == new:
             continue
         if new is None:
-            # What was taken off the end leaves all that is sent as it was.
+            # A definition removed from the end leaves the rest unchanged.
             return ()
         rest = new[_common(old or b"", new) :]
         return (rest, *after[at + 1 :])

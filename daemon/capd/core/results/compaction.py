@@ -43,7 +43,7 @@ _TOKEN = re.compile(
 )
 
 
-# Two escapes are one character where a surrogate pair is spelled out.
+# A surrogate pair is two escapes and one character.
 _COMPLETE = re.compile(
     rb"(?:[^\\]+|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*",
     re.DOTALL,
@@ -55,7 +55,7 @@ _DEEPEST = 200
 
 # {"content":[{"type":"text","text":"abc\u00   ->   {"content":[{"type":"text","text":"abc"}]}
 #
-# A text that the cut went through keeps its beginning; any other value is kept whole or not at all.
+# A text that was cut in the middle keeps its beginning. Any other value is kept whole or dropped.
 def closed(beginning: bytes) -> bytes:
     """Return the value that `beginning` is the beginning of, as far as it goes."""
     at, depth = 0, bytearray()
@@ -166,7 +166,7 @@ LONGEST = 300
 """A longer one is data, or useless when cut."""
 
 
-# Matched backwards: searched for from the front, it is looked for at every character.
+# Matched backwards: from the front, the search would start at every character.
 _BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
 
 
@@ -222,7 +222,7 @@ def _candidates(text: str) -> Iterator[str]:
             return
         start = at - _length(_BEFORE, text[max(at - LONGEST, 0) : at][::-1], 0)
         if text[start - 1 : start] == "\\" and text[start : start + 1] in "nrt":
-            # In JSON the end of a line before it.
+            # In JSON this is the letter of an escaped line end before the path.
             start += 1
         end = at + _length(_AFTER, text, at)
         word = text[start : min(end, start + LONGEST + 1)].rstrip(_TRAILING)
@@ -245,7 +245,7 @@ def _is_hint(word: str) -> bool:
     if word.startswith("//") or word.endswith("/>"):
         return False
     is_rooted = word.startswith(("/", "~/", "./", "../"))
-    # In prose a slash stands between two words; a path has more, or ends in a file's name.
+    # In prose a slash separates two words. A path has more slashes, or ends in a file name.
     name = word.rstrip("/").rpartition("/")[2]
     return is_rooted or word.count("/") > 1 or "." in name[1:]
 
@@ -378,7 +378,7 @@ class _Attempt:
 
     def _structured(self, room: int) -> _Part | None:
         data, wanted = self._parts.structured, self._wanted
-        # Whatever else there is: without it the result is of another shape.
+        # Structured content always gets some room: without it the result has another shape.
         room = max(room, SHORT)
         if width(data) <= room:
             return _Part(data)

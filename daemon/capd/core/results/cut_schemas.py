@@ -87,7 +87,7 @@ class _Least:
     def properties(self, properties: Any, _schema: Mapping[str, Any], depth: int) -> float:
         if not isinstance(properties, Mapping):
             return math.inf
-        # An optional one is there as well where the value has it: it is cut, and not left out.
+        # Optional members count too: if the value has one, it is cut and not left out.
         return sum(self.of(each, depth + 1) - _VALUE for each in properties.values())
 
     def items(self, items: Any, schema: Mapping[str, Any], depth: int) -> float:

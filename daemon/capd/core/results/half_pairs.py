@@ -28,7 +28,7 @@ def mended(data: bytes) -> bytes:
     """Return `data` with U+FFFD for each half of a pair, at the same places."""
     if len(data) > MOST_BYTES or (rb"\ud" not in data and rb"\uD" not in data):
         return data
-    # An escaped backslash before a `u` begins no escape.
+    # After an escaped backslash, a `u` does not begin an escape.
     escapes = data.replace(rb"\\", b"  ")
     halves = list(islice(_HALF.finditer(escapes), MOST_HALVES + 1))
     if not halves or len(halves) > MOST_HALVES:

@@ -189,7 +189,7 @@ class _Cutting:
         head = shortened(text, room - 2)
         kept = len(head)
         if kept == len(text):
-            # It was long by its escapes alone, which are not needed.
+            # Only its escapes made it long, and they are not needed.
             return msgspec.json.encode(text)
         out = msgspec.json.encode(f"{head}… [{len(text) - kept:,} more characters]")
         return self._left_out(out, path, "characters", kept, len(text))
@@ -204,7 +204,7 @@ def shortened(text: str, room: int) -> str:
     """Return the beginning of a text such that it and a note of what is missing fit into `room`."""
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
-        # An escape takes up to six characters; half of what is over is always a step.
+        # An escape takes up to six characters, so each step removes half of the excess.
         head = head[: len(head) - max(over // 6, 1)]
     return head
 

@@ -37,7 +37,7 @@ class LargeResult:
 
     def mentions(self, member: str) -> bool:
         """Tell whether a member of this name is in its first or last bytes, at any level."""
-        # In a text of the server's the quotes would be escaped.
+        # Inside a text, the quotes would be escaped.
         name = b'"%s"' % member.encode()
         return name in self.head or name in self.tail
 

@@ -37,7 +37,7 @@ class LineEnds:
     def id(self) -> int | str | None:
         """The line's JSON-RPC id, None where it has none that is valid."""
         value = self.scalars.get("id")
-        # A bool is an int to Python and no id to anybody.
+        # A bool is an int in Python, but no valid id.
         return value if type(value) is int or type(value) is str else None
 
     @property
@@ -45,7 +45,7 @@ class LineEnds:
         """Whether it is a response whose result is the large member."""
         others = self.scalars.keys()
         is_reply = "id" in others and not {"method", "result"} & others
-        # An error of null is how some servers say that there is none.
+        # Some servers write `"error": null` if there is none.
         return self.large == "result" and is_reply and self.scalars.get("error") is None
 
 

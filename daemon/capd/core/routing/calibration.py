@@ -102,7 +102,7 @@ def _spreads(sets: Sequence[TuningSet]) -> "Numbers":
     )
     none = np.concatenate([one.none for one in sets])
     spreads: Numbers = np.concatenate([capabilities.std(axis=0), none.std(axis=0)])
-    # The bias spreads by nothing; a weight without any penalty need not be finite.
+    # The bias has no spread. Without any penalty its weight might not be finite.
     spreads[spreads < _CLOSE] = 1.0
     return spreads
 

@@ -89,7 +89,7 @@ class EvidenceIndex:
     def __init__(self, described: Sequence[Described], background: Background) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        # What has no triggers is found by its description alone.
+        # A capability without triggers is found only by its description.
         self.ids = tuple(each.id for each in described)
         texts = [each.triggers or (each.description,) for each in described]
         dimensions = background.vectors.shape[1]

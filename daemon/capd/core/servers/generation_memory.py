@@ -31,7 +31,7 @@ class GenerationMemory:
     """The generations that each server was seen to speak."""
 
     def __init__(self) -> None:
-        # The one that was met last is the last.
+        # In the order of their last start.
         self._seen: dict[ServerIdentity, Speaks] = {}
 
     def restore(self, written: Mapping[ServerIdentity, str]) -> None:
@@ -67,7 +67,7 @@ class GenerationMemory:
         """Tell whether this client's start of the server tries the stateless generation first."""
         seen = self._seen.get(server)
         if seen is None:
-            # A run that failed may have failed over the probe.
+            # A failed run may have failed because of the probe.
             return by_stateless and not has_failed
         return self._is_met_stateless(seen, by_stateless=by_stateless)
 

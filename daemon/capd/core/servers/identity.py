@@ -46,10 +46,10 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         sorted(server.env.items()),
         sorted(server.headers.items()),
         server.scope,
-        # Only where there is one: the others keep the identity that lists were kept under.
+        # Added only if set, so that other servers keep the identity of their cached lists.
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
         *([f"sandbox {server.sandbox}"] if server.sandbox else []),
-        # What a project brings along is nobody else's, whatever else is the same.
+        # A project's server is never shared with other projects, even if all else is equal.
         *([f"project {server.project}"] if server.project else []),
     )
     return ServerIdentity(hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16])

@@ -374,7 +374,7 @@ def _mentioned(words: Sequence[str]) -> Reading:
         if program_name(word) in _BY_PROGRAM:
             inner = _of_words(words[at : at + 50])
             found = _joined(found, inner, found.launcher or program_name(word))
-    # A text may have gone to another folder before, so what it names is not known to be here.
+    # The text may have changed the folder before, so what it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
@@ -393,7 +393,7 @@ def _of_text(text: str) -> Reading:
             inner = replace(inner, launcher="sh", is_always=True)
         if inner.is_reading or inner.project_file:
             found = _joined(found, inner, found.launcher or inner.launcher)
-    # A text may have gone to another folder before, so what it names is not known to be here.
+    # The text may have changed the folder before, so what it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
@@ -480,7 +480,7 @@ def _package(words: Sequence[str], launcher: Launcher) -> Reading:
     options = _Options(options.at, tuple(flags))
     found = _with_package(found, words, options)
     if not found.is_reading:
-        # Nothing is held, and so it has no name to be told by.
+        # Nothing is held, so no launcher is named.
         return replace(found, launcher="")
     return found
 
@@ -510,7 +510,7 @@ def _with_package(found: Reading, words: Sequence[str], options: _Options) -> Re
 def _with_paths(found: Reading, options: _Options) -> Reading:
     for value in options.values(_PATH_OPTIONS):
         if not _URL.match(value) and _is_of(value):
-            # It says by name that settings or code of the project are to be used.
+            # The option explicitly names settings or code of the project.
             return replace(found, project_file=found.project_file or value)
     return found
 
@@ -532,7 +532,7 @@ def _uv(words: Sequence[str], launcher: Launcher) -> Reading:
     options = _Options(more.at, (*options.flags, *more.flags))
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
     if options.values(frozenset({"--directory"})):
-        # It goes there before it reads anything, and that folder is outside of the project.
+        # It changes to a folder outside of the project before it reads anything.
         found = replace(found, names=frozenset(), own_arguments_at=-1)
         return found if found.project_file else _NOTHING
     modules = options.values(frozenset({"-m", "--module"}))
@@ -658,7 +658,7 @@ def _with_variable(found: Reading, name: str, value: str) -> Reading:
     if any(_is_placeholder(part) for part in parts):
         return replace(found, project_file=found.project_file or f"{name}={value}")
     if name == "NODE_OPTIONS":
-        # What it requires is looked for from the working directory on.
+        # Its modules are searched from the working directory upwards.
         is_relative = any(not part.startswith(("-", "/")) for part in parts) and any(
             part in _LOADING for part in parts
         )
@@ -667,7 +667,7 @@ def _with_variable(found: Reading, name: str, value: str) -> Reading:
         is_relative = any(not posixpath.isabs(entry) for entry in entries)
     if not is_relative:
         return found
-    # An empty folder is one where a relative path leads nowhere.
+    # In the empty folder a relative path leads nowhere.
     return replace(found, launcher=found.launcher or name, is_always=True, way="elsewhere")
 
 

@@ -89,7 +89,7 @@ class Leases(Generic[K]):
         elif lease.state is State.DOWN:
             del self._leases[key]
         elif lease.state is State.STARTING:
-            # Nobody waits for it any more: a start that hangs must not outlive its reason.
+            # Nobody waits for this start any more: one that hangs has to be stopped.
             lease.state = State.STOPPING
             return [Stop(key)]
         return []

@@ -101,7 +101,7 @@ def cover(own: OwnFolders, needs: Needs) -> Cover:
         kept[f"{own.data}/{_LAUNCHERS}"] = "read"
     if needs.may_connect and own.socket:
         kept[own.socket] = "write"
-    # What lies in a folder that is not hidden needs no keeping.
+    # Entries of a folder that is not hidden need no exception.
     inside = [
         each for each in kept if any(each.startswith(folder + "/") for folder in hidden.values())
     ]
@@ -150,7 +150,7 @@ def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
         if first == _OWN_TAP and needs.tap == _OWN_TAP:
             return {_OWN_TAP: "write"}
         if first in needs.config_entries and not first.startswith(OWN_ENTRIES):
-            # A script may need what lies beside it.
+            # A script may need the files beside it.
             theirs = (each for each in needs.config_entries if not each.startswith(OWN_ENTRIES))
             return dict.fromkeys(theirs, "write")
     return {}

@@ -23,7 +23,7 @@ class RestartIntensity:
         any other: refusing does not shorten the wait.
         """
         recent = [at for at in self._restarts if now - at < self._window]
-        # The newest limit + 1 decide; older ones can never change an answer.
+        # Only the newest `limit` + 1 decide; older ones cannot change an answer.
         self._restarts = [*recent, now][-(self._limit + 1) :]
         return len(self._restarts) <= self._limit
 
@@ -52,7 +52,7 @@ class Backoff:
         floor = max(self._first, self._last / self._factor)
         step = self._first
         for _ in range(failures - 1):
-            # A loop that ends at the cap: factor ** failures overflows a float.
+            # A loop that ends at the cap, because `factor ** failures` can overflow a float.
             if step >= floor:
                 break
             step *= self._factor

@@ -38,7 +38,7 @@ MaskName = Literal[
 ]
 
 MASKS: dict[MaskName, tuple[str, ...]] = {
-    # Its folders are wherever this daemon has them.
+    # Not below the home: capd's folders are where this daemon has them.
     "capd": (),
     "ssh": (".ssh",),
     "gnupg": (".gnupg",),
@@ -334,7 +334,7 @@ def _arguments(mounts: Iterable[_Mount]) -> list[str]:
 
 def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
     """Tell whether `path` is visible: the last mount at or above it decides."""
-    # Of two at one place the later one counts, and `max` takes the first of equals.
+    # Of two mounts at one place the later one counts, and `max` takes the first of equals.
     above = reversed([each for each in mounts if _is_below(path, each.path)])
     deepest = max(above, key=lambda each: len(each.path.rstrip("/")), default=None)
     return deepest is None or not deepest.is_hiding
@@ -378,7 +378,7 @@ def _bwrap(
         *(_Mount("--bind", each) for each in _writable(where) if each != where.cache),
     ]
     mounts += [each for each in _masks(masked) if _is_shown(each.path, mounts)]
-    # It lies in a folder of capd's own.
+    # Last, because this folder is inside capd's own cache.
     mounts += [_Mount("--bind", where.cache)] if where.cache else []
     return (
         *(machine.bwrap, *_arguments(mounts), "--dev", "/dev", "--proc", "/proc"),

@@ -50,9 +50,9 @@ class SandboxRules:
         return SandboxRequest(
             rule.level or level,
             self.masks if rule.masks is None else rule.masks,
-            # What a definition asks for was seen by whoever agreed to it.
+            # Whoever agreed to the definition has seen what it asks for.
             asks_network if rule.network is None else rule.network,
-            # Whoever says that nothing is masked from a server means no mount namespace, either.
+            # A user who masks nothing from a server does not want a mount namespace either.
             is_covered=rule.masks is None or bool(rule.masks),
         )
 

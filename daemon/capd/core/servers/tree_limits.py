@@ -106,7 +106,7 @@ class TreeLooks(Generic[K]):
 
     def _lately(self, key: K, now: float) -> tuple[tuple[float, Tree], ...]:
         """Return the samples of the last seconds, and the last one before them."""
-        # A tree that was not there has grown from nothing since.
+        # A new tree has grown from zero.
         before = now - USUAL_PAUSE if self._looked_at is None else self._looked_at
         seen = self._seen.get(key, ((before, Tree(0, 0)),))
         first = max((n for n, (at, _) in enumerate(seen) if at <= now - SPAN), default=0)

@@ -27,7 +27,7 @@ def refusal(
         return "resume_refused", f"session {key} has another token by now"
     if is_ending:
         return "session_in_use", f"session {key} is just ending; try again"
-    # As bytes: two strings must be ASCII, and one is the client's.
+    # As bytes: `compare_digest` takes only ASCII strings, and one of them is the client's.
     if hmac.compare_digest(resume.encode(), token.encode()):
         return None
     text = f"session {key} is not over; resume it with its last token"

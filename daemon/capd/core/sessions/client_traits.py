@@ -63,7 +63,8 @@ class ClientTraits:
     @property
     def wire_limit(self) -> int:
         """Return the longest name on the wire."""
-        # Providers take 64 characters, however many a client does, and count its prefix as well.
+        # Providers accept 64 characters, the client's prefix included, even if a client accepts
+        # more.
         prefix = _LONGEST_PREFIX if self.prefix is None else self.prefix
         return max(_SHORTEST_NAME, min(LIMIT, self.name_limit) - len(prefix))
 

@@ -69,7 +69,7 @@ class Conversations:
 
     def restore(self, record: SessionRecord) -> None:
         """Go on where the session was."""
-        # Descriptions that are shown again were paid for.
+        # Notes in descriptions are shown again, and their tokens were counted before.
         spent = max(self.current.telling.spent, record.memory_tokens)
         told = dict.fromkeys(record.memories)
         self.go_on(

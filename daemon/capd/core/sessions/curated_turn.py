@@ -49,7 +49,7 @@ def bring(
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
     spared = list(dict.fromkeys((*wanted, *(each.tool.grant for each in ranked))))
     step, tried = Step(), set[Grant]()
-    # Again, because what goes for one may leave room on the list for the next.
+    # Computed again: an eviction may have made room on the list.
     while is_seen and (joining := _missing(state, wanted, tried)[: state.surface.room]):
         tried.update(joining)
         joined = state.activate_tools([wanted[grant] for grant in joining], now, spared)

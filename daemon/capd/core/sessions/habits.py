@@ -28,7 +28,7 @@ class Habits:
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         """`on_change` is called when there is something to save."""
         self._on_change = on_change
-        # The one that was met last is the last.
+        # In the order of their last observation.
         self._seen: dict[tuple[str, str], bool] = {}
 
     def seen(self, client: str, version: str = "") -> bool | None:

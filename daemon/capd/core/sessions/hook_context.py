@@ -53,7 +53,7 @@ def contexts(
     left = TURN_TOKENS
     for at, (name, added) in enumerate(brought):
         line = context(name, added, costs, caller, left // (len(brought) - at))
-        # The end of a line is a token of its own at the most.
+        # A line end takes at most one token.
         left -= _tokens(line, costs) + 1
         if lines and left < 0:
             break
@@ -143,7 +143,7 @@ def tools_described(
 
 
 def _tokens(text: str, costs: TokenCosts) -> int:
-    # Neither is ever too small: of a piece that was not counted the one knows its bytes alone.
+    # Both are upper bounds; the first is loose for pieces that were not counted.
     return min(costs.of(text), tokens_at_most(text))
 
 

@@ -17,6 +17,6 @@ def without_project(state: SessionState, project: str) -> Step:
         step = step.then(state.deactivate(capability))
     for held in state.servers:
         if held.spec.project == project:
-            # Single tools and pins are what is left: they go with what the server lists.
+            # Single tools and pins are left; they go when the server lists nothing.
             step = step.then(state.server_lists(held.identity, held.instance, ()))
     return step

@@ -61,7 +61,7 @@ def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
         if same:
             return _only(same, "session id")
     for ancestor in hook.ancestors:
-        # Process 1 is everybody's, so it says nothing.
+        # Process 1 is a parent of every process, so it identifies none.
         children = [c for c in candidates if ancestor > 1 and c.parent == ancestor]
         children = [c for c in children if not (hook.line and c.line) or hook.line == c.line]
         if len(children) > 1:

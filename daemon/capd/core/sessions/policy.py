@@ -52,7 +52,7 @@ class Policy:
         return self._verdicts[asked]
 
     def _bar(self, server: str, name: str) -> Restriction | None:
-        # A rule that forbids must not be passed by for a capital letter.
+        # A deny rule matches whatever the case: a capital letter must not evade it.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
             denied = _rules(table.deny, is_folded=True).first(folded_server, folded_name)

@@ -38,7 +38,7 @@ def room_in_turn(context: str, suggestion: str) -> int:
 
 
 def _clean(text: str) -> str:
-    # Its quotation marks would end ours.
+    # Its quotation marks would end capd's.
     return cleaned(text[:_LONGEST]).text.replace('"', "'")
 
 
@@ -46,7 +46,7 @@ def _cut(server: str, words: Sequence[str], room: int) -> str:
     whole = _line(server, " ".join(words))
     if words and tokens_at_most(whole) <= room:
         return whole
-    # The longest beginning that fits, found in a few looks.
+    # A binary search for the longest beginning that fits.
     fits, over = 0, len(words)
     while over - fits > 1:
         middle = (fits + over) // 2

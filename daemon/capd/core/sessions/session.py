@@ -119,7 +119,7 @@ class SessionState:
             if old is not None and old.instance != server.instance:
                 replaced.append(old)
             if old is not None and old.tools != server.tools:
-                # What others show of this server follows its newest list.
+                # Other capabilities' tools of this server follow its newest list too.
                 step = self.server_lists(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
             self._held[server.identity] = server
@@ -163,7 +163,7 @@ class SessionState:
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
         step = self._follow(self.active.activate_tools(new, now, spared), before, evicts=True)
-        # Held for what the cap left no room for.
+        # These leases were for tools that did not fit under the cap.
         for identity in [i for i in self._held if i not in was_held]:
             if identity not in self.active.servers:
                 del self._held[identity]

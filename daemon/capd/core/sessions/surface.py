@@ -80,9 +80,9 @@ class Surface:
         self._pinned: dict[Grant, None] = {}
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
-        # A name once given stays its tool's: a model that has it in mind must not reach another.
+        # A name is never given to another tool, because a model may still remember it.
         self._names: dict[Grant, WireName] = {}
-        # The values of `_names`, of tools and of prompts, kept where there are many.
+        # A cache of the values of `_names`, built once there are many.
         self._taken: dict[bool, set[WireName]] = {}
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class Surface:
 
     def known(self, name: str) -> Grant | None:
         """Return the tool to which this name was ever given."""
-        # A reverse index would cost every session memory for what is asked once a search.
+        # No reverse index: it would cost every session memory, for one lookup per search.
         for grant, given in self._names.items():
             if given == name and not grant.tool.startswith(PROMPT):
                 return grant
@@ -146,7 +146,7 @@ class Surface:
 
     def restore(self, names: Mapping[Grant, WireName]) -> None:
         """Restore the names that tools had when the session was saved."""
-        # What is pinned has its name by then, and keeps it.
+        # Pinned tools have their names already, and keep them.
         taken = {*self._own, *self._names.values()}
         self._taken = {}
         for grant, name in names.items():

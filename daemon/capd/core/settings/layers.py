@@ -59,7 +59,7 @@ def merged(layers: Sequence[Layer]) -> Merged:
         _merge(result.tables, layer.tables)
         tables = {path[:n] for path in origins for n in range(1, len(path))}
         for path in _leaves(layer.tables):
-            # A value where a farther layer has a table, or the other way round, replaces it.
+            # If one layer has a value and the other a table, the nearer one replaces it.
             for n in range(1, len(path)):
                 origins.pop(path[:n], None)
             if path in tables:
@@ -100,7 +100,7 @@ def tables_of(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise UnusableError("nested too deeply") from None
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    # tomllib also raises a plain ValueError, for a number of five thousand digits.
     except ValueError as error:
         said = str(error)
         raise UnusableError(said if line_of_error(error) else f"not TOML: {said}") from None

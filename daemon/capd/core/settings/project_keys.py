@@ -52,7 +52,7 @@ PROJECT_KEYS: Mapping[Path, How] = {
     ("curation", "scorer"): "tunes",
 }
 _ORDERS: Mapping[Path, tuple[str, ...]] = {
-    # `auto` takes one of the two beside it.
+    # `auto` chooses one of its two neighbours.
     ("surface", "mode"): ("stable", "auto", "dynamic", "pass-through"),
     ("curation", "kind"): ("top-k", "off"),
 }
@@ -144,7 +144,7 @@ def lowered(project: Tables, effective: Tables) -> Permitted:
         less = "lower"
         if order is not None:
             wanted, most, less = order.index(wanted), order.index(most), "lists less"
-        # As it stands a number that is none is above everything.
+        # Written as `not <=`, so that NaN counts as above everything.
         if not wanted <= most:
             value, yours = (_said(value_at(each, path)) for each in (project, effective))
             del kept[path[0]][path[1]]

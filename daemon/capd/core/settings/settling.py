@@ -22,7 +22,7 @@ def is_doubtful(before: Mapping[str, Any], after: Mapping[str, Any], text: str |
     """
     if not before or before == after:
         return False
-    # A last line without its end may be half a number.
+    # A last line without a line end may contain half a number.
     is_cut = text is not None and bool(text) and not text.endswith(("\n", "\r"))
     return is_cut or lacks(before, after)
 

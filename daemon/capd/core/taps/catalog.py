@@ -91,7 +91,7 @@ class Catalog:
                 self._by_id[capability.id] = capability
                 if capability.id.name not in barred:
                     self._winners.setdefault(capability.id.name, capability)
-            # Another tap's would be what nobody asked for.
+            # Another tap's capability would be one that nobody asked for.
             barred.update(read.name for read in tap.reads if read.is_binding)
         self._skills = prompt_names(skill for tap in self.taps for skill in tap.skills)
 
@@ -167,5 +167,5 @@ class Catalog:
 
 
 def _unknown(reason: str, meant: Unclear) -> Unknown:
-    # Which they are is in `near` alone: who tells it leaves out what a policy denies.
+    # The names are only in `near`, so that the caller can leave out what a policy denies.
     return Unknown(f"{reason}, and several fit" if meant.is_ambiguous else reason, meant.near)

@@ -79,14 +79,14 @@ def _fields(head: str) -> dict[str, Field]:
     import yaml  # noqa: PLC0415 - 20 ms that a catalog without skills never pays
 
     try:
-        # Every scalar is text to it, and composing builds no objects at all.
+        # This loader treats every scalar as text, and composing builds no objects.
         root = yaml.compose(head, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 2 if error.problem_mark else 1
         raise FrontmatterError(f"frontmatter: {error.problem or 'not YAML'}", line) from None
     except yaml.YAMLError as error:
         raise FrontmatterError(f"frontmatter: {str(error).splitlines()[0]}", 1) from None
-    # chr() of an escape that is none, and a thousand brackets.
+    # `chr()` fails on an invalid escape, and a thousand brackets recurse too deeply.
     except (ValueError, OverflowError, RecursionError):
         raise FrontmatterError("frontmatter: it cannot be read as YAML", 1) from None
     if root is None:
@@ -116,5 +116,5 @@ def _field(node: object, line: int) -> Field:
 
 
 def _sendable(text: str) -> str:
-    # An escape in YAML may be half of a character.
+    # An escape in YAML may be half of a surrogate pair.
     return text.encode("utf-8", "replace").decode()

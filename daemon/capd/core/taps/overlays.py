@@ -91,7 +91,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
         if read is None:
             continue
         if tap is None and not read.parts:
-            # The name alone would let another tap's `git` count towards the likeness.
+            # By the name alone, another tap's `git` would count as common.
             folder.add(file, "no `parts`, by which the tap is known: left out")
             continue
         words.append(read)

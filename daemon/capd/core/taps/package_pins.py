@@ -52,7 +52,7 @@ def _from_registry(server: ServerSpec) -> tuple[str | None, bool]:
         return None, False
     runner, *rest = words
     package = _package(rest, is_npm=runner != "uvx")
-    # A path, an address or a placeholder is not a name that a registry could answer anew.
+    # Paths, addresses and placeholders are not looked up in a registry.
     if package is None or not _PLAIN.fullmatch(package) or "://" in package:
         return None, False
     pinned = _PYPI_PINNED if runner == "uvx" else _NPM_PINNED

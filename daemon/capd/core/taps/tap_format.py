@@ -341,7 +341,7 @@ def _allowed_tools(
     if allowed is None:
         return None
     patterns = folder.strings(allowed, file, "allowed_tools")
-    # A filter that cannot be read keeps nothing, while no pattern at all would keep everything.
+    # An unreadable filter keeps nothing, whereas an empty one would keep everything.
     return patterns if patterns or allowed == [] else _NO_TOOL
 
 

@@ -49,14 +49,14 @@ def is_certain(fault: Fault) -> bool:
             given = str(fault.value).casefold()
             return all(str(each).casefold() != given for each in fault.expected or ())
         case "required":
-            # Written by hand or by a generator: what has a default is not needed.
+            # By hand or by a generator, `required` may list arguments that have a default.
             return not (isinstance(fault.expected, dict) and "default" in fault.expected)
         case keyword:
             return keyword in _CERTAIN and not isinstance(fault.value, str)
 
 
 def _may_be_read_as(value: Any, expected: set[str]) -> bool:
-    # A string may be JSON, and nothing at all may be what an optional argument is without.
+    # A string may contain JSON, and null may stand for an absent optional argument.
     if value is None or isinstance(value, str):
         return True
     return isinstance(value, bool | int | float) and bool(expected & _SCALARS)

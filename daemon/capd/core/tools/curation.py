@@ -8,7 +8,7 @@ the message alone: a tool that is used all day joins no turn that does not ask f
 what shares rare words with the message, is near to it in meaning, and fits about as well as the
 best one. Only what the user pins is a pin: no tool is preferred for what it is called.
 
-The bar is measured in docs/surface.md ("Curation").
+The bar is measured in docs/design/tool-search.md ("Curation").
 """
 
 from collections.abc import Collection, Mapping, Sequence

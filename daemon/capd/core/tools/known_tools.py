@@ -75,7 +75,7 @@ class KnownTools:
         self._denied_capabilities: dict[Policy, dict[CapabilityId, Restriction]] = {}
         self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
         self._domains = {each.id: each.domains for each in capabilities}
-        # What each capability keeps of each of its servers; None where that is not known yet.
+        # The tools that each capability keeps of each of its servers; None if not known yet.
         self._offers: dict[CapabilityId, list[tuple[ServerName, tuple[ToolName, ...] | None]]] = {}
         granting: dict[tuple[ServerIdentity, str], list[CapabilityId]] = {}
         found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}

@@ -29,10 +29,10 @@ def wire_name(
 
     `limit` is for a client that accepts fewer characters than others.
     """
-    # Codex makes underscores of dashes itself, and one name of two that differ in them.
+    # Codex turns dashes into underscores, which would merge names that differ only in them.
     wanted = f"{server}__{tool}".lower().replace("-", "_")
     if wanted[0].isdigit():
-        # Gemini's models take none that begins so.
+        # Gemini's models reject a name that begins with a digit.
         wanted = f"_{wanted}"
     allowed = WireName(_FORBIDDEN.sub("_", wanted))
     if allowed == wanted and len(allowed) <= limit and allowed not in taken:

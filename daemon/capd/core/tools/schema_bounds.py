@@ -107,7 +107,7 @@ class _Look:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.steps = 0
-        # By identity: a decoded document is a tree, in which each object stands once.
+        # By identity: a decoded document is a tree, so each object occurs once.
         self._nodes: dict[int, _Node] = {}
         self._anchors: dict[str, Mapping[str, Any]] = {}
         self._found: list[tuple[_Node, str]] = []

@@ -60,7 +60,7 @@ def unresolved(selected: Selected, where: Searched) -> str:
     for name, near in selected.unknown.items():
         hint = f" (near names: {', '.join(near)})" if near else ""
         parts.append(f"No known tool has the exact name {echo(name)}{hint}.")
-    # The question named them, so their names give nothing away.
+    # The question itself named them, so repeating the names reveals nothing.
     parts.extend(
         f"{w.tool.wire_name} is withheld: {w.restriction.reason}." for w in selected.withheld
     )

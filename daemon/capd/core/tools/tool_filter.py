@@ -41,6 +41,6 @@ def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
     """Tell whether a user's pattern matches a tool: `server:tool`, or a wire name, with globs."""
     scope, colon, rest = pattern.partition(":")
     if not colon:
-        # A wire name has underscores where its server and tool have dashes.
+        # In a wire name, dashes of the server and the tool are underscores.
         return matches(wire_name, pattern) or matches(f"{server}__{tool}", pattern)
     return matches(server, scope) and matches(tool, rest)

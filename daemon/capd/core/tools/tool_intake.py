@@ -32,7 +32,7 @@ _LONGEST_REASON = 300
 
 # The MCP specification's own character set for tool names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-# It replaces the prototype of a JavaScript object that is filled by name.
+# In JavaScript, assigning this key to an object replaces its prototype.
 _NO_NAME = "__proto__"
 
 
@@ -143,7 +143,7 @@ def _counted(gone: Counter[str]) -> str:
 
 
 def _unreadable(entry: bytes) -> str:
-    # Of members that are not looked at only the grammar was checked.
+    # For other members, only the grammar was checked so far.
     try:
         _WHOLE.decode(entry)
     except MalformedError as error:
@@ -154,7 +154,7 @@ def _unreadable(entry: bytes) -> str:
 def _wrong_with(entry: _Entry) -> str:
     if not _NAME.fullmatch(entry.name) or entry.name == _NO_NAME:
         return "is not a tool name that clients accept"
-    # Of clients some require an object here and refuse the whole list otherwise.
+    # Some clients require an object here and otherwise refuse the whole list.
     if not isinstance(entry.inputSchema, dict):
         return "has no inputSchema that is an object"
     for member, schema in (

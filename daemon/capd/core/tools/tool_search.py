@@ -42,7 +42,7 @@ MOST_TOOLS = 20_000
 NEAR = 3
 _NEAR_LOOKED_AT = 20
 _NO_TIER = 3
-# A word that no question has: `words` yields none with this character.
+# No question contains this word: `words` never yields this character.
 _PADDING = "\0"
 
 
@@ -264,7 +264,7 @@ class ToolIndex:
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]
         bare = [name for name in same if name not in barred]
         likeness = self._names.similarities(spelled(asked))
-        # difflib over ten thousand names takes half a second; n-grams choose whom it compares.
+        # difflib takes half a second for ten thousand names, so n-grams preselect them.
         rows = np.argsort(-likeness, kind="stable")[:_NEAR_LOOKED_AT]
         alike = [self.tools[row].wire_name for row in rows if likeness[row] > 0]
         known = [name for name in dict.fromkeys(alike) if name not in barred]

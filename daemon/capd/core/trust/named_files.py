@@ -42,9 +42,9 @@ _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "uvx": ("pyproject.toml", "uv.toml"),
     "yarn": ("package.json", "yarn.lock", ".yarnrc.yml"),
 }
-# What an interpreter adds to a name by itself.
+# Suffixes that an interpreter adds to a name.
 _SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".py")
-# Of a folder that is named: what an interpreter runs in it.
+# The files that an interpreter runs if a folder is named.
 _ENTRIES = ("__main__.py", "__init__.py", "package.json", "index.js", "index.mjs", "index.cjs")
 
 
@@ -55,7 +55,7 @@ def named_files(server: ServerSpec, project: str) -> tuple[str, ...]:
     """
     found: dict[str, None] = {}
     for name in _names(server, project):
-        # No path has one, and looking for such a file is an error of its own kind.
+        # No path contains NUL, and looking for one raises a different error.
         if "\0" not in name:
             found.setdefault(name)
         if len(found) > MOST_NAMES:

@@ -49,7 +49,7 @@ class Startable:
             "environment": sorted(server.env.items()),
             "url": server.url,
             "headers": sorted(server.headers.items()),
-            # Whatever else a definition says, also what later versions of capd read of it.
+            # All other fields of a definition, including those that later versions of capd add.
             "other settings": msgspec.structs.replace(
                 server, command="", args=(), env={}, url="", headers={}
             ),
