@@ -27,6 +27,7 @@ from capd.actors.session import host as session_host
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.results import ResultStorage
+from capd.actors.session.services import session_services
 from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.supervisor import supervisor
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
@@ -265,22 +266,24 @@ class Children:
             ),
             Child(
                 names.CURATOR,
-                lambda task_status: session_host.CuratorHost(
-                    bus,
-                    connections,
-                    instances,
-                    environments,
-                    sessions,
-                    live=self._live,
-                    version=__version__,
-                    results=results,
-                    journal=journal,
-                    habits=HabitFile(Path(where.state, "habits.json")),
-                    tokens=TokenAccounting(bus, counts),
-                    memories=MemoryCatalog(
-                        bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
+                lambda task_status: session_host.SessionHost(
+                    session_services(
+                        bus,
+                        instances,
+                        environments,
+                        live=self._live,
+                        results=results,
+                        journal=journal,
+                        habits=HabitFile(Path(where.state, "habits.json")),
+                        tokens=TokenAccounting(bus, counts),
+                        memories=MemoryCatalog(
+                            bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
+                        ),
+                        index=IndexCache(bus, pieces),
                     ),
-                    index=IndexCache(bus, pieces),
+                    connections,
+                    sessions,
+                    version=__version__,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -219,7 +219,7 @@ async def test_a_tool_of_another_domain_never_joins(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with searching_world(tmp_path, domain="writer") as (world, _):
-        world.host._settings._domains = Domains(clients={"editor": "developer"})
+        world.host.services.settings._domains = Domains(clients={"editor": "developer"})
         client = await world.session("s")
 
         taken = await turn(client)
@@ -345,7 +345,7 @@ async def test_turns_that_come_together_ask_the_ledger_once(
 
 
 def notes(world: World) -> list[tuple[Any, ...]]:
-    found = world.host._journal.take()
+    found = world.host.services.journal.take()
     return [
         (n.session, n.client, n.server, n.tool, n.capabilities, n.outcome, n.bytes_in, n.bytes_out)
         for n in found

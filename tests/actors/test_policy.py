@@ -267,13 +267,13 @@ async def test_a_subscription_that_is_denied_by_now_is_not_renewed(
         for uri in ("x://open/a", "x://secret/a"):
             await client.result("resources/subscribe", uri=uri)
         (entry,) = world.host._sessions.values()
-        entry.curator.view.rules = denying("books:x://secret/*")
+        entry.session.view.rules = denying("books:x://secret/*")
 
-        entry.curator.view.is_settled = False
+        entry.session.view.is_settled = False
         await client.result("initialize", protocolVersion="2025-06-18")
 
-        assert entry.curator.activation.leases.subscribed.servers
-        assert sorted(entry.curator.subscriptions) == ["x://open/a"]
+        assert entry.session.activation.leases.subscribed.servers
+        assert sorted(entry.session.connection.subscriptions) == ["x://open/a"]
 
 
 async def test_a_tool_that_is_for_another_domain_is_told_and_not_called(
@@ -288,7 +288,7 @@ async def test_a_tool_that_is_for_another_domain_is_told_and_not_called(
         folder.rmdir()
         await world.reload()
         await known(world, "alpha", "beta")
-        world.host._settings._domains = Domains({"editor": "developer"}, {})
+        world.host.services.settings._domains = Domains({"editor": "developer"}, {})
         client = await world.session("s")
 
         found, _ = await client.call("tool_search", query="echo")

@@ -21,8 +21,9 @@ from capd.actors.index.index import Index
 from capd.actors.ledger import Ledger
 from capd.actors.registry.registry import Registry
 from capd.actors.session.client_habits import HabitStore
-from capd.actors.session.host import CuratorHost
+from capd.actors.session.host import SessionHost
 from capd.actors.session.index import IndexCache
+from capd.actors.session.services import session_services
 from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.settings import SettingsWatcher
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
@@ -278,19 +279,21 @@ class World:
         self.pieces = PieceCounts(pieces)
         self.kept_definitions = KeptDefinitions()
         self.definitions = Definitions(bus, self.kept_definitions, mode)
-        self.host = CuratorHost(
-            bus,
+        self.host = SessionHost(
+            session_services(
+                bus,
+                self.instances,
+                self.environments,
+                rules=rules,
+                tokens=TokenAccounting(bus, counts),
+                live=self.live if is_live else None,
+                journal=self.journal,
+                habits=habits,
+                index=IndexCache(bus, self.pieces),
+            ),
             self.connections,
-            self.instances,
-            self.environments,
             self.kept,
-            rules=rules,
             version="0",
-            tokens=TokenAccounting(bus, counts),
-            live=self.live if is_live else None,
-            journal=self.journal,
-            habits=habits,
-            index=IndexCache(bus, self.pieces),
         )
         self.index = Index(bus, IndexFile(folder / INDEX_FILE), self.pieces)
         self.socket = folder / "s"

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.calls import Relaying
+from capd.actors.session.calls import SessionCalls
 from capd.actors.session.memories import SessionMemories
 from capd.actors.session.own_calls import OwnCalls
-from capd.actors.session.session import Curator
-from capd.actors.session.turns import Turns
+from capd.actors.session.server_requests import ServerRequests
+from capd.actors.session.session import Session as CapdSession
+from capd.actors.session.turns import SessionTurns
 from capd.adapters.clients.direct_calls import DirectCalls
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.under_way import RequestsInFlight
@@ -34,10 +35,11 @@ pytestmark = pytest.mark.reliability
 
 COUNTING_DAEMON = Path(__file__).parent / "counting_daemon.py"
 OF_A_SESSION = (
-    Curator,
+    CapdSession,
     Activation,
-    Relaying,
-    Turns,
+    SessionCalls,
+    SessionTurns,
+    ServerRequests,
     OwnCalls,
     SessionMemories,
     SessionState,

@@ -1,11 +1,11 @@
-"""A curator's part that knows of which capabilities the session's policy leaves nothing.
+"""Which capabilities the session's policy leaves nothing of.
 
 The finder says it, who knows what servers list; a session without rules asks nobody.
 """
 
 from collections.abc import Iterable
 
-from capd.actors.session.leases import NotActivatedError
+from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -19,7 +19,7 @@ ASK_TIMEOUT = 10.0
 
 
 class Denials:
-    """What one session is never to hear of."""
+    """The capabilities that one session may not name."""
 
     # Every idle session has one.
     __slots__ = ("_bus", "_view")

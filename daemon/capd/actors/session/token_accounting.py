@@ -14,8 +14,7 @@ import structlog
 import trio
 
 from capd.actors.finder.tool_tokens import Counts
-from capd.actors.session.policy import rules_of
-from capd.actors.session.tool_search import FINDER
+from capd.actors.session.policy import FINDER, rules_of
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.adapters.tokens.token_counts import VOCABULARY
 from capd.core.records.token_account import Kind, TokenAccount

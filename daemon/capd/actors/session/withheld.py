@@ -1,4 +1,4 @@
-"""A curator's part that says why a tool is withheld, where somebody calls it all the same."""
+"""Why a tool is withheld for its definition, for whoever calls it all the same."""
 
 from collections.abc import Sequence
 

@@ -47,6 +47,9 @@ class Failures:
         default_factory=dict
     )
 
+    are_none: bool = True
+    """Whether no call has failed so far."""
+
     def failed(self, server: ServerName, tool: ToolName, arguments: bytes) -> None:
         """Note a call that its server answered with an error."""
         given = _arguments(arguments)
@@ -54,6 +57,7 @@ class Failures:
             return
         self._failed.pop((server, tool, arguments), None)
         self._failed[server, tool, arguments] = given
+        self.are_none = False
         while len(self._failed) > MOST_FAILED:
             del self._failed[next(iter(self._failed))]
 

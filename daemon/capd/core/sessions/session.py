@@ -298,6 +298,10 @@ class SessionState:
         """Return the lease on a server."""
         return self._held.get(server)
 
+    def granted_by(self, grant: Grant) -> ServerLease | None:
+        """Return the lease of a tool's server; None where nothing grants the tool any more."""
+        return None if grant in self._leaving else self._held.get(grant.server)
+
     @property
     def servers(self) -> tuple[ServerLease, ...]:
         """Every server that the session holds, in the order of their first need."""

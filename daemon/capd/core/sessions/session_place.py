@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
+from capd.core.errors import CapdError
 from capd_protos.types import SessionKey, WireName
+
+
+class NotActivatedError(CapdError):
+    """A capability could not be switched on; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
