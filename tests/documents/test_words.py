@@ -32,7 +32,6 @@ WORDS = {
 
 # Names of modules, classes and functions; a part of one is an ordinary word.
 NAMES = {
-    "call_notes",
     "curator_host",
     "era_memory",
     "followed_settings",
