@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
-# So a first turn has room for names also where nothing has been counted yet, or nothing can be.
+# Known words, so that a first turn has room for names even if nothing was or can be counted.
 FRAMES: dict[str, int] = {
     "Installed": 1,
     " (verb": 2,

@@ -121,7 +121,7 @@ def written_memory(fields: Mapping[str, Any]) -> str:
         lines.append(f"{key} = {_toml_value(value)}")
     schema = fields.get("arguments")
     if schema:
-        # As JSON in a text: whoever edits it finds the schema as every other tool writes it.
+        # As JSON in a text, the form in which other tools write schemas.
         document = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
         quoted = f"'''\n{document}\n'''" if "'''" not in document else _toml_value(document)
         lines.append(f"arguments = {quoted}")
@@ -214,7 +214,7 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
         said = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
         raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
     content, learned_from = _content(written), _learned(written)
-    # Once more as it is meant: an escape hides from who reads the file alone.
+    # Checked after decoding too: an escape hides a character in the file.
     _check_told(content, written.line("content"))
     _check_told(learned_from, written.line("learned_from"))
     capability, tool = _word(written, "capability"), _word(written, "tool")

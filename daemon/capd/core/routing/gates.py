@@ -41,16 +41,16 @@ EPSILON = 1e-6
 TOP_SHOWN = 5
 MOST_SUGGESTED = 3
 LONGEST_COMPARED = 320
-"""Characters of a message that are compared, about 64 tokens: 256 take 135 ms."""
+"""Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
 
 
 class ProfileMismatchError(CapdError):
-    """The constants were calibrated for another model than the one that is loaded."""
+    """The constants were calibrated for another model than the loaded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingProfile:
-    """The constants of the decision, together with the model that they hold for."""
+    """The constants of the decision, and the model for which they hold."""
 
     model: str
     quantisation: str
@@ -62,13 +62,13 @@ class RoutingProfile:
     """Of the model; empty where the constants are not bound to one."""
     scorer: str = "trigger_mean"
     weights: Mapping[str, float] = field(default_factory=dict)
-    """What each kind of evidence counts, for the scorer `evidence`."""
+    """The weight of each kind of evidence, for the scorer `evidence`."""
     suggest_at: float = float("inf")
-    """Sum of all scores from which the best are suggested where none is clear."""
+    """Sum of all scores from which the best are suggested if none is clear."""
     suggest_each: float = 0.0
-    """Score below which a capability is not among those suggested."""
+    """A capability with a lower score is not suggested."""
     priors: Mapping[str, float] = field(default_factory=dict)
-    """What each of `core.routing.priors.PRIORS` counts; one that is not named is off."""
+    """The weight of each of `core.routing.priors.PRIORS`; one without a weight is off."""
     lowest_hit: float = 0.2
     """`discover` shows what scores above this (docs/design/routing.md)."""
 
@@ -115,19 +115,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """What is left after the filters, and how many each filter removed."""
+    """The candidates after the filters, and how many each filter removed."""
 
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
 
 
 def fingerprint(text: str) -> str:
-    """Return what is kept of a message: the first 16 hex digits of its SHA-256."""
+    """Return the fingerprint by which a message is recorded: 16 hex digits of its SHA-256."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | str:
-    """Return the abstention for a message that needs no model, else the cleaned text."""
+    """Return the abstention for a message if the model is not needed, else the cleaned text."""
     if not is_enabled:
         return Decision("abstain", "disabled", fingerprint=fingerprint(text))
     if cleaning.is_system_content(text):
@@ -139,7 +139,7 @@ def before_model(text: str, *, is_enabled: bool) -> Decision | str:
 
 
 def compared_part(cleaned: str) -> str:
-    """Return a message as it is compared: whole, or its beginning and end in even parts."""
+    """Return the part of a message that is compared: all of it, or equal parts of both ends."""
     if len(cleaned) <= LONGEST_COMPARED:
         return cleaned
     half = LONGEST_COMPARED // 2
@@ -156,7 +156,7 @@ def eligible(
 ) -> Eligible:
     """Return the capabilities that a session of `domain` with values for `keys` may activate.
 
-    Of `denied` ones its policy leaves nothing.
+    The session's policy denies the capabilities in `denied` as a whole.
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
@@ -200,7 +200,7 @@ def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> l
 def decide(
     ranked: Sequence[Score], active: Collection[CapabilityId], profile: RoutingProfile
 ) -> Decision:
-    """Return the decision for scores in falling order; fingerprint and counts are the caller's."""
+    """Return the decision for scores in falling order; the caller adds fingerprint and counts."""
     top = tuple(ranked[:TOP_SHOWN])
     if not ranked:
         return Decision("abstain", "no_candidates")
@@ -221,7 +221,7 @@ def _unclear(
     active: Collection[CapabilityId],
     profile: RoutingProfile,
 ) -> Decision:
-    """Suggest the plausible ones, or abstain; what is on already needs no suggestion."""
+    """Suggest the plausible ones, or abstain. What is on already is not suggested."""
     top = tuple(ranked[:TOP_SHOWN])
     is_plausible = sum(score.score for score in ranked) >= profile.suggest_at - EPSILON
     suggested = tuple(

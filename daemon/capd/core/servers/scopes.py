@@ -1,9 +1,10 @@
-"""Who may share an instance where a definition does not say so (docs/design/hostile-servers.md).
+"""The scope of an instance if its definition does not set one (docs/design/hostile-servers.md).
 
 Servers that keep state between calls, such as browsers and shells, belong to one session. Other
-stdio servers are shared within a project, where their working directory and roots are the same. One
-that is met in the stateless generation may be everybody's (`core.servers.era_memory`), unless it
-keeps state or its command line means files by where it runs.
+stdio servers are shared within a project, where their working directory and roots are the same. A
+server that was seen to speak the stateless generation may be shared by all
+(`core.servers.generation_memory`), unless it keeps state or its command line names files relative
+to its working directory.
 """
 
 import re
