@@ -171,7 +171,7 @@ async def test_what_a_capability_brings_and_what_fits_beside_it_is_one_change(
     async with searching_world(tmp_path) as (world, _):
         world.machine.scripts["alpha-files"] = offered("render")
         world.machine.scripts["alpha"] = offered("sign")
-        world.capability("desk", "alpha-files")
+        world.capability("office", "alpha-files")
         await world.reload()
         await world.until_routing()
         await known(world, "alpha-files", "alpha")

@@ -19,7 +19,7 @@ ALPHA = messages.IndexEntry(CapabilityId(TapName("mine"), CapabilityName("alpha"
 
 
 class IndexActor:
-    """The index as the desk sees it, told how to be."""
+    """The index as a session sees it, told how to be."""
 
     def __init__(self, bus: RecordingBus) -> None:
         self.bus = bus
@@ -45,7 +45,7 @@ class IndexActor:
 
 @asynccontextmanager
 async def cache_of(*projects: str) -> AsyncIterator[tuple[IndexCache, IndexActor]]:
-    """A desk while sessions of these projects are open."""
+    """The index of open sessions in these projects."""
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
         index_actor = IndexActor(bus)
         await nursery.start(index_actor.run)

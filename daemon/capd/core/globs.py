@@ -23,11 +23,6 @@ def matches(text: str, pattern: str) -> bool:
     return compiled(pattern)(text)
 
 
-def any_matches(text: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of `patterns` matches the whole of `text`."""
-    return any(compiled(pattern)(text) for pattern in patterns)
-
-
 @lru_cache(maxsize=_MOST_KEPT)
 def compiled(pattern: str) -> Match:
     """Return a function that tells whether a text matches `pattern`."""
@@ -59,7 +54,8 @@ class _Parts:
             return False
         at, end = len(self._first), len(text) - len(self._last)
         for part in self._inner:
-            # The first place is as good as any later one: what follows has the more room.
+            # The first match is as good as any later one, because it leaves the most text for the
+            # rest.
             found = text.find(part, at, end)
             if found < 0:
                 return False
@@ -121,7 +117,8 @@ class GlobSet:
         for character in text:
             mask = masks.get(character)
             if mask is None:
-                # Names are ASCII; whatever else there is costs its look each time, and no memory.
+                # Names are ASCII. For other characters the mask is computed each time and not
+                # stored.
                 mask = self._most if character.isascii() else self._mask_of(character)
             states = ((states & mask) << 1) | (states & stays)
             if not states:
@@ -164,7 +161,7 @@ def _elements(pattern: str) -> Iterator[str | _Set | None]:
             yield _Set("", character.__eq__) if not character.isascii() else character
         else:
             start = at + 1
-            # A `]` that stands first is one of the characters.
+            # A `]` in the first place is an ordinary character.
             first = start + (2 if pattern[start : start + 1] == "!" else 1)
             close = pattern.find("]", first)
             if close < 0:

@@ -91,7 +91,7 @@ class _Postings:
     def __init__(self, rows: Iterable[dict[str, float]]) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        # Machine numbers, and one row at a time: ten thousand rows of objects are 100 MB.
+        # Arrays of machine numbers, row by row: ten thousand rows of Python objects take 100 MB.
         at: dict[str, array[int]] = {}
         weights: dict[str, array[float]] = {}
         self.size = 0
@@ -115,7 +115,7 @@ class _Postings:
         for term, factor in wanted:
             found = self._terms.get(term)
             if found is not None:
-                # Each document stands once in a posting, so no sum is lost.
+                # Each document is in a posting once, so this indexed addition loses nothing.
                 total[found[0]] += found[1] * np.float32(factor)
         return total
 
@@ -157,7 +157,7 @@ class Coverage:
         present = Counter(term for text in (*documents, *others) for term in set(text))
         total = len(documents) + len(others) + 1
         self._idf = {term: math.log(total / (number + 0.5)) for term, number in present.items()}
-        # A word of no text is the rarest, so that it counts fully for what is not covered.
+        # A word that is in no text counts as the rarest, so it fully counts as not covered.
         self._unseen = math.log(total / 0.5)
         self._postings = _Postings(
             [{term: self._idf[term] for term in dict.fromkeys(document)} for document in documents]

@@ -81,7 +81,8 @@ class Rule:
             return False
         if change.is_rejected or self.is_quarantine or baseline.standing == "project":
             return True
-        # Servers switch whole sets of tools on: only what was there has to stay what it was.
+        # Servers switch whole sets of tools on, so an added tool is ordinary. Known tools must not
+        # change.
         is_other = change.kind == CHANGED or baseline.is_lost
         return baseline.standing == "pinned" and is_other
 
@@ -134,14 +135,14 @@ def compared(
             old = baseline.changes.get(name)
             is_same = old is not None and old.kind == REMOVED
             changes[name] = old if is_same and old else Change(REMOVED, known.digests[0], b"", now)
-    # It is withheld there, and has to be there to be decided on.
+    # The tool is withheld at other instances, so its change must be here for a person to decide on.
     for name, others in elsewhere.items():
         found = [_change(baseline, name, text, now) for text in others if text]
         undecided = [each for each in found if each is not None]
         if name not in changes and undecided:
             old = baseline.changes.get(name)
             changes[name] = old if old is not None and old in undecided else undecided[0]
-    # What a person has rejected stays so while it is not listed.
+    # A rejection stays while the tool is not listed.
     changes |= {
         name: old
         for name, old in baseline.changes.items()

@@ -75,6 +75,6 @@ def _asked(kind: str, entry: bytes) -> str | None:
         read = _ASKED.decode(entry)
     except MalformedError:
         return None
-    # The name of a resource is for people.
+    # Only the URI requests a resource; its name is for people.
     key = read.name if kind == "prompts" else read.uri or read.uri_template
     return key if isinstance(key, str) and key else None

@@ -178,7 +178,8 @@ def flags_among(
         elif "__" in tool and (prefix in servers or prefix == "capd"):
             found.append(Flag(tool, "shadows", f"it is named like a tool of {prefix}"))
         text = _description(definition)
-        # `fill_form` is what many a tool does; `git_commit`, or a server named beside it, is one's.
+        # `fill_form` is the name of many tools. `git_commit`, or a server named beside it, is
+        # specific.
         words = set(re.findall(r"[A-Za-z0-9-]+", text.lower()))
         spoken_of = next(
             (

@@ -32,7 +32,7 @@ _FLAGS = "|".join(
     _BLACK_FLAG + "".join(chr(0xE0000 + ord(incoming)) for incoming in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
-# Only those that ESC begins: U+0090-009F stand in text that was decoded wrongly, too.
+# Only sequences that begin with ESC: U+0090-009F also occur in wrongly decoded text.
 _TERMINAL = r"\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b[]PX^_][^\x07\x1b]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]"
 _CONTROL = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _DIRECTION = r"\u202a-\u202e\u2066-\u2069"
@@ -48,7 +48,7 @@ _HIDDEN = re.compile(
     rf"|(?P<direction>[{_DIRECTION}])|(?P<tag>[{_TAG}])|(?P<selector>[{_SELECTOR}])"
     rf"|(?P<invisible>[{_INVISIBLE}])"
 )
-# As JSON writes them: as they are, or escaped. A false alarm costs one look.
+# As JSON writes them: as they are, or escaped. A false alarm only costs a check.
 _RAW = re.compile(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
 _ESCAPE = re.compile(
     r"\\(?:[bf]|r(?!\\n)|u(?:00[018]|009|007[fF]|00[aA][dD]|034[fF]|061[cC]|115[fF]|1160"
@@ -143,7 +143,7 @@ def visible(text: str) -> str:
 
 
 def _is_suspect(written: str) -> bool:
-    # Looking for a backslash first: most definitions have none, and all of them come by here.
+    # The search for a backslash is cheap: most definitions have none, and all are checked here.
     has_escape = "\\" in written and _ESCAPE.search(written) is not None
     return has_escape or _RAW.search(written) is not None
 
@@ -155,7 +155,7 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
     is_right_to_left: bool | None = None
     for match in _HIDDEN.finditer(text):
         start, end = match.span()
-        # The two characters that stand before this one in what is kept.
+        # The two kept characters before this one.
         before = (before + text[max(kept_to, start - 2) : start])[-2:]
         kind = str(match.lastgroup)
         hidden = match[0]

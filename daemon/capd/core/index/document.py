@@ -169,7 +169,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, str | bool | int | float | None):
-        # What a library adds to a text or a number to write it as it was is not the value.
+        # A YAML library adds format marks to texts and numbers; they are not part of the value.
         kinds = (bool, int, float, str)
         return next((kind(value) for kind in kinds if isinstance(value, kind)), None)
     if isinstance(value, Sequence):

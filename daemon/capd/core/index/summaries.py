@@ -82,7 +82,7 @@ def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMAR
             use_when = longer
             break
     text = head + do + use_when + following + cost
-    # The parts were measured one by one; together they are measured as they are sent.
+    # Each part was measured alone. The whole text may have more tokens, so it is measured again.
     return text if costs.of(text) <= room else head + following
 
 

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
-# So a first turn has room for names also where nothing has been counted yet, or nothing can be.
+# Known words, so that a first turn has room for names even if nothing was or can be counted.
 FRAMES: dict[str, int] = {
     "Installed": 1,
     " (verb": 2,
@@ -132,7 +132,9 @@ def pieces(text: str) -> Iterator[str]:
 
 def one_line(text: str) -> str:
     """Return a text on one line, without control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())
 
 
 def _bytes(piece: str) -> int:

@@ -57,7 +57,7 @@ def checked_mistake(schema: object) -> bytes:
         raise MistakeError("`arguments` is no JSON Schema: a table with `required` is")
     try:
         encoded = msgspec.json.encode(schema, order="sorted")
-    # What TOML has and JSON has not, and what is nested too deeply to be written.
+    # TOML has types that JSON lacks, and the value may be nested too deeply to be encoded.
     except (TypeError, ValueError, RecursionError):
         raise MistakeError("`arguments` holds what JSON has no form for") from None
     if len(encoded) > LARGEST_BYTES:
@@ -84,7 +84,7 @@ def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
 def _value_of(glob: str) -> dict[str, Any]:
     text = {"type": "string", "pattern": _expression(glob)}
     forms: list[dict[str, Any]] = [text, {"type": "array", "contains": text}]
-    # What is JSON as well may be meant as a number, or as true.
+    # A glob that is valid JSON, such as `0` or `true`, may mean that value.
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         forms.append({"const": msgspec.json.decode(glob)})
     return {"anyOf": forms}
@@ -127,7 +127,7 @@ def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None
     named = set(_names([types] if isinstance(types, str) else types))
     if "integer" in named:
         named.add("number")
-    # The arguments of a call are an object by themselves.
+    # The arguments of a call are always an object, so `type` is not required here.
     if is_call:
         named.add("object")
     for type_, keywords in _OF_TYPES.items():

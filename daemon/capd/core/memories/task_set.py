@@ -112,7 +112,7 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
             kept.append(each)
     if len(kept) <= most:
         return kept
-    # Every so many of them, and always the last one, which is worth most.
+    # Evenly spaced states, and always the last one, which has the greatest worth.
     step = len(kept) / most
     return [kept[min(len(kept) - 1, int((at + 1) * step) - 1)] for at in range(most)]
 

@@ -74,7 +74,8 @@ def told_elicitation(server: ServerName, params: bytes) -> bytes:
     """Return the params of an elicitation as the client of a session gets them.
 
     Raises:
-        RefusedError: a person must not be asked this. MalformedError: the params are no object.
+        RefusedError: a person must not be asked this.
+        MalformedError: the params are no object.
     """
     if len(params) > MOST_BYTES:
         raise RefusedError(f"a question to a person has at most {MOST_BYTES} bytes")

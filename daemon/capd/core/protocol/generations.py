@@ -28,7 +28,7 @@ CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 _ENVELOPE = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
-# The last words of the keys: a slash before them may be escaped.
+# Only the last words of the keys, because the slash before them may be escaped.
 _MARK = b"protocolVersion"
 _SUBSCRIPTION_MARK = b"subscriptionId"
 
@@ -214,7 +214,7 @@ def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
     offered = members_or_none(client.capabilities)
     if needed not in offered:
         return False
-    # A client that names no modes knows forms alone (MCP 2025-11-25, "Elicitation").
+    # A client that names no modes supports only forms (MCP 2025-11-25, "Elicitation").
     return not _is_by_url(method, params) or "url" in members_or_none(bytes(offered[needed]))
 
 
@@ -272,7 +272,7 @@ def result_for_stateless(result: Result, method: str) -> Result:
     except MalformedError:
         return result
     lacking = _lacking(method, lambda name: getattr(found, name) is not msgspec.UNSET)
-    # One that asks is none that could be kept.
+    # A result that asks for something cannot be cached.
     if not lacking or found.resultType == "input_required":
         return result
     body = result.lstrip()[1:].lstrip()
@@ -283,7 +283,7 @@ def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
     """Return the members that a result of `method` should have and lacks, each with a comma."""
     lacking = b"" if has("resultType") else b'"resultType":"complete",'
     if method in CACHEABLE:
-        # Nothing is promised about what a server of the other generation will answer next.
+        # A server of the other generation promises nothing about its next answer.
         lacking += b"" if has("ttlMs") else b'"ttlMs":0,'
         lacking += b"" if has("cacheScope") else b'"cacheScope":"private",'
     return lacking
@@ -292,7 +292,7 @@ def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
 def input_required(result: Result) -> InputRequired | None:
     """Return what a result asks for, None if it is final."""
     if isinstance(result, LargeResult):
-        # Questions are for a person, and none of them is that long.
+        # A question to a person is never that long.
         return None
     # A search for the words is a hundred times faster than parsing a large result.
     if b"input_required" not in result:
@@ -303,7 +303,7 @@ def input_required(result: Result) -> InputRequired | None:
         return None
     if found.resultType != "input_required":
         return None
-    # The state goes back as it came, whatever is in it.
+    # The state is returned unchanged, whatever it contains.
     state = as_written(bytes(found.requestState), mended(result), result)
     return msgspec.structs.replace(found, requestState=msgspec.Raw(state))
 

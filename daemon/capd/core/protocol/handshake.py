@@ -43,7 +43,7 @@ def discover_result(daemon_version: str, instructions: str) -> dict[str, Any]:
         "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
         "capabilities": CAPABILITIES,
         **_said(instructions),
-        # What is switched on changes; what capd is does not while it runs.
+        # This describes capd itself, which does not change while it runs.
         "ttlMs": 60_000,
         "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": server_info(daemon_version)},

@@ -7,7 +7,7 @@ class Rate:
     def __init__(self, per_second: float, burst: int) -> None:
         self._step = 1.0 / per_second
         self._slack = burst * self._step
-        # When everything that was let through would be over at the steady rate.
+        # The time at which all admitted events would be done at the steady rate.
         self._due_at = float("-inf")
 
     def wait(self, now: float) -> float:

@@ -58,7 +58,7 @@ def passed_error(error: bytes) -> bytes:
     if code is None or message is None or is_own:
         number = INTERNAL_ERROR if code is None or code in OWN_CODES else code
         return _changed(error, number, message if message is not None else _NO_MESSAGE)
-    # Of two members with one name some clients take the first.
+    # If two members have one name, some clients take the first.
     return joined(members) if _repeats_a_name(error) else error
 
 
@@ -129,7 +129,7 @@ def _repeats_a_name(error: bytes) -> bool:
     def names(pairs: list[tuple[str, Any]]) -> list[str]:
         return [name for name, _ in pairs]
 
-    # The outermost object comes last, with what is inside of it as lists of names.
+    # The hook gets the outermost object last, with inner objects as lists of names.
     try:
         found = json.loads(error, object_pairs_hook=names, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):

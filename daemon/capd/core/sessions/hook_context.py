@@ -1,10 +1,9 @@
-"""What a client's prompt hook is answered: the few words that reach the model with the prompt.
+"""The answer to a client's prompt hook: the few words that reach the model with the prompt.
 
-The user's message may have switched a capability on; the model is told so once, by name, in the
-same turn, with a call card for each tool that fits. Or it may mean one of a few that are off; the
-model is told which exist and how one is switched on, never twice in a row the same, at most 60
-tokens. Where nothing changed, nothing is said: at most 150 tokens a turn
-(docs/design/context.md).
+If the user's message switched a capability on, the model gets its name once, in the same turn, and
+a call card for each tool that fits. If the message may mean one of a few that are off, the model
+gets their names and how to switch one on, never the same twice in a row, in at most 60 tokens. If
+nothing changed, nothing is said. A turn has at most 150 tokens (docs/design/context.md).
 """
 
 import re
@@ -25,7 +24,7 @@ TURN = WireName("capd_turn")
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
-"""Of wire names in one message."""
+"""Limit of the wire names in one message."""
 
 SUGGESTION_TOKENS = 60
 TURN_TOKENS = 150
@@ -37,11 +36,11 @@ _LONGEST_WORD = 12
 _PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
 
 _LONGEST_NAME = 24
-"""A longer one could take more than its share of the tokens."""
+"""A longer name could take more than its share of the tokens."""
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
-    """What a hook hands over, as Claude Code names it."""
+    """The arguments of a hook, as Claude Code names them."""
 
     prompt: str = ""
     session_id: str = ""
@@ -53,13 +52,13 @@ def contexts(
     costs: TokenCosts,
     caller: str = "",
 ) -> str:
-    """Return what the model is told of all that came on, a line for each that has room."""
+    """Return what the model gets about all that came on, a line for each that fits."""
     brought = [each for each in came_on if each[1]]
     lines: list[str] = []
     left = TURN_TOKENS
     for at, (name, added) in enumerate(brought):
         line = context(name, added, costs, caller, left // (len(brought) - at))
-        # The end of a line is a token of its own at the most.
+        # A line end takes at most one token.
         left -= _tokens(line, costs) + 1
         if lines and left < 0:
             break
@@ -74,9 +73,9 @@ def context(
     caller: str = "",
     room: int = TURN_TOKENS,
 ) -> str:
-    """Return what the model is told of a capability that came on; empty where nothing did.
+    """Return what the model gets about a capability that came on; empty if nothing did.
 
-    `caller` is the tool that calls what its client does not list, where it does not.
+    `caller` is the tool that calls unlisted tools, if the client does not list the new ones.
     """
     done = f"capd switched on '{_short(name)}' for this message"
     if caller:
@@ -91,9 +90,10 @@ def coming(
     caller: str,
     enabler: str,
 ) -> str:
-    """Return what the model is told of a capability whose servers are being started.
+    """Return what the model gets about a capability whose servers are being started.
 
-    `expected` are the tools that they had last; where nobody knows them, `enabler` waits for them.
+    `expected` are the tools that they listed last. If these are not known, `enabler` waits for
+    them.
     """
     begun = f"capd is switching on '{_short(name)}' for this message"
     if expected:
@@ -151,7 +151,7 @@ def _listing(head: str, cards: Sequence[CallCard], described: int) -> str:
 def _with_names(
     sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int = TURN_TOKENS
 ) -> str:
-    """Return `sentence: names.` with as many names as a turn has tokens for."""
+    """Return `sentence: names.` with as many names as fit into a turn's tokens."""
     told = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
         left = len(names) - count
@@ -177,9 +177,9 @@ def tools_described(
     context: str = "",
     suggestion: str = "",
 ) -> tuple[list[WireName], str]:
-    """Return which single tools are suggested in a turn, and its words with those of `suggestion`.
+    """Return the single tools to suggest in a turn, and its text together with `suggestion`.
 
-    A name that the budgets have no room for is left out: it may be told in another turn.
+    A name that does not fit is left out, and may come in another turn.
     """
     told: list[WireName] = []
     words = suggestion
@@ -194,14 +194,14 @@ def tools_described(
 
 
 def _tokens(text: str, costs: TokenCosts) -> int:
-    # Neither is ever too small: of a piece that was not counted the one knows its bytes alone.
+    # Both are upper bounds; the first is loose for pieces that were not counted.
     return min(costs.of(text), tokens_at_most(text))
 
 
 def tokens_at_most(text: str) -> int:
-    """Return a number of tokens that no text of words takes more of.
+    """Return an upper bound of the tokens of a text.
 
-    What does not look like a word is split by a tokenizer, down to single letters at the worst.
+    A tokenizer splits what does not look like a word, in the worst case into single letters.
     """
     total = 0
     for part in _PART.findall(text):
@@ -212,7 +212,7 @@ def tokens_at_most(text: str) -> int:
 
 
 def said(*parts: str) -> str:
-    """Return all that the model is told in a turn."""
+    """Return everything that the model gets in a turn."""
     return "\n".join(words for words in parts if words)
 
 

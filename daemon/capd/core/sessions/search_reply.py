@@ -24,7 +24,7 @@ SUMMARY = 140
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One hit, by the name that the session has for it."""
+    """One hit, by the name that the session uses for it."""
 
     name: WireName
     definition: bytes
@@ -32,16 +32,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The hits as they are to be written."""
+    """The hits in the form in which they are written."""
 
     full: tuple[WireName, ...]
-    """Those of which the answer says how they are called: they are switched on."""
+    """The tools of which the answer says how to call them; they are switched on."""
     blocks: tuple[str, ...]
     """One a hit, in order."""
 
 
 def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
-    """Return what is written of each hit."""
+    """Return the text of each hit."""
     if detail in {"names", "summary"}:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     if detail == "full":

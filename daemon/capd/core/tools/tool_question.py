@@ -1,10 +1,10 @@
-"""What somebody asks the tool search: words to rank by, or the names that they want.
+"""A question to the tool search: words to rank by, or the names to find.
 
     send a mail            words: the best tools for them
     +mail send it          words, of which `mail` must be somewhere in the tool's own text
     select:a,b             exactly these tools
 
-What is wrong with a question is said at once, in a sentence that a model can act on.
+If a question is wrong, the error says so in a sentence that a model can act on.
 """
 
 import re
@@ -22,7 +22,7 @@ _REQUIRED = re.compile(r"(?<!\S)\+([^\W\d]\w*)")
 
 
 class BadQuestionError(CapdError):
-    """The question leads to no search; the text says what is wrong and what is right."""
+    """The question cannot be searched; the text says what is wrong and what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Selection:
 
 
 def question(query: str, max_results: int = DEFAULT_RESULTS) -> Ranking | Selection:
-    """Return what is asked.
+    """Return the parsed question.
 
     Raises:
         BadQuestionError: the query is empty, or `max_results` is out of bounds.
