@@ -132,7 +132,10 @@ def pieces(text: str) -> Iterator[str]:
 
 def one_line(text: str) -> str:
     """Return a text on one line, with nothing in it that steers a terminal."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    # Almost every text is printable, and a catalog has thousands: the loop took half of a refresh.
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())
 
 
 def _bytes(piece: str) -> int:
