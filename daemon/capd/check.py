@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import trio
@@ -123,7 +124,7 @@ def _of_settings(config: Path) -> list[Finding]:
 
 def _of_setting(config: Path, problem: str) -> Finding:
     # A key that nothing reads costs nothing but itself; everything else is left out.
-    severity = "warning" if "unknown key" in problem else "error"
+    severity: Literal["error", "warning"] = "warning" if "unknown key" in problem else "error"
     found = re.fullmatch(
         rf"({re.escape(str(config))}/[^:]+?):?(?: line (\d+):)? (.*)", problem, re.DOTALL
     )

@@ -43,6 +43,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.handle_table import HandleTable
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.definitions import Mode
 from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, SessionKey
 
@@ -228,7 +229,7 @@ class World:
         pieces: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
-        mode: str = "notify",
+        mode: Mode = "notify",
     ) -> None:
         """`mode` is what becomes of definitions that changed."""
         self.folder = folder
@@ -421,7 +422,7 @@ async def world(
     counts: Counts | None = None,
     pieces: Counts | None = None,
     is_live: bool = False,
-    mode: str = "notify",
+    mode: Mode = "notify",
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started.
 
@@ -459,7 +460,7 @@ async def running_world(
     counts: Counts | None = None,
     pieces: Counts | None = None,
     is_live: bool = False,
-    mode: str = "notify",
+    mode: Mode = "notify",
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
     async with world(

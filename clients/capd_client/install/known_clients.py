@@ -155,10 +155,6 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         known = self.user_files(env) if self.is_edited else ()
         return next((file for file in known if file.path.exists()), known[-1] if known else None)
 
-    def system_files(self, env: Mapping[str, str]) -> tuple[ServersFile, ...]:
-        """Return the administrator's files."""
-        return tuple(self._file(path) for each in self.system if (path := expanded(each, env)))
-
     def project_files(self, project: Path) -> tuple[ServersFile, ...]:
         """Return the files of a project that may have servers; patterns only as far as they fit."""
         return tuple(self._project_files(project))

@@ -62,7 +62,7 @@ class Definitions:
     """Message in, comparison, what is remembered written down."""
 
     def __init__(
-        self, bus: Bus, files: DefinitionStore, mode: str, own_tools: tuple[str, ...] = ()
+        self, bus: Bus, files: DefinitionStore, mode: messages.Mode, own_tools: tuple[str, ...] = ()
     ) -> None:
         """`own_tools` are the names of capd's own."""
         self._bus = bus

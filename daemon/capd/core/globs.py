@@ -23,11 +23,6 @@ def matches(text: str, pattern: str) -> bool:
     return compiled(pattern)(text)
 
 
-def any_matches(text: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of `patterns` matches the whole of `text`."""
-    return any(compiled(pattern)(text) for pattern in patterns)
-
-
 @lru_cache(maxsize=_MOST_KEPT)
 def compiled(pattern: str) -> Match:
     """Return a function that tells whether a text matches `pattern`."""

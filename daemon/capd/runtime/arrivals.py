@@ -5,19 +5,19 @@ Apart from ZeroMQ, which the embedder's own process does without.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from capd_protos.codec import MsgpackCodec
-from capd_protos.envelope import Envelope
+from capd_protos.envelope import Envelope, FailureCode
 from capd_protos.types import ActorName
 
 ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
 BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
 """Encodes any message; what comes in is decoded by the codec of its reader."""
 
-LOST = "lost"
+LOST: Literal["lost"] = "lost"
 """The code of a `Failure` that says: whom the request was passed on to has ended."""
 
 
@@ -51,7 +51,7 @@ class Arrivals(Protocol):
         """Send the answer."""
         ...
 
-    def fail(self, arrival: Arrival, code: str, message: str) -> None:
+    def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
         """Answer for an actor that does not; never waits."""
         ...
 

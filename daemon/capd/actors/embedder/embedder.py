@@ -61,7 +61,7 @@ class Embedder:
         self._idle = idle
         self._on_idle = on_idle
         self._model: Model | None = None
-        self._state = "cold"
+        self._state: messages.EmbedderState = "cold"
         self._reason = ""
         self._settled = trio.Event()
         self._last_used_at = 0.0

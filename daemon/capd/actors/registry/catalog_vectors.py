@@ -70,7 +70,7 @@ class CatalogVectors:
         """`users` has the vectors that everybody has, which are made and kept there alone."""
         self._users = users
         self._turn = trio.Lock()
-        self.state = "cold"
+        self.state: embedder.EmbedderState = "cold"
         self.reason = ""
         self._bus = bus
         self._embedder = EmbedderClient(bus)

@@ -11,7 +11,7 @@ from capd.core.results.large_results import Result
 from capd.core.sessions.active_set import ActiveSet, Grant
 from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.surface import Shown
-from capd_protos.ledger import CallNote
+from capd_protos.ledger import CallNote, RecordedOutcome
 from capd_protos.types import ServerName
 
 
@@ -51,7 +51,7 @@ class CallNotes:
         self,
         grant: Grant,
         server: ServerName,
-        outcome: str,
+        outcome: RecordedOutcome,
         seconds: float,
         sizes: tuple[int, int],
     ) -> None:

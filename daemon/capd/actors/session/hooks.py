@@ -45,7 +45,7 @@ class HookCounts:
             client,
             count.linked + is_linked,
             count.unlinked + (not is_linked),
-            count.reason if is_linked else found.how,
+            found.how if found.how in {"none", "ambiguous"} else count.reason,
         )
 
     def listed(self) -> list[messages.HookCount]:

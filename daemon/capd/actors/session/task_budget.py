@@ -9,6 +9,7 @@ something cannot be counted its bytes are, which are never fewer: no plan is ove
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import structlog
 import trio
@@ -216,9 +217,11 @@ def _key(id_: CapabilityId) -> str:
     return f"capability {id_}"
 
 
-def _named(key: str) -> tuple[str, str]:
+def _named(key: str) -> tuple[Literal["capability", "tool", "memory"], str]:
     kind, _, name = key.partition(" ")
-    return kind, name.rpartition("@")[0] if kind == "memory" else name
+    if kind == "memory":
+        return "memory", name.rpartition("@")[0]
+    return ("tool" if kind == "tool" else "capability"), name
 
 
 def _bringing(

@@ -13,6 +13,12 @@ from capd_protos import supervisor as messages
 from capd_protos.types import ClientFacts, InstanceId, ServerSpec, SessionKey, ToolDefinition
 
 NOT_RUNNING = InstanceId("")
+_SHOWN: Mapping[State, messages.ServerState] = {
+    State.STARTING: "starting",
+    State.READY: "ready",
+    State.LINGERING: "lingering",
+    State.STOPPING: "stopping",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -61,13 +67,11 @@ class InstanceRecord:
         self, state: State | None, holders: Sequence[SessionKey], now: float
     ) -> messages.ServerEntry:
         """Return the instance as the status shows it."""
-        if state in {None, State.DOWN}:
+        name = _SHOWN.get(state) if state is not None else None
+        if name is None:
             is_waiting = self.attempts.wait(now) > 0 and not self.attempts.is_failed
             name = "backing_off" if is_waiting else "failed"
             name = "parked" if self.attempts.is_parked else name
-        else:
-            assert state is not None
-            name = state.value
         return messages.ServerEntry(
             name=self.key.name,
             identity=self.key.identity,

@@ -156,7 +156,9 @@ class Supervisor:
             now = trio.current_time()
             is_down = self._leases.state(key) in {None, State.DOWN}
             if is_down and known.attempts.wait(now) > LONGEST_WAIT:
-                code = "parked" if known.attempts.is_parked else "backing_off"
+                code: messages.ServerRefusal = (
+                    "parked" if known.attempts.is_parked else "backing_off"
+                )
                 return messages.ServerRefused(server.name, code, known.attempts.refusal(now))
             known.client = request.client
         self._carry_out(self._leases.acquire(key, session))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -23,6 +23,7 @@ from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
+from capd.core.servers.membership import Membership
 from capd.core.tools.tool_intake import Taken
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition, ToolName
 
@@ -63,7 +64,7 @@ class ServerEnd(Protocol):
         ...
 
     @property
-    def membership(self) -> str:
+    def membership(self) -> Membership | Literal[""]:
         """How it is known which processes are its; empty where it is no process of ours."""
         ...
 
@@ -128,7 +129,7 @@ class RunFacts:
     """Its working directory; empty where it is no process of capd's."""
     cwd_reason: str = ""
     """Why its launcher is held; empty where it is started as usual."""
-    membership: str = ""
+    membership: Membership | Literal[""] = ""
     """How it is known which processes are its."""
     counts: Counter[str] = field(default_factory=Counter)
     """What was dropped of what the server wrote, by kind."""

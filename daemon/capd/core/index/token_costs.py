@@ -132,7 +132,9 @@ def pieces(text: str) -> Iterator[str]:
 
 def one_line(text: str) -> str:
     """Return a text on one line, without control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())
 
 
 def _bytes(piece: str) -> int:

@@ -7,7 +7,7 @@ Of arguments only short plain values are kept, and those only while the daemon r
 a nested value, or what looks like a secret is nobody's lesson.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,8 +178,3 @@ def _is_scalar(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def numbered(lessons: Sequence[tuple[Lesson, int]], number: int) -> Lesson | None:
-    """Return the lesson that a person means by `number`, counted from 1."""
-    return lessons[number - 1][0] if 1 <= number <= len(lessons) else None

@@ -12,7 +12,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import (
+    Any,
+    get_args,
+)
 
 import msgspec
 
@@ -23,9 +26,14 @@ from capd.core.redaction import looks_secret
 from capd.core.settings.toml_lines import line_of, line_of_error
 from capd.core.taps.frontmatter import FrontmatterError, frontmatter
 from capd_protos.naming import near_names
-from capd_protos.types import Finding, MemorySpec, TapName
+from capd_protos.types import (
+    Finding,
+    MemoryKind,
+    MemorySpec,
+    TapName,
+)
 
-KINDS = ("corrective", "procedural", "declarative", "episodic")
+KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 SUFFIXES = (".toml", ".md")
 LARGEST_BYTES = 64 * 1024
 LONGEST_NAME = 100
@@ -200,9 +208,10 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
     name = PurePath(file.path).stem
     if not name or len(name) > LONGEST_NAME:
         raise MemoryFileError(f"its name has more than {LONGEST_NAME} characters")
-    kind = _word(written, "kind")
-    if kind not in KINDS:
-        said = f"`kind` is {kind[:LONGEST_WORD]!r}" if kind else "`kind` is missing"
+    word = _word(written, "kind")
+    kind = next((each for each in KINDS if each == word), None)
+    if kind is None:
+        said = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
         raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
     content, learned_from = _content(written), _learned(written)
     # Checked after decoding too: an escape hides a character in the file.

@@ -1,11 +1,14 @@
 """What a result says about its call, found without decoding the whole result."""
 
+from typing import Literal
+
 import msgspec
 
 from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError, ServerError
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.ledger import RecordedOutcome
 
 
 class _Flag(msgspec.Struct):
@@ -15,11 +18,11 @@ class _Flag(msgspec.Struct):
 _FLAG: JsonCodec[_Flag] = JsonCodec(_Flag)
 
 
-RESULT = "result"
-TOOL_ERROR = "error"
+RESULT: Literal["result"] = "result"
+TOOL_ERROR: Literal["error"] = "error"
 
 
-def outcome_of(result: Result | None, error: Exception | None = None) -> str:
+def outcome_of(result: Result | None, error: Exception | None = None) -> RecordedOutcome:
     """Return the ledger's word for how a call ended.
 
     A call with neither a result nor an error was given up by its caller.

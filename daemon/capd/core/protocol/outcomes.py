@@ -8,12 +8,13 @@ to the model, while protocol errors often end the turn.
 import msgspec
 
 from capd.core.errors import CapdError
+from capd_protos.types import FailedOutcome
 
 
 class CallFailedError(CapdError):
     """A call that ended without a result of its server."""
 
-    outcome = "refused"
+    outcome: FailedOutcome = "refused"
     code = 4003
     """The JSON-RPC code for requests whose results a model does not see (docs/protocol.md)."""
     is_retriable = False
@@ -22,7 +23,7 @@ class CallFailedError(CapdError):
 class NotSentError(CallFailedError):
     """No byte reached a server: safe to repeat."""
 
-    outcome = "not_sent"
+    outcome: FailedOutcome = "not_sent"
     code = 4001
     is_retriable = True
 
@@ -30,7 +31,7 @@ class NotSentError(CallFailedError):
 class OutcomeUnknownError(CallFailedError):
     """The server may have run it: check before repeating."""
 
-    outcome = "outcome_unknown"
+    outcome: FailedOutcome = "outcome_unknown"
     code = 4002
 
 

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 from capd.core.errors import CapdError
 from capd.core.routing import cleaning
 from capd.core.sessions.domains import is_inside
-from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score
+from capd_protos.types import (
+    CapabilityId,
+    CapabilitySpec,
+    Decision,
+    DecisionOutcome,
+    DecisionReason,
+    Score,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,17 +42,6 @@ TOP_SHOWN = 5
 MOST_SUGGESTED = 3
 LONGEST_COMPARED = 320
 """Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
-
-REASONS = (
-    "disabled",
-    "system_content",
-    "too_short",
-    "model_not_ready",
-    "no_candidates",
-    "below_threshold",
-    "below_margin",
-    "already_active",
-)
 
 
 class ProfileMismatchError(CapdError):
@@ -220,7 +216,7 @@ def decide(
 
 
 def _unclear(
-    reason: str,
+    reason: DecisionReason,
     ranked: Sequence[Score],
     active: Collection[CapabilityId],
     profile: RoutingProfile,
@@ -233,5 +229,5 @@ def _unclear(
         for score in ranked[:MOST_SUGGESTED]
         if is_plausible and score.score >= profile.suggest_each and score.id not in active
     )
-    outcome = "suggest" if suggested else "abstain"
+    outcome: DecisionOutcome = "suggest" if suggested else "abstain"
     return Decision(outcome, reason, top=top, suggested=suggested)

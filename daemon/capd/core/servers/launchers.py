@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-DirectRoute = Literal["script_shell", "safe_path", "elsewhere"]
+LaunchMethod = Literal["script_shell", "safe_path", "elsewhere"]
 
 _NODE = ("package.json", ".npmrc", "node_modules")
 _UV = ("pyproject.toml", "uv.toml", "uv.lock", ".python-version", ".python-versions", ".venv")
@@ -47,7 +47,7 @@ class Launcher:
     programs: tuple[str, ...]
     names: tuple[str, ...]
     """Files and folders that it reads in its working directory and in the folders above."""
-    way: DirectRoute = "elsewhere"
+    way: LaunchMethod = "elsewhere"
     runs: str = ""
     """The next words of the command line, if they decide what is read."""
 
@@ -208,7 +208,7 @@ class Reading:
     launcher: str = ""
     """The launcher that reads; empty if there is none."""
     names: frozenset[str] = frozenset()
-    way: DirectRoute = "elsewhere"
+    way: LaunchMethod = "elsewhere"
     reads_modules: bool = False
     """Whether any Python module in the working directory may be imported."""
     is_always: bool = False

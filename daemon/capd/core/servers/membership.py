@@ -13,10 +13,10 @@ from typing import Literal
 
 from capd_protos.tree_marks import Mark
 
-DirectRoute = Literal["namespace", "cgroup", "sweep", "group"]
+Membership = Literal["namespace", "cgroup", "sweep", "group"]
 
 
-def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> DirectRoute:
+def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
     """Return the strongest method for a server; `prefix` precedes its own argv."""
     if "--unshare-pid" in prefix or "--unshare-all" in prefix:
         return "namespace"

@@ -10,6 +10,8 @@ to its working directory.
 import re
 from collections.abc import Sequence
 
+from capd_protos.types import Scope
+
 # One entry per family of servers whose state one session must not see of another.
 _STATEFUL = re.compile(
     r"playwright|puppeteer|chrome-devtools|browser|selenium|(?:^|[-/@_])(?:shell|repl|ssh|terminal)",
@@ -31,7 +33,7 @@ def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
     return any(_STATEFUL.search(text) or _BY_PLACE.search(text) for text in texts)
 
 
-def default_scope(command: str, args: Sequence[str], transport: str) -> str:
+def default_scope(command: str, args: Sequence[str], transport: str) -> Scope:
     """Return `session` for a known stateful server, else `project`."""
     if transport == "http":
         return "session"

@@ -1,6 +1,7 @@
 """Whether a connection may have the session that it names."""
 
 import hmac
+from typing import Literal
 
 from capd.core.sessions.session_keys import is_key
 from capd.core.sessions.session_record import SessionRecord, may_resume
@@ -13,7 +14,7 @@ def refusal(
     *,
     is_ending: bool = False,
     token: str | None = None,
-) -> tuple[str, str] | None:
+) -> tuple[Literal["bad_hello", "resume_refused", "session_in_use"], str] | None:
     """Return the code and the reason to refuse a session, None if it is granted.
 
     `token` is that of a session that is not over, None if there is none with this key. `record` is

@@ -13,8 +13,11 @@ If a rule finds more than one session, the link is `ambiguous`, and the hook's p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from capd_protos.types import SessionKey
+
+How = Literal["session id", "common parent", "project", "ambiguous", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Link:
     """The session, or the reason why there is none."""
 
     key: SessionKey | None
-    how: str
+    how: How
     """`session id`, `common parent` or `project`; without a key `none` or `ambiguous`."""
 
 
@@ -73,5 +76,5 @@ def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
     return _only(here, "project") if here and hook.project else Link(None, "none")
 
 
-def _only(found: Sequence[Candidate], how: str) -> Link:
+def _only(found: Sequence[Candidate], how: How) -> Link:
     return Link(found[0].key, how) if len(found) == 1 else Link(None, "ambiguous")

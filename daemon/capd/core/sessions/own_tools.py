@@ -18,14 +18,6 @@ ACTIONS = ("list", "discover", "enable", "disable")
 PREVIEW = 3
 ECHO_CHARACTERS = 200
 
-INSTRUCTIONS = (
-    "capd shows only the tools that this conversation needs and switches more on from the user's "
-    "own words. More capabilities are installed than are listed here. If a tool seems to be "
-    'missing, call `capability` with {"action": "discover", "intent": "what you want to do"}, '
-    'then {"action": "enable", "name": "..."}; the tool list is then extended.'
-)
-"""Stable text of the MCP `instructions` member: the same in every session, without counts."""
-
 DEFINITION = msgspec.json.encode(
     {
         "name": CAPABILITY,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from capd.core.taps.frontmatter import Field, Frontmatter, FrontmatterError, frontmatter
 from capd.core.tools.names import LIMIT
-from capd_protos.types import Finding, SkillSpec, TapName, WireName
+from capd_protos.types import Finding, Severity, SkillSpec, TapName, WireName
 
 LARGEST_BYTES = 256 * 1024
 """Limit of one SKILL.md: more than any model reads at once."""
@@ -67,7 +67,7 @@ def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
     """Return the skill that a file defines."""
     findings: list[Finding] = []
 
-    def wrong(reason: str, line: int, severity: str = "error") -> None:
+    def wrong(reason: str, line: int, severity: Severity = "error") -> None:
         findings.append(Finding(file.path, line, reason, severity))
 
     try:

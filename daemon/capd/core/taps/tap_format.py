@@ -7,9 +7,15 @@ the rest stays usable (docs/design/catalog.md).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import (
+    Iterable,
+    Mapping,
+)
 from dataclasses import dataclass
-from typing import Any
+from typing import (
+    Any,
+    get_args,
+)
 
 import msgspec
 
@@ -24,6 +30,7 @@ from capd_protos.types import (
     CapabilitySpec,
     Finding,
     OAuthClient,
+    Scope,
     ServerName,
     ServerSpec,
     TapName,
@@ -44,6 +51,7 @@ _PROVIDER_KEYS = {
     "roles.mcp": frozenset({"server_refs", "allowed_tools"}),
     "mcp": frozenset({"servers"}),
 }
+_SCOPES: Mapping[str, Scope] = {each: each for each in get_args(Scope)}
 _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
 _NO_TOOL = ("",)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -248,7 +256,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         headers=parsed.headers,
         timeout=parsed.timeout_seconds,
         tools=tuple(parsed.tools),
-        scope=parsed.scope or default_scope(parsed.command, parsed.args, transport),
+        scope=_SCOPES.get(parsed.scope) or default_scope(parsed.command, parsed.args, transport),
         lazy=parsed.lazy,
         description=parsed.description,
         oauth=_oauth_client(parsed.oauth),
@@ -306,7 +314,7 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return "a stdio server needs `command`"
     if transport == "http" and not block.url:
         return "an http server needs `url`"
-    if block.scope not in {"", "shared", "project", "session"}:
+    if block.scope and block.scope not in _SCOPES:
         return f"scope {block.scope!r} is none of shared, project, session"
     if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004
         return "`timeout_seconds` is not within 1 to 3600"

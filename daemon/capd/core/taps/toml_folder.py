@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from capd_protos.types import Finding
+from capd_protos.types import Finding, Severity
 
 LARGEST_BYTES = 128 << 10
 """Limit of one file; ordinary ones have two kilobytes."""
@@ -36,7 +36,7 @@ class TomlFolder:
         self.findings: list[Finding] = []
 
     def add(
-        self, file: str, reason: str, *, near: str = "", severity: str = "error", line: int = 0
+        self, file: str, reason: str, *, near: str = "", severity: Severity = "error", line: int = 0
     ) -> None:
         """Report `reason` at the first line of `file` that contains `near`, else at `line`."""
         if len(self.findings) > MOST_FINDINGS:

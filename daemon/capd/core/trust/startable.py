@@ -9,12 +9,15 @@ is bound to the project: an agreement is for this folder, and for nothing that i
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from capd_protos.types import ServerSpec
 
-TRUSTED, UNTRUSTED, CHANGED = "trusted", "untrusted", "changed"
+TRUSTED: Literal["trusted"] = "trusted"
+UNTRUSTED: Literal["untrusted"] = "untrusted"
+CHANGED: Literal["changed"] = "changed"
 
 Parts = Mapping[str, str]
 
@@ -62,7 +65,7 @@ class Startable:
         """The digest of all of it."""
         return _digest([self.project, sorted(self.parts.items())])
 
-    def state(self, agreed: Mapping[str, Agreed]) -> str:
+    def state(self, agreed: Mapping[str, Agreed]) -> Literal["untrusted", "trusted", "changed"]:
         """Return its state according to `agreed`, the agreements for its project by digest."""
         if self.digest in agreed and not self.problem:
             return TRUSTED

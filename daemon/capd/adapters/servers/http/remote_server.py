@@ -11,7 +11,11 @@ same for both kinds of servers.
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Literal,
+    Protocol,
+)
 
 import trio
 
@@ -58,7 +62,7 @@ class RemoteServer:
     sandbox = ""
     cwd = ""
     cwd_reason = ""
-    membership = ""
+    membership: Literal[""] = ""
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()
