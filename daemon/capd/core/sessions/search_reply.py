@@ -1,8 +1,8 @@
 """The answer of `tool_search`: how what fits is called, and what was switched on and off for it.
 
 A schema is a few hundred tokens and a signature is thirty. So each hit is a call card, and only a
-best hit whose schema is short is given whole. `detail="full"`, and `select:`, give every schema.
-What an answer says how to call is switched on; what is not can be called by its name all the same.
+best hit with a short schema is given in full. `detail="full"` and `select:` give every schema. A
+tool is switched on if the answer says how to call it. The others can still be called by name.
 """
 
 from collections.abc import Sequence
