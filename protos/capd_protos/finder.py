@@ -282,6 +282,8 @@ class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
     """How many tools the capabilities have for this session."""
     is_known: bool = True
     """False where one of their servers was never asked for its tools."""
+    skills: "list[SkillHit]" = []
+    """The skill that clearly fits the message, if one does."""
 
 
 class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):

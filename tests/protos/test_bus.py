@@ -339,7 +339,12 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         domain="developer",
         asks_model=False,
     ),
-    finder.ToolsRanked([TOOL_HIT], total=9, is_known=False),
+    finder.ToolsRanked(
+        [TOOL_HIT],
+        total=9,
+        is_known=False,
+        skills=[finder.SkillHit(SKILL.prompt, SKILL.skill, 0.5)],
+    ),
     finder.ListGranted([ID], [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),
     curator.OpenSession(3, HELLO, 812, is_bare=True),

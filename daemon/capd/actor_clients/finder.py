@@ -13,6 +13,7 @@ _SKILLS_FOUND: MsgpackCodec[messages.SkillsFound] = MsgpackCodec(messages.Skills
 _SERVERS_INDEXED: MsgpackCodec[messages.ServersIndexed] = MsgpackCodec(messages.ServersIndexed)
 _TOOL_LOOKED_UP: MsgpackCodec[messages.ToolLookedUp] = MsgpackCodec(messages.ToolLookedUp)
 _TOOLS_CURATED: MsgpackCodec[messages.ToolsCurated] = MsgpackCodec(messages.ToolsCurated)
+_TOOLS_RANKED: MsgpackCodec[messages.ToolsRanked] = MsgpackCodec(messages.ToolsRanked)
 _TOOLS_DESCRIBED: MsgpackCodec[messages.ToolsDescribed] = MsgpackCodec(messages.ToolsDescribed)
 _DENIED_LISTED: MsgpackCodec[messages.DeniedListed] = MsgpackCodec(messages.DeniedListed)
 _TOOLS_COUNTED: MsgpackCodec[messages.ToolsCounted] = MsgpackCodec(messages.ToolsCounted)
@@ -58,6 +59,12 @@ class FinderClient(ActorClient):
     ) -> list[messages.CuratedTool]:
         """Rank the tools outside the active capabilities for a user's message."""
         return (await self._ask(request, _TOOLS_CURATED, timeout)).tools
+
+    async def rank(
+        self, request: messages.RankTools, *, timeout: float = ANSWER_TIMEOUT
+    ) -> messages.ToolsRanked:
+        """Rank the tools of capabilities that a user's message means."""
+        return await self._ask(request, _TOOLS_RANKED, timeout)
 
     async def describe(
         self, request: messages.DescribeTools, *, timeout: float = ANSWER_TIMEOUT

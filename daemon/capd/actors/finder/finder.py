@@ -91,6 +91,9 @@ TOPICS = ("server.listed", "registry.changed", "definitions.settled")
 
 CATALOG_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 3.0
+CLEAR_SKILL = 0.45
+"""The score from which a message names a skill by itself: cosine and words together."""
+
 DEBOUNCE = 0.2
 """Seconds for which further changes are awaited: a start-up brings many lists at once."""
 
@@ -257,17 +260,23 @@ class ToolFinder:
         is_known = all(known.lists(id_) for id_ in request.capabilities)
         barred = tools.restrictions(_policy(request.rules), request.keys, request.domain)
         inside = known.granted_by(frozenset(request.capabilities)) - barred.keys()
-        if not inside:
-            return messages.ToolsRanked([], 0, is_known)
-        asks_model = request.asks_model and index.has_vectors and bool(request.text.strip())
+        has_any = index.has_vectors or self._skills.has_any
+        asks_model = request.asks_model and has_any and bool(request.text.strip())
         vector = await self._vectors.of_query(request.text, waits=False) if asks_model else None
+        skills = [
+            each
+            for each in self._skills.found(request.text, 1, vector)
+            if vector is not None and each.score >= CLEAR_SKILL
+        ]
+        if not inside:
+            return messages.ToolsRanked([], 0, is_known, skills)
         used = ((known.source(use.tool, use.identity), use.count) for use in request.uses)
         uses = {source.wire_name: count for source, count in used if source is not None}
         best = ranked_within(
             index, request.text, inside, most=request.most, uses=uses, vector=vector
         )
         hits = [hit_of(known.sources[each.wire_name]) for each in best]
-        return messages.ToolsRanked(hits, len(inside), is_known)
+        return messages.ToolsRanked(hits, len(inside), is_known, skills)
 
     async def _looked_up(self, request: messages.LookUpTool) -> messages.ToolLookedUp:
         policy = _policy(request.rules)

@@ -1,7 +1,8 @@
 """Brings single tools to a turn: ranked by the finder, chosen by the core."""
 
+import hashlib
 import time
-from collections.abc import Container
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -11,20 +12,31 @@ from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.actors.session.tool_search import single
 from capd.core.routing.gates import before_model, compared_part
-from capd.core.servers.identity import server_identity
-from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.curated_turn import Brought, Ranked, bring
-from capd.core.sessions.reach import without_denied_servers
+from capd.core.sessions.hook_context import MOST_CARDS
 from capd.core.sessions.session import Step
-from capd.core.sessions.session_place import NotActivatedError
-from capd.core.tools.tool_filter import kept_tools
+from capd.core.tools.call_cards import CallCard, call_card
 from capd.runtime.peer import ActorUnavailableError
-from capd_protos import finder, registry
-from capd_protos.types import CapabilityId, Decision, WireName
+from capd_protos import finder
+from capd_protos.types import Decision, WireName
 
 RANK_TIMEOUT = 1.0
 """Seconds that a user's message waits for its tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A tool that fits a message, with the card by which it is called."""
+
+    grant: Grant
+    definition: bytes
+    card: CallCard
+
+    @property
+    def key(self) -> tuple[Grant, str]:
+        """What a conversation remembers of it: another definition is another card."""
+        return self.grant, hashlib.blake2b(self.definition, digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +45,8 @@ class CurationResult:
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
-    tools: tuple[WireName, ...] = ()
-    """What is told of."""
-    suggestion: str = ""
-    """The words for that, after those that were there."""
-    grants: tuple[Grant, ...] = ()
-    """The tools that the words name."""
+    fitting: tuple[Candidate, ...] = ()
+    """What fits and did not join the list, best first."""
 
 
 class Curation:
@@ -85,82 +93,73 @@ class Curation:
             self._log.warning("not_curated", reason=str(error))
             return []
 
-    async def bring(
-        self,
-        ranked: list[finder.CuratedTool],
-        *,
-        context: str,
-        suggestion: str,
-        named: Container[Grant],
-    ) -> CurationResult:
-        """Have what fits join the list, or return the words for it, within the turn's budgets.
+    async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
+        """Return the tools of the capability that a message means, best first."""
+        cleaned = before_model(text, is_enabled=True)
+        request = finder.RankTools(
+            "" if isinstance(cleaned, Decision) else compared_part(cleaned),
+            [] if decision.id is None else [decision.id],
+            MOST_CARDS,
+            await self._uses.known(),
+            rules_of(self._view),
+            self._environments.keys(self._place.key),
+            self._place.project,
+            self._place.domain,
+            asks_model=decision.reason != "model_not_ready",
+        )
+        try:
+            return await self._finder.rank(request, timeout=RANK_TIMEOUT)
+        except ActorUnavailableError as error:
+            self._log.warning("tools_not_ranked", reason=str(error))
+            return finder.ToolsRanked([], is_known=False)
 
-        Of what was `named` before there are no more words.
-        """
+    def candidates(self, hits: Iterable[finder.ToolHit]) -> list[Candidate]:
+        """Return tools with the names that this session has for them."""
+        found: list[Candidate] = []
+        for hit in hits:
+            grant = Grant(hit.identity, hit.name)
+            card = call_card(self._name(grant, hit), hit.definition)
+            found.append(Candidate(grant, hit.definition, card))
+        return found
+
+    def listed_candidates(self, names: Iterable[WireName]) -> list[Candidate]:
+        """Return tools that are on already, for a capability that the finder does not know yet."""
+        listed = (self._state.surface.find(name) for name in names)
+        return [
+            Candidate(each.grant, each.definition, call_card(each.name, each.definition))
+            for each in listed
+            if each is not None
+        ]
+
+    async def bring(self, ranked: list[finder.CuratedTool]) -> CurationResult:
+        """Have what fits join the list; return what fits and could not."""
         if not ranked:
-            return CurationResult(suggestion=suggestion)
+            return CurationResult()
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
         brought = Brought()
 
         def decided() -> Step:
             nonlocal brought
-            brought = self._brought(ranked, named)
+            brought = self._brought(ranked)
             return brought.step
 
         step = await self._activation.step(decided)
-        names = {self._name(grant, hits[grant]): grant for grant in brought.suggested}
-        told, words = hook_context.tools_described(
-            list(names),
-            self._view.called(self._view.caller),
-            self._costs,
-            context=context,
-            suggestion=suggestion,
-        )
-        if step.added or told:
-            self._log.info("tools_curated", joined=list(step.added), suggested=told)
-        grants = tuple(names[name] for name in told)
-        return CurationResult(step.added, step.removed, tuple(told), words, grants)
-
-    async def expected(self, id_: CapabilityId) -> list[WireName]:
-        """Return the tools that a capability's servers had when they were listed last."""
-        resolve = registry.ResolveCapability(str(id_), self._place.project)
-        try:
-            resolved = await self._activation.leases.ask_registry(resolve)
-            if not isinstance(resolved, registry.CapabilityResolved):
-                return []
-            capability = without_denied_servers(resolved.capability, self._state.policy)
-            request = finder.DescribeTools(
-                [f"{server.name}:*" for server in capability.servers],
-                rules_of(self._view),
-                project=self._place.project,
-                domain=self._place.domain,
+        fitting = self.candidates(hits[grant] for grant in brought.suggested)
+        if step.added or fitting:
+            self._log.info(
+                "tools_curated",
+                joined=list(step.added),
+                suggested=[each.card.name for each in fitting],
             )
-            reply = await self._finder.describe(request, timeout=RANK_TIMEOUT)
-        except (ActorUnavailableError, NotActivatedError) as error:
-            self._log.warning("tools_not_foretold", reason=str(error))
-            return []
-        names: list[WireName] = []
-        for server in capability.servers:
-            identity = server_identity(server)
-            listed = [hit for hit in reply.matching if hit.identity == identity]
-            kept = kept_tools(
-                server.name,
-                [hit.name for hit in listed],
-                server.tools,
-                capability.allowed_tools,
-            )
-            hits = {hit.name: hit for hit in listed}
-            names += [self._name(Grant(identity, tool), hits[tool]) for tool in kept]
-        return names
+        return CurationResult(step.added, step.removed, tuple(fitting))
 
-    def _brought(self, ranked: list[finder.CuratedTool], named: Container[Grant]) -> Brought:
+    def _brought(self, ranked: list[finder.CuratedTool]) -> Brought:
         return bring(
             self._state,
             [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
             self._view.rules.curation.new_per_turn,
             time.time(),
             is_seen=self._view.lists_at_once(at_border=True),
-            told=named,
         )
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:

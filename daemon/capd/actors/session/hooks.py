@@ -152,7 +152,10 @@ async def _answer_in_time(
     if not turn_context.is_delivered:
         return early
     early_context = TurnContext(
-        is_hook=True, decision=turn_context.decision, conversation=turn_context.conversation
+        is_hook=True,
+        decision=turn_context.decision,
+        conversation=turn_context.conversation,
+        text=turn_context.text,
     )
     # From here on the words of the turn itself are delivered to nobody.
     turn_context.is_delivered = False

@@ -12,19 +12,20 @@ import structlog
 import trio
 
 from capd.actors.control import documents
-from capd.actors.session.curation import Curation
+from capd.actors.session.curation import Candidate, Curation, CurationResult
 from capd.actors.session.memories import MOST_OF_A_TURN
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import Plan, TaskBudget
 from capd.core.protocol.outcomes import text_result
 from capd.core.sessions import hook_context
+from capd.core.sessions.active_set import Grant
 from capd.core.sessions.conversations import Conversation
 from capd.core.sessions.recent_prompts import RecentPrompts
 from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd_protos import curator as messages
-from capd_protos import registry
+from capd_protos import finder, registry
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import CapabilityId, Decision, WireName
 
@@ -33,6 +34,9 @@ OVER_BUDGET = "over_budget"
 
 log = structlog.get_logger(actor="curator")
 
+
+FEW_TOOLS = 2
+"""Tools that are told of a capability that nobody could rank."""
 
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
@@ -52,6 +56,17 @@ class TurnContext:
     decision: Decision | None = None
     conversation: Conversation | None = None
     """In which the message was said."""
+    text: str = ""
+    """The message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a turn tells of tools, and what of it the conversation has got from then on."""
+
+    text: str = ""
+    told: tuple[tuple[Grant, str], ...] = ()
+    skills: tuple[WireName, ...] = ()
 
 
 class SessionTurns:
@@ -146,6 +161,7 @@ class SessionTurns:
         self._context.probe_relisting()
         started_at = time.monotonic()
         turn_context = turn_context or TurnContext()
+        turn_context.text = text
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
         decision = await self._routed(text)
@@ -172,13 +188,11 @@ class SessionTurns:
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
-            context = self._hook_words(came_on)
             suggested = self._suggested(decision, conversation)
             suggestion = self._index.suggested(suggested) if suggested else ""
-            said = await self._curation.bring(
-                tools, context=context, suggestion=suggestion, named=conversation.named
-            )
-            context = self._with_instructions(context, came_on, said.suggestion)
+            curated = await self._curation.bring(tools)
+            words = await self._hook_words(turn_context, decision, came_on, curated, suggestion)
+            context = self._with_instructions(words.text, came_on, suggestion)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -192,18 +206,19 @@ class SessionTurns:
         if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
-            conversation.hears_of(said.grants, self._state.active.tool_cap)
+            conversation.note_cards(words.told)
+            conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
-            added=[*outcome.added, *said.added],
-            removed=[*outcome.removed, *said.removed],
+            added=[*outcome.added, *curated.added],
+            removed=[*outcome.removed, *curated.removed],
             ms=round((time.monotonic() - started_at) * 1000, 3),
             problem="" if outcome.is_ok else outcome.text,
-            suggestion=said.suggestion,
+            suggestion=suggestion,
             context=context,
-            tools=list(said.tools),
+            tools=[each.card.name for each in curated.fitting if each.key in words.told],
             memories=self._memory_words(bootstrap, plan) if turn_context.is_delivered else "",
             bootstrap=bootstrap,
             index=index,
@@ -271,12 +286,63 @@ class SessionTurns:
             return self._memories.told_alone(plan.memories)
         return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
-    def _hook_words(self, came_on: Mapping[CapabilityId, Sequence[WireName]]) -> str:
-        """Return what a prompt hook hands to the model."""
-        is_listed = self._view.lists_at_once(at_border=True)
-        caller = "" if is_listed else self._view.called(self._view.caller)
-        named = [(each.name, added) for each, added in came_on.items()]
-        return hook_context.contexts(named, self._index.costs, caller)
+    async def _hook_words(
+        self,
+        turn_context: TurnContext,
+        decision: Decision,
+        came_on: Mapping[CapabilityId, Sequence[WireName]],
+        curated: CurationResult,
+        suggestion: str,
+    ) -> "_Words":
+        """Return what a prompt hook hands to the model: what is listed now, or call cards."""
+        if self._view.lists_in_turn or not self._view.has_caller:
+            named = [(each.name, added) for each, added in came_on.items()]
+            return _Words(hook_context.contexts(named, self._index.costs))
+        conversation = turn_context.conversation or self._conversations.current
+        ranked = await self._curation.within(turn_context.text, decision)
+        inside = self._curation.candidates(ranked.hits)
+        if not inside:
+            # Its servers have listed their tools for the first time just now.
+            names = [name for added in came_on.values() for name in added[:FEW_TOOLS]]
+            inside = self._curation.listed_candidates(names)
+        fitting = [*inside, *curated.fitting]
+        return self._cards(decision, ranked, fitting, conversation, suggestion)
+
+    def _cards(
+        self,
+        decision: Decision,
+        ranked: finder.ToolsRanked,
+        fitting: Sequence[Candidate],
+        conversation: Conversation,
+        suggestion: str,
+    ) -> "_Words":
+        """Return the call cards that this conversation has not got yet, as far as there is room."""
+        untold = {each.card.name: each for each in fitting if each.key not in conversation.cards}
+        skill = next(iter(ranked.skills), None)
+        skill_words = ""
+        if skill is not None and skill.prompt not in conversation.skills:
+            skill_words = hook_context.skill_told(
+                skill.prompt,
+                skill.skill.description,
+                self._view.called(self._view.enabler),
+                self._index.costs,
+            )
+        beside = hook_context.said(suggestion, skill_words)
+        rest = ""
+        more = ranked.total - len(ranked.hits)
+        if more > 0 and decision.id is not None:
+            searched = self._view.called(self._view.searcher)
+            rest = hook_context.rest_of(decision.id.name, more, searched)
+        told = hook_context.told_cards(
+            [each.card for each in untold.values()],
+            self._view.called(self._view.caller),
+            self._index.costs,
+            beside=beside,
+            rest=rest,
+        )
+        text = hook_context.said(told.text, skill_words)
+        skills = (skill.prompt,) if skill is not None and skill_words else ()
+        return _Words(text, tuple(untold[name].key for name in told.names), skills)
 
     async def coming(self, turn_context: TurnContext) -> str:
         """Return what a prompt hook hands to the model that cannot wait for the turn's end."""
@@ -285,14 +351,17 @@ class SessionTurns:
             return ""
         if not self._view.has_caller:
             return ""
-        expected = await self._curation.expected(decision.id)
-        return hook_context.coming(
-            decision.id.name,
-            expected,
-            self._index.costs,
-            self._view.called(self._view.caller),
-            self._view.called(self._view.enabler),
-        )
+        conversation = turn_context.conversation or self._conversations.current
+        ranked = await self._curation.within(turn_context.text, decision)
+        inside = self._curation.candidates(ranked.hits)
+        if not inside:
+            return hook_context.coming(
+                decision.id.name, [], self._index.costs, "", self._view.called(self._view.enabler)
+            )
+        words = self._cards(decision, ranked, inside, conversation, "")
+        conversation.note_cards(words.told)
+        conversation.skills.update(dict.fromkeys(words.skills))
+        return words.text
 
     def _with_instructions(
         self, context: str, came_on: Iterable[CapabilityId], suggestion: str

@@ -14,8 +14,10 @@ from typing import Any
 from capd.core.memories.telling import DEFAULT_BUDGET, Telling
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.session_record import SessionRecord
-from capd_protos.types import CapabilityId
+from capd_protos.types import CapabilityId, WireName
 
+MOST_CARDS = 200
+"""Call cards that are remembered in a conversation; one that is forgotten may be told again."""
 MOST = 32
 """Conversations that are remembered. A forgotten one gets its texts again; the one left longest ago
 is forgotten first."""
@@ -34,14 +36,17 @@ class Conversation:
     """Whether the model has got the index."""
     suggested: tuple[CapabilityId, ...] = ()
     """The capabilities that were suggested last."""
-    named: dict[Grant, None] = field(default_factory=dict)
-    """Single tools whose names the model has got."""
+    cards: dict[tuple[Grant, str], None] = field(default_factory=dict)
+    """The call cards that the model has got, each by its tool and a digest of its definition."""
 
-    def hears_of(self, grants: Iterable[Grant], most: int) -> None:
-        """Note which tools the model is told the names of; `most` are remembered."""
-        self.named.update(dict.fromkeys(grants))
-        while len(self.named) > most:
-            del self.named[next(iter(self.named))]
+    skills: dict[WireName, None] = field(default_factory=dict)
+    """The skills that the model has been told of."""
+
+    def note_cards(self, told: Iterable[tuple[Grant, str]]) -> None:
+        """Note which call cards the model has been told; the last ones are remembered."""
+        self.cards.update(dict.fromkeys(told))
+        while len(self.cards) > MOST_CARDS:
+            del self.cards[next(iter(self.cards))]
 
 
 class Conversations:

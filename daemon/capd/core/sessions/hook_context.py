@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from capd.core.index.token_costs import TokenCosts
+from capd.core.index.token_costs import TokenCosts, one_line
+from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd.core.tools.call_cards import CallCard
 from capd_protos.types import CapabilityName, WireName
 
@@ -27,6 +28,8 @@ _MOST_CHARACTERS = 220
 """Limit of the wire names in one message."""
 
 SUGGESTION_TOKENS = 60
+SKILL_TOKENS = 20
+"""Of a skill's description."""
 TURN_TOKENS = 150
 MOST_CARDS = 3
 """Call cards in one turn. Five without a bound cost more than their searches save
@@ -115,14 +118,17 @@ def told_cards(
     caller: str,
     costs: TokenCosts,
     *,
+    beside: str = "",
     room: int = TURN_TOKENS,
     rest: str = "",
 ) -> ToldCards:
     """Return what the model is told of tools that it can call at once, best first.
 
-    `caller` is the tool that calls them. `rest` says how the other tools are found; it is left out
-    where there is no room. A card that has no room loses its description first.
+    `caller` is the tool that calls them. `beside` is what else the turn says. `rest` says how the
+    other tools are found; it is left out where there is no room. A card that has no room loses its
+    description first.
     """
+    room -= _tokens(f"{beside}\n", costs) if beside else 0
     head = f"For this message, by {caller}(name, arguments):"
     told: list[CallCard] = []
     for card in cards[:MOST_CARDS]:
@@ -139,6 +145,11 @@ def told_cards(
     if rest and _tokens(longer, costs) <= room:
         return ToldCards(names, longer)
     return ToldCards(names, text)
+
+
+def rest_of(name: CapabilityName, more: int, finder: str) -> str:
+    """Return how the other tools of a capability are found."""
+    return f"{more} more of {_short(name)}: {finder}."
 
 
 def _listing(head: str, cards: Sequence[CallCard], described: int) -> str:
@@ -169,28 +180,14 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def tools_described(
-    names: Sequence[WireName],
-    caller: WireName,
-    costs: TokenCosts,
-    *,
-    context: str = "",
-    suggestion: str = "",
-) -> tuple[list[WireName], str]:
-    """Return the single tools to suggest in a turn, and its text together with `suggestion`.
-
-    A name that does not fit is left out, and may come in another turn.
-    """
-    told: list[WireName] = []
-    words = suggestion
-    room = min(SUGGESTION_TOKENS, TURN_TOKENS - _tokens(f"{context}\n", costs))
-    for name in names:
-        tools = f"Tools that fit, by {caller}(name=...): {', '.join([*told, name])}"
-        longer = f"{suggestion}\n{tools}" if suggestion else tools
-        if _tokens(longer, costs) <= room:
-            told.append(name)
-            words = longer
-    return told, words
+def skill_told(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
+    """Return what the model is told of a skill that fits, in at most `SUGGESTION_TOKENS`."""
+    arguments = msgspec.json.encode(
+        {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
+    ).decode()
+    head, call = f"Skill {prompt} fits", f" NEXT {enabler} {arguments}"
+    told = f"{head}: {costs.cut(one_line(description), SKILL_TOKENS)}.{call}"
+    return told if _tokens(told, costs) <= SUGGESTION_TOKENS else f"{head}.{call}"
 
 
 def _tokens(text: str, costs: TokenCosts) -> int:

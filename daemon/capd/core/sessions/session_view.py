@@ -15,7 +15,7 @@ from capd.core.sessions.habits import Habits
 from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
-from capd.core.sessions.search_tools import TOOL_CALL
+from capd.core.sessions.search_tools import TOOL_CALL, TOOL_SEARCH
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
@@ -242,6 +242,12 @@ class SessionView:
         found = (name for name, own in self.own.items() if own.name == CAPABILITY)
         return next(found, CAPABILITY)
 
+    @property
+    def searcher(self) -> WireName:
+        """The tool that finds others, as this client calls it."""
+        found = (name for name, own in self.own.items() if own.name == TOOL_SEARCH)
+        return next(found, TOOL_SEARCH)
+
     def called(self, own: WireName) -> WireName:
         """Return the name by which the client's model knows a tool of ours."""
         return WireName(f"{self.traits.prefix or ''}{own}")
@@ -263,6 +269,15 @@ class SessionView:
         return self.traits.relists == "mid_turn" or (
             at_border and self.traits.relists == "before_turn"
         )
+
+    @property
+    def lists_in_turn(self) -> bool:
+        """Whether the model's next request lists what comes on in a turn.
+
+        A client that appends to its list announces new tools behind the next tool's result: of
+        twelve later turns none had them in its first request (docs/design/clients.md).
+        """
+        return self.lists_at_once(at_border=True) and not self.traits.appends
 
     @property
     def is_to_be_asked(self) -> bool:
