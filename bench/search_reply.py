@@ -17,7 +17,8 @@ from tokenizers import BertWordPieceTokenizer
 import capd.adapters.model
 from capd.adapters.tool_lists import ToolList
 from capd.core.servers.identity import server_identity
-from capd.core.sessions.search_reply import Shown, laid_out, written
+from capd.core.sessions.own_tools import CAPABILITY
+from capd.core.sessions.search_reply import Answer, OwnNames, Shown, laid_out, written
 from capd.core.sessions.search_tools import TOOL_CALL
 from capd.core.tools.known_tools import KnownTools
 from capd.core.tools.tool_search import ToolIndex
@@ -56,7 +57,12 @@ def main(folder: Path) -> None:
                 ]
                 reply = laid_out(hits, detail)
                 text = written(
-                    reply, on=reply.full, evicted=(), notes="", is_listed=False, caller=TOOL_CALL
+                    [Answer(asked, reply, "")],
+                    on=reply.full,
+                    evicted=(),
+                    skills={},
+                    is_listed=False,
+                    names=OwnNames(TOOL_CALL, CAPABILITY),
                 )
                 sizes.append(len(tokenizer.encode(text).ids))
                 full.append(len(reply.full))

@@ -6,7 +6,7 @@ import pytest
 from capd.core.memories.telling import Telling
 from capd.core.sessions import conversations
 from capd.core.sessions.active_set import ActiveSet, Grant
-from capd.core.sessions.conversations import Conversation, Conversations
+from capd.core.sessions.conversations import MOST_CARDS, Conversation, Conversations
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.session_record import SessionRecord, recorded
 from capd.core.sessions.surface import Surface
@@ -36,13 +36,14 @@ def test_each_conversation_goes_on_where_it_was_left() -> None:
     assert heard.current == Conversation("c-1", Telling(100, spent=7))
 
 
-def test_of_the_tools_that_were_named_the_last_are_remembered() -> None:
+def test_of_the_call_cards_the_last_two_hundred_are_remembered() -> None:
     heard = Conversation()
+    keys = [(Grant(ServerIdentity("s"), ToolName(f"t{n}")), "1") for n in range(MOST_CARDS + 2)]
 
-    for name in ("a", "b", "a", "c"):
-        heard.hears_of([Grant(ServerIdentity("s"), ToolName(name))], 2)
+    for key in (*keys, keys[5]):
+        heard.note_cards([key])
 
-    assert [grant.tool for grant in heard.named] == ["b", "c"]
+    assert list(heard.cards) == keys[2:]
 
 
 def test_the_current_one_goes_on_after_a_restart_and_another_one_begins() -> None:

@@ -16,8 +16,8 @@ from capd.core.sessions.hook_context import (
     contexts,
     hook_output,
     said,
+    skill_told,
     told_cards,
-    tools_described,
 )
 from capd.core.tools.call_cards import CallCard
 from capd_protos.index import IndexEntry
@@ -143,17 +143,13 @@ def test_the_output_is_what_claude_code_reads() -> None:
     }
 
 
-def test_single_tools_that_fit_are_told_with_the_way_to_call_them() -> None:
-    told, words = tools_described([WireName("git__log"), WireName("git__diff")], CALL, EXACT)
+def test_a_skill_that_fits_is_told_with_the_call_that_uses_it() -> None:
+    told = skill_told(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
 
-    assert told == ["git__log", "git__diff"]
-    assert words == "Tools that fit, by capd_tool_call(name=...): git__log, git__diff"
-
-
-def test_no_tool_is_no_word() -> None:
-    got = tools_described([], CALL, EXACT, suggestion="words")
-
-    assert got == ([], "words")
+    assert told == (
+        "Skill git_release_notes fits: Writes the notes. "
+        'NEXT capability {"action":"enable","name":"skill:git_release_notes"}'
+    )
 
 
 def test_the_parts_of_a_turn_stand_below_each_other() -> None:
@@ -192,11 +188,12 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     on = context(CapabilityName(name), [WireName(each) for each in added], costs, caller)
     capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
     names = [WireName(each) for each in tools]
-    words = tools_described(names, CALL, costs, context=on, suggestion=capabilities)[1]
+    cards = [CallCard(each, "a, b?", "Does it", is_whole=True) for each in names]
+    words = told_cards(cards, CALL, costs, beside=capabilities).text
 
-    assert count(words) <= 60
+    assert count(capabilities) <= 60
     assert count(on) <= TURN_TOKENS
-    assert count(said(on, tools_described(names, CALL, costs, context=on)[1])) <= TURN_TOKENS
+    assert count(said(capabilities, words)) <= TURN_TOKENS
 
 
 # Call cards

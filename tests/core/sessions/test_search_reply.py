@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from capd.core.sessions.search_reply import BEST_HIT, Shown, laid_out, written
+from capd.core.sessions.search_reply import BEST_HIT, Answer, OwnNames, Shown, laid_out, written
 from capd.core.sessions.search_tools import (
     BadCallError,
     CallArguments,
@@ -23,6 +23,7 @@ def hit(name: str, description: str = "Does it.", **properties: Any) -> Shown:
     return Shown(WireName(name), json.dumps(content).encode())
 
 
+OWN = OwnNames(WireName("tool_call"), WireName("capability"))
 LARGE: dict[str, Any] = {
     f"argument_{n}": {"type": "string", "description": "x" * 60} for n in range(10)
 }
@@ -73,7 +74,7 @@ def test_a_look_switches_nothing_on(detail: str, block: str) -> None:
 
     assert (reply.full, reply.blocks) == ((), (block,))
     assert "None was switched on" in written(
-        reply, on=[], evicted=[], notes="", is_listed=True, caller=WireName("tool_call")
+        [Answer("q", reply, "")], on=[], evicted=[], skills={}, is_listed=True, names=OWN
     )
 
 
@@ -89,17 +90,17 @@ def test_the_answer_says_how_what_is_on_is_called(
     on: list[str], *, is_listed: bool, how: str
 ) -> None:
     text = written(
-        laid_out([hit("a"), hit("b")], ""),
+        [Answer("q", laid_out([hit("a"), hit("b")], ""), "A note.")],
         on=[WireName(name) for name in on],
         evicted=[WireName("z")],
-        notes="A note.",
+        skills={},
         is_listed=is_listed,
-        caller=WireName("tool_call"),
+        names=OWN,
     )
 
     lines = text.splitlines()
     assert lines[0] == f"2 tools, the best first. {how}"
-    assert lines[-2:] == ["Switched off to make room: z.", "A note."]
+    assert lines[-2:] == ["A note.", "Switched off to make room: z."]
 
 
 @pytest.mark.parametrize(
@@ -127,3 +128,35 @@ def test_several_questions_are_asked_at_once_and_each_only_once() -> None:
 def test_too_many_questions_are_refused_with_the_number_that_is_allowed() -> None:
     with pytest.raises(BadCallError, match="at most 5"):
         checked_search(SearchArguments(queries=[f"question {n}" for n in range(6)]))
+
+
+def test_each_of_several_questions_has_its_own_hits_and_notes() -> None:
+    answers = [
+        Answer("send mail", laid_out([hit("a")], ""), ""),
+        Answer("read a pdf", laid_out([], ""), "Nothing fits."),
+    ]
+
+    text = written(answers, on=[WireName("a")], evicted=[], skills={}, is_listed=False, names=OWN)
+
+    lines = text.splitlines()
+    assert lines[0] == "1 tool, the best first. All are on: call them with tool_call."
+    assert lines[1] == "'send mail':"
+    assert lines[-2:] == ["'read a pdf':", "Nothing fits."]
+
+
+def test_a_skill_that_fits_is_named_with_the_call_that_uses_it() -> None:
+    skills = {WireName("git_release_notes"): "Writes the release notes."}
+
+    text = written(
+        [Answer("q", laid_out([], ""), "")],
+        on=[],
+        evicted=[],
+        skills=skills,
+        is_listed=False,
+        names=OWN,
+    )
+
+    assert text == (
+        "Skill git_release_notes: Writes the release notes. "
+        '(capability {"action":"enable","name":"skill:git_release_notes"})'
+    )

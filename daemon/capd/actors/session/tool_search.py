@@ -34,6 +34,12 @@ DESCRIBE_TIMEOUT = 4.0
 """Less than the gateway gives a session to begin."""
 
 
+HITS_OF_EACH = 3
+"""Of each of several questions in one call."""
+SKILL_BAR = 0.35
+"""The score from which a search names a skill."""
+
+
 class NotSearchedError(Exception):
     """No search took place; the text says why."""
 
@@ -58,16 +64,57 @@ class ToolSearch:
         """Return the answer of `tool_search`, with what fits best switched on.
 
         Raises:
-            NotSearchedError: the question leads to none, or nobody answers it.
+            NotSearchedError: no question leads to a search, or nobody answers it.
         """
+        questions = asked.questions
+        found = [await self._find(asked, each) for each in questions]
+        # What two questions find is told with the first one.
+        hits: dict[WireName, finder.ToolHit] = {}
+        answers: list[search_reply.Answer] = []
+        for question, each in zip(questions, found, strict=True):
+            new = {self._name(hit): hit for hit in each.hits}
+            shown = [
+                search_reply.Shown(name, hit.definition)
+                for name, hit in new.items()
+                if name not in hits
+            ]
+            hits = {**new, **hits}
+            detail = asked.detail
+            if question.strip().startswith(SELECT):
+                detail = detail or "full"
+            reply = search_reply.laid_out(shown, detail)
+            answers.append(search_reply.Answer(question, reply, each.text))
+        full = [name for answer in answers for name in answer.reply.full]
+        tools = [single(hits[name]) for name in full]
+        grants = [Grant(each.identity, each.definition.name) for each in tools]
+        # Of what the same answer gives none makes room for another one.
+        step = await self._activation.step(
+            lambda: self._state.activate_tools(tools, time.time(), grants), by="search"
+        )
+        on = [name for name in full if self._listed(name) is not None]
+        listed = {each.name for each in self._state.surface.listed}
+        skills = [hit for each in found for hit in each.skills]
+        return search_reply.written(
+            answers,
+            on=on,
+            evicted=step.evicted_tools,
+            skills={hit.prompt: hit.skill.description for hit in skills if hit.score >= SKILL_BAR},
+            is_listed=self._view.lists_at_once(at_border=False) and listed.issuperset(on),
+            names=search_reply.OwnNames(self._view.caller, self._view.enabler),
+        )
+
+    async def _find(self, asked: SearchArguments, question: str) -> finder.ToolsFound:
+        is_alone = len(asked.questions) == 1
         request = finder.FindTools(
-            asked.query,
-            asked.max_results,
+            question,
+            asked.max_results if is_alone else min(asked.max_results, HITS_OF_EACH),
             self._state.active.tool_cap,
             rules=rules_of(self._view),
             keys=self._environments.keys(self._place.key),
             project=self._place.project,
             domain=self._place.domain,
+            capability=asked.capability,
+            category=asked.category,
         )
         try:
             found = await self._finder.find_tools(request, timeout=ASK_TIMEOUT)
@@ -75,30 +122,7 @@ class ToolSearch:
             raise NotSearchedError(f"capd's finder does not answer: {error}") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
-        names = [self._name(hit) for hit in found.hits]
-        detail = asked.detail
-        if asked.query.strip().startswith(SELECT):
-            detail = detail or "full"
-        shown = [
-            search_reply.Shown(name, hit.definition)
-            for name, hit in zip(names, found.hits, strict=True)
-        ]
-        reply = search_reply.laid_out(shown, detail)
-        full = set(reply.full)
-        tools = [single(hit) for name, hit in zip(names, found.hits, strict=True) if name in full]
-        step = await self._activation.step(
-            lambda: self._state.activate_tools(tools, time.time()), by="search"
-        )
-        on = [name for name in reply.full if self._listed(name) is not None]
-        listed = {each.name for each in self._state.surface.listed}
-        return search_reply.written(
-            reply,
-            on=on,
-            evicted=step.evicted_tools,
-            notes=found.text,
-            is_listed=self._view.lists_at_once(at_border=False) and listed.issuperset(on),
-            caller=self._view.caller,
-        )
+        return found
 
     async def reach(self, name: str) -> Listed:
         """Return a tool that was not on, switched on by itself and with its server running.

@@ -186,7 +186,7 @@ def skill_told(prompt: WireName, description: str, enabler: str, costs: TokenCos
         {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
     ).decode()
     head, call = f"Skill {prompt} fits", f" NEXT {enabler} {arguments}"
-    told = f"{head}: {costs.cut(one_line(description), SKILL_TOKENS)}.{call}"
+    told = f"{head}: {costs.cut(one_line(description).rstrip('.'), SKILL_TOKENS)}.{call}"
     return told if _tokens(told, costs) <= SUGGESTION_TOKENS else f"{head}.{call}"
 
 

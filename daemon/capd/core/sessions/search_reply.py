@@ -5,12 +5,15 @@ best hit with a short schema is given in full. `detail="full"` and `select:` giv
 tool is switched on if the answer says how to call it. The others can still be called by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from capd.core.index.token_costs import one_line
+from capd.core.sessions.own_tools import echo
+from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd.core.tools.call_cards import call_card
 from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
@@ -20,6 +23,7 @@ BEST_HIT = 525
 MOST_DESCRIPTION = 110
 """Characters of a description in a card of a search; in a turn there is less room."""
 SUMMARY = 140
+MOST_SKILLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +65,71 @@ def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
     return Reply(tuple(callable_), tuple(blocks))
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one question came to."""
+
+    question: str
+    reply: Reply
+    notes: str
+    """What is missing, and why; empty if nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """The names of capd's own tools, as this client calls them."""
+
+    caller: WireName
+    """Calls what is not listed."""
+    enabler: WireName
+    """Switches capabilities on, and uses skills."""
+
+
 def written(
-    reply: Reply,
+    answers: Sequence[Answer],
     *,
     on: Sequence[WireName],
     evicted: Sequence[WireName],
-    notes: str,
+    skills: Mapping[WireName, str],
     is_listed: bool,
-    caller: WireName,
+    names: OwnNames,
 ) -> str:
-    """Return the answer.
+    """Return the text for the model.
 
-    `on` is what is switched on by now, `is_listed` whether the client lists it at once, and
-    `caller` the tool that calls what is not listed.
+    `on` is what is switched on by now, `is_listed` whether the client lists it at once. `skills`
+    are the descriptions of those that fit, by the names of their prompts.
     """
     parts: list[str] = []
-    if reply.blocks:
-        found = f"{len(reply.blocks)} tool{'s' if len(reply.blocks) > 1 else ''}, the best first."
-        parts.append(f"{found} {_how(reply, on, caller, is_listed=is_listed)}")
-        parts += reply.blocks
+    found = sum(len(answer.reply.blocks) for answer in answers)
+    if found:
+        many = f"{found} tool{'s' if found > 1 else ''}, the best first."
+        parts.append(f"{many} {_how(answers, on, found, names.caller, is_listed=is_listed)}")
+    for answer in answers:
+        if len(answers) > 1:
+            parts.append(f"{echo(answer.question)}:")
+        parts += answer.reply.blocks
+        parts += [answer.notes] if answer.notes else []
+    for prompt, description in list(skills.items())[:MOST_SKILLS]:
+        arguments = msgspec.json.encode({"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"})
+        line = one_line(description)[:SUMMARY]
+        parts.append(f"Skill {prompt}: {line} ({names.enabler} {arguments.decode()})")
     if evicted:
         parts.append(f"Switched off to make room: {', '.join(evicted)}.")
-    if notes:
-        parts.append(notes)
     return "\n".join(parts)
 
 
-def _how(reply: Reply, on: Sequence[WireName], caller: WireName, *, is_listed: bool) -> str:
-    if not reply.full:
+def _how(
+    answers: Sequence[Answer],
+    on: Sequence[WireName],
+    found: int,
+    caller: WireName,
+    *,
+    is_listed: bool,
+) -> str:
+    if not any(answer.reply.full for answer in answers):
         return f"None was switched on: call one with {caller}, or get its schema by select:name."
     by = "by name" if is_listed else f"with {caller}"
-    if len(on) == len(reply.blocks):
+    if len(on) == found:
         return f"All are on: call them {by}."
     return f"On, to be called {by}: {', '.join(on)}. Whole schemas: select:name."
 
