@@ -255,6 +255,7 @@ class Children:
                     environments,
                     Path(where.cache, "tool_vectors.bin"),
                     counts,
+                    pieces=pieces,
                     is_screened=True,
                 ).run(task_status=task_status),
             ),

@@ -25,9 +25,13 @@ from capd.actors.finder.tool_vectors import ToolVectors
 from capd.adapters import platform
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tokens.counted_texts import CountedTexts
+from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.adapters.tool_lists import ToolLists
+from capd.core.index.token_costs import TokenCosts
+from capd.core.sessions.hook_context import told_cards
 from capd.core.sessions.policy import Policy, PolicyRules
 from capd.core.tools import search_answers
+from capd.core.tools.call_cards import call_card
 from capd.core.tools.curation import Field, curated, curated_by_keywords, ranked_within
 from capd.core.tools.known_tools import Source
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
@@ -111,6 +115,7 @@ class ToolFinder:
         cache_file: Path,
         counts: Counts | None = None,
         *,
+        pieces: PieceCounts | None = None,
         is_screened: bool = False,
     ) -> None:
         """`cache_file` is for the vectors of tools; those of skills are beside it.
@@ -136,6 +141,8 @@ class ToolFinder:
             ),
         )
         self._skills = SkillFinder(bus, cache_file.with_name("skill_vectors.bin"))
+        self._pieces = pieces or PieceCounts()
+        self._has_other_cards = trio.Event()
         self._was_read = trio.Event()
         self._read: list[CapabilitySpec] = []
         self._reading = trio.Lock()
@@ -148,6 +155,7 @@ class ToolFinder:
             self._nursery = nursery
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
+            nursery.start_soon(self._count_cards)
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._skills.follow)
             await serve(
@@ -408,6 +416,7 @@ class ToolFinder:
         self._read = capabilities
         platform.trim_memory()
         self._was_read.set()
+        self._has_other_cards.set()
         index = self._sets.users.index
         self._bus.publish(messages.ToolsIndexed(len(index.tools), index.servers))
         log.info(
@@ -417,6 +426,15 @@ class ToolFinder:
             unlisted=len(self._sets.users.unlisted),
             seconds=round(trio.current_time() - started_at, 3),
         )
+
+    async def _count_cards(self) -> None:
+        """Count the words of call cards, so that a turn knows at once how many have room."""
+        while True:
+            await self._has_other_cards.wait()
+            self._has_other_cards = trio.Event()
+            known = self._sets.users.known
+            texts = await trio.to_thread.run_sync(_card_texts, known)
+            await self._pieces.learn(texts)
 
     async def _screened(
         self, servers: list[ServerIdentity]
@@ -460,6 +478,12 @@ class ToolFinder:
         # Whoever asks next is to find what has just been listed.
         await contained("refresh", self._refresh, log=log)
         return messages.ServersIndexed(indexed)
+
+
+def _card_texts(known: KnownTools) -> list[str]:
+    cards = [call_card(wire, source.definition.json) for wire, source in known.sources.items()]
+    frame = told_cards(cards[:1], "capd_tool_call", TokenCosts(), room=1 << 30, rest="1 more of a:")
+    return [frame.text, *(card.line for card in cards)]
 
 
 def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:
