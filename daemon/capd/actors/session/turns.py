@@ -27,9 +27,9 @@ from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd_protos import curator as messages
 from capd_protos import finder, registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, Decision, WireName
+from capd_protos.types import CapabilityId, Decision, DecisionReason, WireName
 
-OVER_BUDGET = "over_budget"
+OVER_BUDGET: DecisionReason = "over_budget"
 """Why what a message asks for is not switched on, where the turn had a budget."""
 
 log = structlog.get_logger(actor="curator")
