@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from capd.actors.control import documents
+from capd.actors.control.callers import reason
 from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.adapters.clients.peers import Peer
 from capd.adapters.memory_store import MemoryStore, NotStoredError
@@ -184,8 +185,9 @@ class MemoryMethods:
 
 
 async def _check_ancestry(peer: Peer) -> None:
-    if await peer.verdict() != "person":
-        raise MethodError(frames.REFUSED, DESCENDS)
+    verdict = await peer.verdict()
+    if verdict != "person":
+        raise MethodError(frames.REFUSED, reason(verdict, DESCENDS))
 
 
 def _entry(entry: curator.MemoryEntry) -> dict[str, Any]:

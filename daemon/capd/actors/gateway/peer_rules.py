@@ -18,6 +18,10 @@ from capd_protos.types import ActorName
 SUPERVISOR = ActorName("supervisor")
 SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
 ASK_TIMEOUT = 5.0
+NO_DESCRIPTORS = (
+    "capd has no file descriptor free: end sessions or servers, or raise its limit (LimitNOFILE= "
+    "of capd.service, ulimit -n elsewhere), and connect again"
+)
 
 _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
@@ -41,6 +45,9 @@ class PeerRules:
         if self.is_excepted(name):
             peer.is_excepted = True
             return None
+        if verdict == "no_descriptors":
+            log.error("peer_not_judged", pid=peer.pid, reason="no file descriptor is free")
+            return frames.Refused("overloaded", NO_DESCRIPTORS, SOCKET_PROTOCOL)
         log.warning("descendant_refused", pid=peer.pid, server=name or "unknown", verdict=verdict)
         return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
 

@@ -10,6 +10,7 @@ was read counts only where both readings agree:
     it is in a cgroup of capd's, or bears a server's mark  descendant
     the daemon is in one of them                           descendant
     the same, up to process 1                              person
+    a look failed for want of a file descriptor            no_descriptors
     anything else                                          unknown
 
 Two equal readings suffice because the daemon is a child subreaper. Whoever is below it stays below
@@ -26,9 +27,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["person", "outside", "descendant", "gone", "unknown"]
+Verdict = Literal["person", "outside", "descendant", "gone", "no_descriptors", "unknown"]
 """`person`: not started by this daemon. `outside`: in a pid namespace that the daemon cannot see
-into; what it starts always has a number there."""
+into; what it starts always has a number there. `no_descriptors`: the daemon has no file descriptor
+free to look with, which says nothing of the process."""
 
 ADMITTED: frozenset[Verdict] = frozenset({"person", "outside"})
 
@@ -49,10 +51,10 @@ class Process:
     """0 where the parent lies outside of this pid namespace."""
 
 
-Missing = Literal["gone", "hidden"]
+Missing = Literal["gone", "hidden", "no_descriptors"]
 """`hidden`: it exists, and the system does not show its parent."""
 
-End = Literal["top", "daemon", "gone", "hidden", "too_deep"]
+End = Literal["top", "daemon", "gone", "hidden", "no_descriptors", "too_deep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,13 @@ def judge(facts: PeerFacts) -> Verdict:
     """Return whose process it is."""
     if facts.pid <= 0:
         return "outside"
-    if facts.is_gone:
-        return "gone"
     first, second = facts.chains
+    # Whether it has ended may be asked with a descriptor as well.
+    is_blind = "no_descriptors" in (first.end, second.end)
+    if facts.is_gone:
+        return "no_descriptors" if is_blind else "gone"
     if facts.is_marked or "daemon" in (first.end, second.end):
         return "descendant"
+    if is_blind:
+        return "no_descriptors"
     return "person" if first == second and first.end == "top" else "unknown"
