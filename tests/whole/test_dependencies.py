@@ -121,8 +121,8 @@ def test_a_script_runs_nothing_of_the_folder_that_servers_share_or_of_a_project(
 
     home.capd("enable", "dep")
 
-    folder, path, *_ = (home.folder / "seen").read_text().splitlines()
-    assert folder == str(home.folder / "state" / "installs")
+    worked_in, path, *_ = (home.folder / "seen").read_text().splitlines()
+    assert worked_in == str(home.folder / "state" / "installs")
     assert [each for each in path.split(":") if not each.startswith("/")] == []
     assert not (home.folder / "stolen").exists()
     editor.leave()
