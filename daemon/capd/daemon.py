@@ -45,6 +45,7 @@ from capd.runtime.supervision import Child, supervise
 from capd_protos.curator import DaemonStopping
 from capd_protos.places import STATE_LOCK, Places, places
 from capd_protos.socket import StopParams
+from capd_protos.tree_marks import VARIABLE
 from capd_protos.types import ActorName, Address
 
 STOP_TIMEOUT = 10.0
@@ -101,7 +102,7 @@ async def run_daemon(environment: "os._Environ[str]", problems: Sequence[str] = 
         of_socket = socket_path.with_name(socket_path.name + ".lock")
         of_run = Path(where.run, "capd.sock.lock")
         locks += [stack.enter_context(sole_daemon(each)) for each in {of_socket, of_run}]
-        parser = Parser()
+        parser = Parser(environment=lambda: {VARIABLE: TREES.mark.of_helper})
         stack.callback(parser.close)
         live = LiveSettings(Path(where.config), dict(environment), Path(where.state), reader=parser)
         live.load()

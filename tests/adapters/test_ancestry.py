@@ -1,11 +1,12 @@
 """Which process started which, as far as it decides about trust."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,56 @@ async def test_a_mark_says_whose_it_is_wherever_it_hangs(tmp_path: Path) -> None
 
     with connected(tmp_path, peers) as peer:
         assert await peer.verdict() == "descendant"
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Leave this process no file descriptor."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filler = [os.open("/dev/null", os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (filler[0] + 20, before[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                filler.append(os.dup(filler[0]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for each in filler:
+            os.close(each)
+
+
+@ON_LINUX
+async def test_who_cannot_be_looked_at_is_not_taken_for_a_servers(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        with connected(tmp_path, peers_below(other.pid)) as peer:
+            with no_descriptors():
+                during = await peer.verdict()
+            after = await peer.verdict()
+        other.kill()
+
+    assert (during, after) == ("no_descriptors", "person")
+
+
+@ON_LINUX
+async def test_who_cannot_even_be_held_is_not_taken_for_a_servers(tmp_path: Path, way: str) -> None:
+    peers = Peers()
+    with (
+        connected(tmp_path, peers),
+        socket.socket(socket.AF_UNIX) as one,
+        socket.socket(socket.AF_UNIX) as other,
+    ):
+        path = str(tmp_path / "t")
+        one.bind(path)
+        one.listen()
+        other.connect(path)
+        accepted, _ = one.accept()
+        with accepted, no_descriptors():
+            peer = peers.of(accepted)
+
+            found = await peer.verdict()
+
+    assert found == "no_descriptors"
 
 
 def test_a_chain_is_read_twice_and_whether_its_process_has_ended_is_asked_last(

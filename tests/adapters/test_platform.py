@@ -114,3 +114,26 @@ print(os.stat(f"/proc/{os.getpid()}/environ").st_uid)
 
 def test_trimming_memory_is_harmless() -> None:
     platform.trim_memory()
+
+
+GIB = 1 << 30
+LIMITED = """
+import resource, sys
+before, most = int(sys.argv[1]), int(sys.argv[2])
+if before:
+    resource.setrlimit(resource.RLIMIT_AS, (before, before))
+from capd.adapters.platform.limits import limit_to
+limit_to(resource.RLIMIT_AS, most)
+print(*resource.getrlimit(resource.RLIMIT_AS))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"), [(0, 2 * GIB), (3 * GIB, 2 * GIB), (GIB, GIB)], ids=str
+)
+def test_a_limit_is_lowered_and_never_raised(before: int, expected: int) -> None:
+    argv = [sys.executable, "-P", "-c", LIMITED, str(before), str(2 * GIB)]
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == [str(expected)] * 2

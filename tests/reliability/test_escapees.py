@@ -95,7 +95,9 @@ def test_a_stopped_guard_saves_nothing_from_the_daemons_death(
     own_world: World, guard_is: str
 ) -> None:
     guard = gone(own_world, f"double_fork,ignore_term,{guard_is}", 2)
-    wait_for(lambda: state(guard) in "Tt")
+    # The kernel lets only root trace a guard: it shows itself to no other process.
+    if guard_is != "trace_guard" or os.getuid() == 0:
+        wait_for(lambda: state(guard) in "Tt")
 
     own_world.kill_daemon()
 

@@ -158,6 +158,23 @@ def test_the_parser_is_gone_with_the_daemon(world: World) -> None:
     wait_for(lambda: [each for each in found if Path(f"/proc/{each}").exists()] == [] or None, 10)
 
 
+def test_a_stopped_parser_is_gone_with_the_daemon(world: World) -> None:
+    """It does not see that its socket closes: the watcher ends what bears the daemon's mark."""
+    world.start()
+    assert world.process is not None
+    pid = world.process.pid
+    project = world.home.folder / "app"
+    project.mkdir()
+    (project / SETTINGS).write_text("[sessions]\ntools = 7\n")
+    world.session("s", folder=project)
+    (parser,) = wait_for(lambda: children(pid))
+    os.kill(parser, signal.SIGSTOP)
+
+    world.kill_daemon()
+
+    wait_for(lambda: not Path(f"/proc/{parser}").exists())
+
+
 def test_nothing_of_a_clone_or_tap_is_read_through_a_link_out_of_it(world: World) -> None:
     home = world.home
     secret = home.folder / "outside"

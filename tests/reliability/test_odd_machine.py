@@ -1,7 +1,10 @@
 """Machines that lack something: a clear error, or a clear line in the status, and no traceback."""
 
+import contextlib
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from whole_daemon import Home
+from whole_daemon import Home, wait_for
 
 from .world import World
 
@@ -127,3 +130,42 @@ def test_what_the_daemon_opens_first_is_not_taken_for_a_standard_stream(world: W
     links = [str(Path(f"/proc/{world.process.pid}/fd/{n}").readlink()) for n in range(3)]
 
     assert links == ["/dev/null", "/dev/null", str(world.home.folder / "state" / "capd.log")]
+
+
+HELLO = {
+    "capd": "hello",
+    "protocol": 1,
+    "role": "mcp",
+    "client": {"name": "test-editor"},
+    "cwd": "/",
+}
+
+
+def refusals(links: Sequence[socket.socket]) -> set[str]:
+    """Return the codes of the refusals that have come until now."""
+    found = set()
+    for link in links:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            for line in link.recv(1 << 16, socket.MSG_PEEK | socket.MSG_DONTWAIT).splitlines():
+                answer = json.loads(line)
+                if answer["capd"] == "refused":
+                    found.add(answer["code"])
+    return found
+
+
+def test_without_a_free_descriptor_nobody_is_taken_for_a_process_of_a_server(world: World) -> None:
+    world.honest("neighbour")
+    world.process = world.home.start(under=limited("RLIMIT_NOFILE", 200))
+    world.open_neighbour()
+    with contextlib.ExitStack() as crowd:
+        links = []
+        for number in range(400):
+            link = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            link.connect(world.home.socket)
+            link.sendall(json.dumps({**HELLO, "session": f"s{number}"}).encode() + b"\n")
+            links.append(link)
+
+        said = wait_for(lambda: refusals(links))
+
+        assert said == {"overloaded"}
+        assert "peer_not_judged" in world.log()

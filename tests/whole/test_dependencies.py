@@ -99,6 +99,35 @@ def test_a_script_sees_neither_secrets_nor_capds_own_variables(home: Home) -> No
     editor.leave()
 
 
+def test_a_script_runs_nothing_of_the_folder_that_servers_share_or_of_a_project(
+    home: Home,
+) -> None:
+    """A server without a project works in `shared`, and may leave there what it likes."""
+    shared, project = home.folder / "state" / "shared", home.folder / "project"
+    for folder in (shared, project):
+        (folder / "bin").mkdir(parents=True, mode=0o700)
+        for program in (folder / "tool", folder / "bin" / "tool"):
+            program.write_text(f"#!/bin/sh\ntouch {home.folder}/stolen\n")
+            program.chmod(0o755)
+    home.env["PATH"] = f"bin:.::{home.env['PATH']}"
+    home.plain("dep")
+    script = home.folder / "tap" / "deps" / "org" / "dep.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"{{ pwd; echo $PATH; tool; }} > {home.folder}/seen 2>&1\ntrue\n")
+    provider = home.folder / "tap" / "capabilities" / "dep" / "default.toml"
+    provider.write_text('[deps]\nrequire = ["org/dep"]\n')
+    home.start()
+    editor = home.shim("one", cwd=project)
+
+    home.capd("enable", "dep")
+
+    worked_in, path, *_ = (home.folder / "seen").read_text().splitlines()
+    assert worked_in == str(home.folder / "state" / "installs")
+    assert [each for each in path.split(":") if not each.startswith("/")] == []
+    assert not (home.folder / "stolen").exists()
+    editor.leave()
+
+
 @pytest.mark.parametrize("how", ["the session leaves", "the call is cancelled", "the daemon stops"])
 def test_a_script_that_nobody_waits_for_is_ended_with_its_tree(home: Home, how: str) -> None:
     requires(home, "dep", "sleep 600 &\necho $! > pid.part\nmv pid.part pid\nwait\n")

@@ -65,6 +65,16 @@ def test_every_kind_of_note_is_kept_across_a_restart(tmp_path: Path) -> None:
     assert again.decisions(5, "") == [DECISION]
 
 
+def test_a_ledger_that_grows_keeps_no_more_of_itself_in_memory(tmp_path: Path) -> None:
+    """SQLite keeps 2 MB of pages for as long as the file is open: 170 bytes for each session."""
+    made = database(tmp_path)
+
+    made.add(ALL)
+
+    # Below zero these are KiB.
+    assert made._opened().execute("PRAGMA cache_size").fetchone() == (-256,)
+
+
 def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     made = database(tmp_path / "state")
 

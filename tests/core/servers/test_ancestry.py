@@ -39,6 +39,7 @@ def chain(*pids: int, end: End = "top", born: str = "") -> Chain:
 
 SHELL = chain(50, 40, INIT)
 BELOW = chain(50, 40, end="daemon")
+BLIND = chain(50, 40, end="no_descriptors")
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,12 @@ BELOW = chain(50, 40, end="daemon")
         (PeerFacts(50, False, (SHELL, BELOW)), "descendant"),
         (PeerFacts(50, False, (SHELL, SHELL), is_marked=True), "descendant"),
         (PeerFacts(50, False, (chain(50, end="gone"), BELOW)), "descendant"),
+        # The daemon has no descriptor to look with.
+        (PeerFacts(50, False, (BLIND, BLIND)), "no_descriptors"),
+        (PeerFacts(50, False, (SHELL, BLIND)), "no_descriptors"),
+        (PeerFacts(50, False, (BLIND, BELOW)), "descendant"),
+        (PeerFacts(50, True, (BLIND, BLIND)), "no_descriptors"),
+        (PeerFacts(50, False, (BLIND, BLIND), is_marked=True), "descendant"),
         # Something ended between two looks, or was never to be seen.
         (PeerFacts(50, False, (chain(50, end="gone"), SHELL)), "unknown"),
         (PeerFacts(50, False, (SHELL, chain(50, end="gone"))), "unknown"),

@@ -9,12 +9,13 @@ import structlog
 from capd.actors.control.actors import MethodError
 from capd.adapters import platform
 from capd.adapters.clients.peers import Peer
-from capd.core.servers.ancestry import ADMITTED
+from capd.core.servers.ancestry import ADMITTED, Verdict
 from capd_protos import socket as frames
 
 log = structlog.get_logger(actor="gateway")
 
 DESCENDS = "a process that capd started cannot ask this"
+NO_DESCRIPTORS = "capd has no file descriptor free to see who asks: try again"
 NO_TERMINAL = "this takes a person at a terminal: run capd trust in one"
 
 READING = frozenset(
@@ -27,10 +28,15 @@ READING = frozenset(
 """Methods that change nothing."""
 
 
-async def is_still_let_in(peer: Peer) -> bool:
-    """Tell whether what was let in at its hello is the same process, and may still act."""
+async def check_still_let_in(peer: Peer) -> None:
+    """Return where what was let in at its hello is the same process, and may still act.
+
+    Raises:
+        MethodError: it is not, or cannot be judged.
+    """
     verdict = await peer.verdict()
-    return verdict in ADMITTED or (peer.is_excepted and verdict != "gone")
+    if verdict not in ADMITTED and (not peer.is_excepted or verdict in {"gone", "no_descriptors"}):
+        raise MethodError(frames.REFUSED, reason(verdict))
 
 
 async def check_person(method: str, peer: Peer) -> None:
@@ -52,8 +58,14 @@ async def check_ancestry(method: str, peer: Peer) -> None:
     Raises:
         MethodError: it is one, has ended, or cannot be judged.
     """
-    if await peer.verdict() != "person":
-        _refuse(method, peer, DESCENDS)
+    verdict = await peer.verdict()
+    if verdict != "person":
+        _refuse(method, peer, reason(verdict))
+
+
+def reason(verdict: Verdict, otherwise: str = DESCENDS) -> str:
+    """Return why a process that is not taken for a person's is not answered."""
+    return NO_DESCRIPTORS if verdict == "no_descriptors" else otherwise
 
 
 def _refuse(method: str, peer: Peer, reason: str) -> None:

@@ -14,7 +14,7 @@ import trio
 from capd.actors.control import documents
 from capd.actors.control.acting import Acting
 from capd.actors.control.actors import Actors, MethodError
-from capd.actors.control.callers import DESCENDS, READING, is_still_let_in
+from capd.actors.control.callers import READING, check_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
 from capd.actors.control.memories import MemoryMethods
@@ -152,8 +152,8 @@ class Control:
             await writer.send(_response(request.id, result))
 
     async def _result(self, method: str, params: Any, peer: Peer) -> Any:
-        if method not in READING and not await is_still_let_in(peer):
-            raise MethodError(frames.REFUSED, DESCENDS)
+        if method not in READING:
+            await check_still_let_in(peer)
         if isinstance(params, frames.HookParams):
             return await self._acting.hook(params, peer.pid)
         if method in self._personal:

@@ -15,6 +15,7 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError
+from capd.actors.control.callers import reason
 from capd.adapters.clients.peers import Peer
 from capd.adapters.memory_store import MemoryStore, NotStoredError
 from capd.core.memories.memory_format import OWN, written_memory
@@ -180,8 +181,9 @@ class MemoryMethods:
 
 
 async def _check_ancestry(peer: Peer) -> None:
-    if await peer.verdict() != "person":
-        raise MethodError(frames.REFUSED, DESCENDS)
+    verdict = await peer.verdict()
+    if verdict != "person":
+        raise MethodError(frames.REFUSED, reason(verdict, DESCENDS))
 
 
 def _entry(entry: curator.MemoryEntry) -> dict[str, Any]:

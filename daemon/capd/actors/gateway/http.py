@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from capd.actor_clients.curator import CuratorClient
-from capd.actors.gateway.peer_rules import PeerRules
+from capd.actors.gateway.peer_rules import NO_DESCRIPTORS, PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.http_front.admission import ADDRESS, Admission, Refusal
 from capd.adapters.clients.http_front.endpoint import Endpoint, NoSessionError, Opener
@@ -180,6 +180,9 @@ class HttpGateway:
         verdict, chain = await self._peers.judge(ours, theirs)
         if verdict in {"person", "outside", "untold"}:
             return None
+        if verdict == "no_descriptors":
+            log.error("http_peer_not_judged", reason="no file descriptor is free")
+            return Refusal(503, NO_DESCRIPTORS)
         server = await self._rules.server_of(chain) if chain else ""
         if self._rules.is_excepted(server):
             return None

@@ -14,6 +14,11 @@ from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL
 from capd_protos import socket as frames
 
+NO_DESCRIPTORS = (
+    "capd has no file descriptor free: end sessions or servers, or raise its limit (LimitNOFILE= "
+    "of capd.service, ulimit -n elsewhere), and connect again"
+)
+
 log = structlog.get_logger(actor="gateway")
 
 
@@ -34,6 +39,9 @@ class PeerRules:
         if self.is_excepted(name):
             peer.is_excepted = True
             return None
+        if verdict == "no_descriptors":
+            log.error("peer_not_judged", pid=peer.pid, reason="no file descriptor is free")
+            return frames.Refused("overloaded", NO_DESCRIPTORS, SOCKET_PROTOCOL)
         log.warning("descendant_refused", pid=peer.pid, server=name or "unknown", verdict=verdict)
         return frames.Refused("started_by_capd", _reason(verdict, name), SOCKET_PROTOCOL)
 

@@ -14,6 +14,9 @@ TRIES = 7
 """Whoever's chain of parents changed during the look is judged again, after 5, 10, 20, ... ms."""
 FIRST_PAUSE = 0.005
 
+UNSETTLED: frozenset[Verdict] = frozenset({"unknown", "no_descriptors"})
+"""What another look may find otherwise."""
+
 _NOTHING = Chain((), "gone")
 
 
@@ -34,7 +37,7 @@ class Peers:
         """Return the process that connected a Unix socket; close it when it is of no use any more.
 
         Raises:
-            OSError: it cannot be held.
+            OSError: it cannot be told.
         """
         credentials = platform.peer_credentials(connection)
         pid = max(0, credentials.pid)
@@ -42,10 +45,15 @@ class Peers:
             pidfd = platform.peer_pidfd(connection) if pid else None
         except ProcessLookupError:
             return Peer(self, pid, credentials.uid, None, "")
+        except OSError as error:
+            if error.errno not in platform.NO_DESCRIPTORS:
+                raise
+            return Peer(self, pid, credentials.uid, None, "", is_held=False)
         # Without a descriptor its number is all there is: whoever has it from here on is meant.
         seen = platform.look_at(pid) if pid and pidfd is None else "gone"
         identity = seen.identity if isinstance(seen, Process) else ""
-        return Peer(self, pid, credentials.uid, pidfd, identity)
+        is_held = seen != "no_descriptors"
+        return Peer(self, pid, credentials.uid, pidfd, identity, is_held=is_held)
 
     def facts(self, pid: int, has_ended: Callable[[tuple[Chain, Chain]], bool]) -> PeerFacts:
         """Look at a process, and at what is above it. Blocks for about 0.2 ms."""
@@ -69,8 +77,20 @@ class Peers:
 class Peer:
     """The process at a connection."""
 
-    def __init__(self, peers: Peers, pid: int, uid: int, pidfd: int | None, identity: str) -> None:
-        """Without a `pidfd`, `identity` says which process is meant; empty: one that is gone."""
+    def __init__(
+        self,
+        peers: Peers,
+        pid: int,
+        uid: int,
+        pidfd: int | None,
+        identity: str,
+        *,
+        is_held: bool = True,
+    ) -> None:
+        """Without a `pidfd`, `identity` says which process is meant; empty: one that is gone.
+
+        One that `is_held` no way, for want of a file descriptor, is never judged.
+        """
         self.pid = pid
         self.uid = uid
         self.above: tuple[int, ...] = ()
@@ -80,19 +100,23 @@ class Peer:
         self._peers = peers
         self._pidfd = pidfd
         self._identity = identity
+        self._is_held = is_held
 
     async def verdict(self) -> Verdict:
         """Judge whose process it is, by what is so at this moment."""
+        if not self._is_held:
+            return "no_descriptors"
         pause = FIRST_PAUSE
+        found: Verdict = "unknown"
         for _ in range(TRIES):
             facts = await self._peers.look(self)
             self.above = (self.pid, *(each.parent for each in facts.chains[0].processes))
             found = judge(facts)
-            if found != "unknown":
-                return found
+            if found not in UNSETTLED:
+                break
             await trio.sleep(pause)
             pause *= 2
-        return "unknown"
+        return found
 
     def has_ended(self, chains: tuple[Chain, Chain]) -> bool:
         """Tell whether the process has ended; `chains` were just read."""

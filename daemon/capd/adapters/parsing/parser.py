@@ -6,8 +6,9 @@
 A parser of Python's takes seconds for a few kilobytes that are made for it, and gigabytes for a few
 more; it cannot be interrupted, and holds up every thread. So it works where it can be killed. The
 process is started when the first such text is met, never for the user's own, and ends by itself
-when the daemon is gone: its end of the socket closes. A text that it could not read is
-remembered, so that no reload tries it again.
+when the daemon is gone: its end of the socket closes. One that is stopped at that moment bears the
+mark by which the watcher finds it. A text that it could not read is remembered, so that no reload
+tries it again.
 
 The calls block. They are made from threads, as the reading of the files is.
 """
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
@@ -70,10 +72,19 @@ class _UnreadError(Exception):
 class Parser:
     """The process of one daemon."""
 
-    def __init__(self, longest: float = LONGEST_JOB, idle: float = IDLE) -> None:
-        """`longest` are the CPU seconds of a job; silent for `idle` seconds, the process ends."""
+    def __init__(
+        self,
+        longest: float = LONGEST_JOB,
+        idle: float = IDLE,
+        environment: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`longest` are the CPU seconds of a job; silent for `idle` seconds, the process ends.
+
+        `environment` returns all variables that it gets: the mark of the daemon's own processes.
+        """
         self._longest = longest
         self._idle = idle
+        self._environment = environment
         self._turn = threading.Lock()
         self._process: _Process | None = None
         self._failed: dict[bytes, str] = {}
@@ -140,7 +151,7 @@ class Parser:
             if kept.has_ended_by_job:
                 raise _UnreadError(reason)
         try:
-            self._process = _Process(self._longest, self._idle)
+            self._process = _Process(self._longest, self._idle, self._environment())
             return self._process.answer(asked)
         except OSError as error:
             started, self._process = self._process, None
@@ -178,7 +189,7 @@ _SILENT = "the process that reads it has ended"
 class _Process:
     """One process, from its start to its end."""
 
-    def __init__(self, longest: float, idle: float) -> None:
+    def __init__(self, longest: float, idle: float, environment: Mapping[str, str]) -> None:
         """Start it; raise OSError where that cannot be done."""
         ours, theirs = socket.socketpair()
         self._channel = ours
@@ -195,7 +206,7 @@ class _Process:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env={},
+                    env=dict(environment),
                     cwd="/",
                     start_new_session=True,
                 )

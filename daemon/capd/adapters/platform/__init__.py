@@ -62,11 +62,12 @@ else:
         other_end,
         peer_pidfd,
     )
-from capd.adapters.platform.credentials import PeerCredentials, SocketOptions
+from capd.adapters.platform.credentials import NO_DESCRIPTORS, PeerCredentials, SocketOptions
 from capd.adapters.platform.guard import descendants
 from capd.adapters.platform.tcp_ends import NotToldError, TcpEnd
 
 __all__ = [
+    "NO_DESCRIPTORS",
     "NotToldError",
     "PeerCredentials",
     "SocketOptions",

@@ -1,6 +1,10 @@
 """Who is at the other end of a Unix socket, as the kernel says it."""
 
+import errno
 from typing import NamedTuple, Protocol, overload
+
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""The errors of a process, or a system, that has no file descriptor free."""
 
 
 class PeerCredentials(NamedTuple):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from capd.adapters.platform.credentials import SocketOptions
+from capd.adapters.platform.credentials import NO_DESCRIPTORS, SocketOptions
 from capd.core.servers.ancestry import Missing, Process
 
 _SO_PEERPIDFD = 77
@@ -60,8 +60,8 @@ def look_at(pid: int) -> Process | Missing:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return "gone"
-    except OSError:
-        return _from_proc(pid)
+    except OSError as error:
+        return "no_descriptors" if error.errno in NO_DESCRIPTORS else _from_proc(pid)
     try:
         parent = _parent(pidfd)
         if parent is None:
@@ -104,8 +104,8 @@ def _cgroups(pid: int) -> list[str]:
 def _from_proc(pid: int) -> Process | Missing:
     try:
         raw = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return _unseen(pid)
+    except OSError as error:
+        return "no_descriptors" if error.errno in NO_DESCRIPTORS else _unseen(pid)
     # The command between parentheses may itself hold spaces and parentheses.
     fields = raw.rpartition(b")")[2].split()
     return Process(pid, f"started:{fields[19].decode()}", int(fields[1]))

@@ -10,6 +10,7 @@ was read counts only where both readings agree:
     it is in a cgroup of capd's, or bears a server's mark  descendant
     the daemon is in one of them                           descendant
     the same, up to process 1                              person
+    a look failed for want of a file descriptor            no_descriptors
     anything else                                          unknown
 
 Two equal readings suffice because the daemon is a child subreaper. Whoever is below it stays below
@@ -26,10 +27,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["person", "outside", "descendant", "gone", "unknown"]
+Verdict = Literal["person", "outside", "descendant", "gone", "no_descriptors", "unknown"]
 """`person`: not started by this daemon. `outside`: in a pid namespace that the daemon cannot see
 into. What the daemon starts always has a pid that it can see, so such a process is no child of it.
-"""
+`no_descriptors`: the daemon has no free file descriptor to look with, which says nothing of the
+process."""
 
 ADMITTED: frozenset[Verdict] = frozenset({"person", "outside"})
 
@@ -50,10 +52,10 @@ class Process:
     """0 if the parent is outside of this pid namespace."""
 
 
-Missing = Literal["gone", "hidden"]
+Missing = Literal["gone", "hidden", "no_descriptors"]
 """`hidden`: it exists, and the system does not show its parent."""
 
-End = Literal["top", "daemon", "gone", "hidden", "too_deep"]
+End = Literal["top", "daemon", "gone", "hidden", "no_descriptors", "too_deep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,13 @@ def judge(facts: PeerFacts) -> Verdict:
     """Return the verdict."""
     if facts.pid <= 0:
         return "outside"
-    if facts.is_gone:
-        return "gone"
     first, second = facts.chains
+    # Whether it has ended may be asked with a descriptor as well.
+    is_blind = "no_descriptors" in (first.end, second.end)
+    if facts.is_gone:
+        return "no_descriptors" if is_blind else "gone"
     if facts.is_marked or "daemon" in (first.end, second.end):
         return "descendant"
+    if is_blind:
+        return "no_descriptors"
     return "person" if first == second and first.end == "top" else "unknown"

@@ -25,10 +25,10 @@ import structlog
 import trio
 
 from capd.adapters import platform
-from capd.adapters.clients.peers import Peers
-from capd.core.servers.ancestry import Chain, judge
+from capd.adapters.clients.peers import UNSETTLED, Peers
+from capd.core.servers.ancestry import Chain, Verdict, judge
 
-TcpVerdict = Literal["person", "outside", "gone", "foreign", "descendant", "unknown", "untold"]
+TcpVerdict = Verdict | Literal["foreign", "untold"]
 
 MOST_RECENT = 32
 """Processes that are looked at before all others, because they had a connection before."""
@@ -78,7 +78,7 @@ class TcpPeers:
                         await trio.to_thread.run_sync(self._answer, batch, limiter=self._limiter)
             finally:
                 self._waiting.remove(question)
-            if question.verdict not in {None, "unknown"}:
+            if question.verdict not in {None, *UNSETTLED}:
                 break
         return question.verdict or "unknown", question.chain
 
