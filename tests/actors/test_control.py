@@ -68,7 +68,7 @@ async def test_the_status_has_every_member_that_is_promised(
             "s",
         )
         assert "alpha things please" not in json.dumps(status)
-        assert [tap["name"] for tap in status["taps"]] == ["mine", "starter"]
+        assert [tap["name"] for tap in status["taps"]] == ["mine"]
         assert status["embedder"]["state"] == "ready"
 
 
@@ -111,7 +111,7 @@ async def test_a_reload_is_answered_when_it_is_done_however_long_that_takes(
 
         while not answers:
             await trio.sleep(0.1)
-        assert [tap["name"] for tap in answers[0]["taps"]] == ["mine", "starter"]
+        assert [tap["name"] for tap in answers[0]["taps"]] == ["mine"]
 
 
 async def test_a_session_is_driven_from_outside_as_from_its_own_client(
@@ -220,7 +220,7 @@ async def test_discover_ranks_and_names_what_is_missing(
 
         found = await control.result("discover", intent="alpha things")
 
-        assert [(hit["name"], hit["score"]) for hit in found["hits"]] == [("alpha", 0.9369)]
+        assert [(hit["name"], hit["score"]) for hit in found["hits"]] == [("alpha", 0.8439)]
         world.embedder.is_loading = True
         refused = await control.ask("discover", intent="alpha things")
         assert refused["error"]["code"] == frames.UNAVAILABLE

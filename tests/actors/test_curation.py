@@ -281,8 +281,10 @@ async def test_a_client_that_never_lists_again_is_told_once_and_by_the_way_that_
         answer = await client.result("tools/call", name="tool_call", arguments=called)
 
         assert first["tools"] == ["files__render"]
-        assert first["suggestion"].endswith("Tools that fit, by tool_call(name=...): files__render")
-        assert (second["tools"], second["suggestion"]) == ([], "")
+        assert first["context"].startswith(
+            "For this message, by tool_call(name, arguments):\n- files__render("
+        )
+        assert (second["tools"], second["context"]) == ([], "")
         assert answer == text('{"a": 1}')
         assert client.list_changes == 0
 

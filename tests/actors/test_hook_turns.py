@@ -100,8 +100,7 @@ async def test_a_hook_is_answered_before_it_gives_up_and_the_turn_goes_on(
 
         assert trio.current_time() - began_at <= PATIENCE
         assert answer["context"] == (
-            "capd is switching on 'alpha' for this message. "
-            "Call its tools with tool_call, name=...: alpha__echo, alpha__die."
+            "For this message, by tool_call(name, arguments):\n- alpha__die()\n- alpha__echo()"
         )
         await trio.sleep(2 * SLOW)
         assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
@@ -150,8 +149,9 @@ async def test_the_model_is_told_by_the_name_that_its_client_gives_to_a_tool(
         answer = await hooked(control, patience=PATIENCE)
 
         assert answer["context"] == (
-            "capd switched on 'alpha' for this message. "
-            "Call its tools with mcp__capd__tool_call, name=...: alpha__echo, alpha__die."
+            "For this message, by mcp__capd__tool_call(name, arguments):\n"
+            "- alpha__echo()\n"
+            "- alpha__die()"
         )
 
 
@@ -231,7 +231,7 @@ async def test_a_prompt_by_its_sessions_key_is_answered_in_time_and_links_the_se
         answer = await control.result("turn", text="alpha things", patience=PATIENCE)
 
         assert trio.current_time() - began_at <= PATIENCE
-        assert answer["context"].startswith("capd is switching on 'alpha' for this message.")
+        assert answer["context"].startswith("For this message, by tool_call(name, arguments):")
         (session,) = (await control.result("sessions"))["sessions"]
         assert session["linked_by"] == "its key"
         await trio.sleep(2 * SLOW)

@@ -134,7 +134,9 @@ async def test_nothing_is_named_until_it_is_known_what_policy_denies_and_a_turn_
     table = {"editor": ClientTraits(names=("editor",), reads_instructions=False)}
     rules = SessionRules(everyone=PolicyRules("[policy]", deny=("beta:*",)), table=table)
     async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
-        await indexed(world, lambda has: "beta" in has)
+        world.capability("gamma", "gamma")
+        await world.reload()
+        await indexed(world, lambda has: "gamma" in has)
         client = await world.session("s", cwd="")
         session = world.host._sessions[SessionKey("s")].session
         both = PolicyRules("[policy]", deny=("alpha:*", "beta:*"))
@@ -145,7 +147,7 @@ async def test_nothing_is_named_until_it_is_known_what_policy_denies_and_a_turn_
 
         index = said.partition("Installed (")[2]
         assert before == ""
-        assert ("calculator" in index, "alpha" in index, "beta" in index) == (True, False, False)
+        assert ("gamma" in index, "alpha" in index, "beta" in index) == (True, False, False)
 
 
 async def test_a_client_that_hands_on_no_instructions_is_told_once_by_its_hook(
@@ -260,7 +262,7 @@ async def test_the_file_is_written_by_the_command_and_not_touched_without_a_chan
         first = await control.result("index", asks_servers=False)
         second = await control.result("index", asks_servers=False)
 
-        assert (first["servers"], first["index"]["changed"]) == ([], 16)
+        assert (first["servers"], first["index"]["changed"]) == ([], 3)
         assert (second["index"]["changed"], second["index"]["unchanged"]) == (0, True)
         entry = file_of(world)["capabilities"]["mine/alpha"]
         assert entry["elements"]["tools"] == ["alpha__echo", "alpha__die"]
@@ -383,7 +385,7 @@ async def test_the_clients_model_proposes_words_and_only_accepted_ones_are_writt
         await control.result("index_accept", words=[words])
         await control.result("index", asks_servers=False)
 
-        assert (found["asked"], proposal["before"]["verb"]) == (16, "read")
+        assert (found["asked"], proposal["before"]["verb"]) == (3, "read")
         assert "mine/beta" in model.asked[0]["messages"][0]["content"]["text"]
         entry = file_of(world)["capabilities"]["mine/alpha"]
         assert {key: entry[key] for key in better["mine/alpha"]} == better["mine/alpha"]

@@ -309,7 +309,7 @@ async def test_a_list_of_taps_that_is_broken_keeps_everything(
 
         described = await made.reload()
 
-        assert [tap.name for tap in described.taps] == ["taps.toml", "mine", "starter"]
+        assert [tap.name for tap in described.taps] == ["taps.toml", "mine"]
         assert "taps.toml" in described.taps[0].error
         assert await outcome(made) == READY
 

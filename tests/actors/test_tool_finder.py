@@ -27,6 +27,7 @@ from capd_protos.types import (
     CapabilityName,
     CapabilitySpec,
     InstanceId,
+    ServerIdentity,
     ServerName,
     ServerSpec,
     SessionKey,
@@ -64,6 +65,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.capabilities: dict[str, CapabilitySpec] = {}
         self.skills: list[registry.SkillEntry] = []
+        self.snapshots: dict[ServerIdentity, list[ToolDefinition]] = {}
 
     def add(
         self,
@@ -81,6 +83,8 @@ class FakeRegistry:
             return registry.CapabilityResolved(self.capabilities[name])
         if isinstance(request, registry.ListSkills):
             return registry.SkillsListed(self.skills)
+        if isinstance(request, registry.ListToolSnapshots):
+            return registry.ToolSnapshotsListed(self.snapshots)
         entries = [
             registry.CapabilityEntry(each.id.tap, each.id.name, "x", is_routable=True)
             for each in self.capabilities.values()

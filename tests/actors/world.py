@@ -243,9 +243,10 @@ class World:
         self.connections: HandleTable[int, Connection] = HandleTable()
         self.environments = SessionEnvironments()
         self.tap_list = folder / "taps.toml"
-        # Without the shipped phrases: what they say decides no test, and each boot reads them.
+        # Without what is shipped: it decides no test, and each boot reads it.
         self.tap_list.write_text(
-            f'shipped_overlays = false\n[[taps]]\nname = "mine"\npath = "{folder}/tap"\n'
+            "starter = false\nshipped_overlays = false\n"
+            f'[[taps]]\nname = "mine"\npath = "{folder}/tap"\n'
         )
         (folder / "tap" / "capabilities").mkdir(parents=True, exist_ok=True)
         self.project = folder / "project"

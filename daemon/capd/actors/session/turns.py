@@ -5,7 +5,7 @@ message ──> registry decides ──> capability on ──> single tools that
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
@@ -295,10 +295,17 @@ class SessionTurns:
         suggestion: str,
     ) -> "_Words":
         """Return what a prompt hook hands to the model: what is listed now, or call cards."""
+        conversation = turn_context.conversation or self._conversations.current
         if self._view.lists_in_turn or not self._view.has_caller:
             named = [(each.name, added) for each, added in came_on.items()]
-            return _Words(hook_context.contexts(named, self._index.costs))
-        conversation = turn_context.conversation or self._conversations.current
+            listed = hook_context.contexts(named, self._index.costs)
+            if not curated.fitting or not self._view.has_caller:
+                return _Words(listed)
+            # The list is full: what has no room on it is called by its card.
+            nothing = finder.ToolsRanked([])
+            beside = hook_context.said(suggestion, listed)
+            words = self._cards(decision, nothing, curated.fitting, conversation, beside)
+            return replace(words, text=hook_context.said(listed, words.text))
         ranked = await self._curation.within(turn_context.text, decision)
         inside = self._curation.candidates(ranked.hits)
         if not inside:
@@ -314,7 +321,7 @@ class SessionTurns:
         ranked: finder.ToolsRanked,
         fitting: Sequence[Candidate],
         conversation: Conversation,
-        suggestion: str,
+        beside: str,
     ) -> "_Words":
         """Return the call cards that this conversation has not got yet, as far as there is room."""
         untold = {each.card.name: each for each in fitting if each.key not in conversation.cards}
@@ -327,7 +334,7 @@ class SessionTurns:
                 self._view.called(self._view.enabler),
                 self._index.costs,
             )
-        beside = hook_context.said(suggestion, skill_words)
+        beside = hook_context.said(beside, skill_words)
         rest = ""
         more = ranked.total - len(ranked.hits)
         if more > 0 and decision.id is not None:
