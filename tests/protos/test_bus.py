@@ -244,9 +244,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ListServers(),
     supervisor.ListServerTools(INSTANCE),
     supervisor.InstallDependencies(
-        {"org/tool": "/deps/org/tool.sh"}, ONE, ["org/lacking"], ["uvx"]
+        {"org/tool": "/deps/org/tool.sh"}, ONE, ["org/lacking"], ["uvx"], "1"
     ),
-    supervisor.LeaveInstall(ONE),
+    supervisor.LeaveInstall(ONE, "1"),
     supervisor.InstallStarted("org/tool"),
     supervisor.InstallSaid("org/tool", "fetching", 1.5),
     supervisor.InstallEnded("org/tool", "failed", 2.5, "exit 1"),

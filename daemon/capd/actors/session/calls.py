@@ -96,7 +96,7 @@ class ToolRoute:
 
     async def release(self) -> None:
         """Let go of the server."""
-        await self._calls.leases.release(self._listed.lease.instance)
+        await self._calls.leases.release(self._listed.lease)
 
 
 class SessionCalls:

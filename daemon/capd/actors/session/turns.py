@@ -81,7 +81,8 @@ class SessionTurns:
 
     def on_step(self, step: Step) -> None:
         """Deliver a change of the session, whoever made it; within a turn when the turn ends."""
-        if self._under_way:
+        # A turn that waits for a server has changed nothing yet, and others wait for no turn.
+        if self._under_way > self._activation.turns_waiting:
             self._gathered = self._gathered.then(step)
         else:
             self._deliver(step)
