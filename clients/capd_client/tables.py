@@ -170,7 +170,8 @@ def print_turn(result: Mapping[str, Any]) -> None:
     took = f" in {result['ms']:.0f} ms" if isinstance(result.get("ms"), int | float) else ""
     top = result.get("top") or []
     if result.get("outcome") == "activate":
-        say(f"{result.get('name')} is on{took}")
+        part = ", with the tools that the budget has room for" if result.get("reason") else ""
+        say(f"{result.get('name')} is on{part}{took}")
     else:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")

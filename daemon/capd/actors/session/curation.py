@@ -14,7 +14,7 @@ from capd.core.routing.gates import before_model, compared_part
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.curated_turn import Brought, Ranked, bring
+from capd.core.sessions.curated_turn import Brought, Ranked, bring, bring_planned
 from capd.core.sessions.reach import without_denied_servers
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError
@@ -57,10 +57,12 @@ class Curation:
         self._costs = context.services.index.costs
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
-    async def ranked(self, text: str, decision: Decision) -> list[finder.CuratedTool]:
+    async def ranked(
+        self, text: str, decision: Decision, *, is_planned: bool = False
+    ) -> list[finder.CuratedTool]:
         """Return the best tools for a message, none for one that is not a user's own words.
 
-        Those of the capability that it switches on come with that.
+        Those of the capability that it switches on come with that, unless a plan decides on it.
         """
         cleaned = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(cleaned, Decision) or decision.reason == "disabled":
@@ -71,7 +73,7 @@ class Curation:
             compared_part(cleaned),
             rules.k,
             rules.scorer,
-            active if decision.id is None else [*active, decision.id],
+            active if decision.id is None or is_planned else [*active, decision.id],
             self._place.domain,
             list(self._view.rules.pins),
             await self._uses.known(),
@@ -95,10 +97,11 @@ class Curation:
         context: str,
         suggestion: str,
         named: Container[Grant],
+        is_planned: bool = False,
     ) -> CurationResult:
         """Have what fits join the list, or return the words for it, within the turn's budgets.
 
-        Of what was `named` before there are no more words.
+        Of what was `named` before there are no more words. What is planned comes on, all of it.
         """
         if not ranked:
             return CurationResult(suggestion=suggestion)
@@ -107,7 +110,7 @@ class Curation:
 
         def decided() -> Step:
             nonlocal brought
-            brought = self._brought(ranked, named)
+            brought = self._planned(ranked) if is_planned else self._brought(ranked, named)
             return brought.step
 
         step = await self._activation.step(decided)
@@ -166,6 +169,14 @@ class Curation:
             time.time(),
             is_seen=self._view.lists_at_once(at_border=True),
             told=named,
+        )
+
+    def _planned(self, tools: list[finder.CuratedTool]) -> Brought:
+        return bring_planned(
+            self._state,
+            [single(each.hit) for each in tools],
+            time.time(),
+            is_seen=self._view.lists_at_once(at_border=True),
         )
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:

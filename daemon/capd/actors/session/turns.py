@@ -26,10 +26,10 @@ from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd_protos import curator as messages
 from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, Decision, WireName
+from capd_protos.types import CapabilityId, Decision, DecisionReason, WireName
 
-OVER_BUDGET = "over_budget"
-"""Why what a message asks for is not switched on, where the turn had a budget."""
+OVER_BUDGET: DecisionReason = "over_budget"
+"""Why what a message asks for is not switched on whole, where the turn had a budget."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -152,12 +152,15 @@ class SessionTurns:
         decision = await self._routed(text)
         # With a budget it is not known before the plan what comes on.
         turn_context.decision = None if budget else decision
-        tools = await self._curation.ranked(text, decision)
+        tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
             tools = list(plan.tools)
             if decision.outcome == "activate" and decision.id not in plan.capabilities:
-                decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
+                outcome_of_it = "activate" if decision.id in plan.in_part else "abstain"
+                decision = msgspec.structs.replace(
+                    decision, outcome=outcome_of_it, reason=OVER_BUDGET
+                )
         turn_context.decision = decision
         outcome = Outcome("")
         came_on: dict[CapabilityId, tuple[WireName, ...]] = {}
@@ -177,7 +180,11 @@ class SessionTurns:
             suggested = self._suggested(decision, conversation)
             suggestion = self._index.suggested(suggested) if suggested else ""
             said = await self._curation.bring(
-                tools, context=context, suggestion=suggestion, named=conversation.named
+                tools,
+                context=context,
+                suggestion=suggestion,
+                named=conversation.named,
+                is_planned=plan is not None,
             )
             context = self._with_instructions(context, came_on, said.suggestion)
         finally:
