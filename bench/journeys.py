@@ -38,6 +38,8 @@ from actors.world import World, running_world  # noqa: E402
 
 DAEMON = str(Path(capd.__file__).parent) + "/"
 RESUME = opcode.opmap["RESUME"]
+STREAMS = "memory_stream_one_way_pair"
+"""What the fake machine makes the ends of a process with."""
 MOST_CALLS, MOST_ACTIVATIONS = 60, 300
 """What the two journeys may take."""
 QUIET = 3.0
@@ -121,7 +123,7 @@ def main() -> None:
             ("queued call", memory, call),
             ("activation", pipe, activation),
         ):
-            vars(fakes)["memory_stream_one_way_pair"] = streams
+            setattr(fakes, STREAMS, streams)
             with tempfile.TemporaryDirectory(prefix="capd") as folder:
                 async with running_world(Path(folder)) as world:
                     found[name] = await journey(world)

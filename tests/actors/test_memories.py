@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.actor_clients.finder import FinderClient
 from capd.actors.session.memory_catalog import MOST_PROJECTS
-from capd.actors.session.policy import FINDER, REPLIES
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
@@ -478,9 +478,8 @@ async def indexed(made: World) -> None:
     """Return when the tools of alpha are known to whoever plans."""
     request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])
     while True:
-        reply = await made.bus.ask(FINDER, request, REPLIES, 1000.0)
-        assert isinstance(reply, finder.GrantedListed)
-        if reply.capabilities[0].is_known:
+        (granted,) = await FinderClient(made.bus).granted(request, timeout=1000.0)
+        if granted.is_known:
             return
         await trio.sleep(0.1)
 

@@ -243,7 +243,10 @@ class World:
         self.connections: HandleTable[int, Connection] = HandleTable()
         self.environments = SessionEnvironments()
         self.tap_list = folder / "taps.toml"
-        self.tap_list.write_text(f'[[taps]]\nname = "mine"\npath = "{folder}/tap"\n')
+        # Without the shipped phrases: what they say decides no test, and each boot reads them.
+        self.tap_list.write_text(
+            f'shipped_overlays = false\n[[taps]]\nname = "mine"\npath = "{folder}/tap"\n'
+        )
         (folder / "tap" / "capabilities").mkdir(parents=True, exist_ok=True)
         self.project = folder / "project"
         self.project.mkdir(exist_ok=True)

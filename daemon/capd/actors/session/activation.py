@@ -75,6 +75,7 @@ class Activation:
         self._place = context.place
         self._state = context.state
         self._bus = context.services.bus
+        self._definitions = context.services.definitions
         self._environments = context.services.environments
         self._on_step = on_step
         self._transaction = trio.Lock()
@@ -392,7 +393,7 @@ class Activation:
             denied=denied,
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
-        text += await withheld_note(self._bus, servers)
+        text += await withheld_note(self._definitions, servers)
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:

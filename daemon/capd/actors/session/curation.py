@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.policy import FINDER, REPLIES, rules_of
+from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.actors.session.tool_search import single
 from capd.core.routing.gates import before_model, compared_part
@@ -19,14 +19,12 @@ from capd.core.sessions.reach import without_denied_servers
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.tools.tool_filter import kept_tools
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder, registry
 from capd_protos.types import CapabilityId, Decision, WireName
 
 RANK_TIMEOUT = 1.0
 """Seconds that a user's message waits for its tools."""
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Curation:
         self._state = context.state
         self._view = context.view
         self._activation = activation
-        self._bus = context.services.bus
+        self._finder = context.services.finder
         self._environments = context.services.environments
         self._uses = context.services.uses
         self._costs = context.services.index.costs
@@ -84,11 +82,10 @@ class Curation:
             asks_model=decision.reason != "model_not_ready",
         )
         try:
-            reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)
-        except _UNANSWERED as error:
+            return await self._finder.curate(request, timeout=RANK_TIMEOUT)
+        except ActorUnavailableError as error:
             self._log.warning("not_curated", reason=str(error))
             return []
-        return reply.tools if isinstance(reply, finder.ToolsCurated) else []
 
     async def bring(
         self,
@@ -141,11 +138,9 @@ class Curation:
                 project=self._place.project,
                 domain=self._place.domain,
             )
-            reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)
-        except (*_UNANSWERED, NotActivatedError) as error:
+            reply = await self._finder.describe(request, timeout=RANK_TIMEOUT)
+        except (ActorUnavailableError, NotActivatedError) as error:
             self._log.warning("tools_not_foretold", reason=str(error))
-            return []
-        if not isinstance(reply, finder.ToolsDescribed):
             return []
         names: list[WireName] = []
         for server in capability.servers:

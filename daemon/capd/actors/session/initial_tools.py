@@ -71,7 +71,7 @@ class InitialTools:
         try:
             await self._activation.pin(server.spec, server.via)
         except NotActivatedError as error:
-            self._log.warning("eager_not_started", server=server.spec.name, reason=str(error))
+            self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
     async def lease_inherited(self) -> None:
         """Lease what the session has from its parent, while the instances still run."""

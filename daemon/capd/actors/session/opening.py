@@ -148,7 +148,7 @@ class SessionOpenings:
         # What a changing list costs depends on how much there is, which the first sessions of a
         # daemon come before.
         waits = view.rules.mode == "auto" and view.plan.mode == "dynamic" and not is_kept
-        found = await described(self._services.bus, view, waits=waits)
+        found = await described(self._services.finder, view, waits=waits)
         if found is not None and found.is_known:
             pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
             is_all = not found.unlisted
@@ -160,7 +160,7 @@ class SessionOpenings:
         with trio.CancelScope() as opened.opening:
             if not found.is_known:
                 # The first session of a daemon comes before the catalog has been read.
-                found = await described(self._services.bus, session.view, waits=True) or found
+                found = await described(self._services.finder, session.view, waits=True) or found
             await contained(
                 "eager servers", session.initial_tools.lease_eager, found.eager, log=log
             )

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from capd.actor_clients.definitions import DefinitionsClient
+from capd.actor_clients.finder import FinderClient
 from capd.actors.session.client_habits import HabitSaver, HabitStore
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
@@ -31,6 +33,8 @@ class SessionServices:
     """What all sessions of a daemon share; `session_services` builds it."""
 
     bus: Bus
+    definitions: DefinitionsClient
+    finder: FinderClient
     instances: HandleTable[InstanceId, Instance]
     environments: SessionEnvironments
     journal: Journal
@@ -66,6 +70,8 @@ def session_services(
     results = results or ResultStorage(NO_STORE)
     return SessionServices(
         bus,
+        DefinitionsClient(bus),
+        FinderClient(bus),
         instances,
         environments,
         # Not `or`: a journal in which nothing waits is false.

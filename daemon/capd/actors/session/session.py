@@ -120,7 +120,7 @@ class Session:
 
     def _make_parts(self, context: SessionContext) -> SessionParts:
         place, view, services = context.place, context.view, context.services
-        denials = Denials(services.bus, view)
+        denials = Denials(services.finder, view)
         # Parts know their session weakly: it ends when nothing uses it, not with a collection.
         activation = Activation(context, denials, weakly(self._on_step))
         conversations = Conversations(view.rules.memory_tokens)
@@ -153,7 +153,7 @@ class Session:
             results=results,
             skills=skills,
             tokens=SessionTokenCount(services.tokens, place, view),
-            withheld=Withheld(services.bus, context.state),
+            withheld=Withheld(services.definitions, context.state),
         )
 
     # What changes it

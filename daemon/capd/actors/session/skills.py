@@ -24,13 +24,10 @@ from capd.core.sessions.skill_prompts import (
     unknown_skill,
 )
 from capd.core.taps.catalog import Unknown
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import finder, registry
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, CapabilityId
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import registry
+from capd_protos.types import CapabilityId
 
-FINDER = ActorName("finder")
-FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 FIND_TIMEOUT = 2.0
 
 USE_TIMEOUT = 45.0
@@ -44,7 +41,7 @@ class Skills:
     """Whether the client has them as prompts."""
 
     def __init__(self, context: SessionContext, activation: Activation) -> None:
-        self._bus = context.services.bus
+        self._finder = context.services.finder
         self._state = context.state
         self._activation = activation
 
@@ -90,12 +87,10 @@ class Skills:
 
         What is `denied` is not named, also where a skill uses it.
         """
-        request = finder.FindSkills(intent)
         try:
-            reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, FIND_TIMEOUT)
-        except (AskTimeoutError, PeerUnreachableError, AskFailedError):
+            hits = await self._finder.find_skills(intent, timeout=FIND_TIMEOUT)
+        except ActorUnavailableError:
             return ""
-        hits = reply.hits if isinstance(reply, finder.SkillsFound) else []
         unnamed = {form for id_ in denied for form in (str(id_.name), str(id_))}
         return found_skills(
             [

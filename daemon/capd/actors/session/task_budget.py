@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from capd.actors.session.memories import NoMemories, SessionMemories
-from capd.actors.session.policy import FINDER, REPLIES, rules_of
+from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.core.memories.choosing import HEAD_TOKENS
 from capd.core.memories.known import PricedMemory, tokens_of
@@ -28,7 +28,7 @@ from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import described, renamed
 from capd.core.sessions.turn_shares import shares
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator as messages
 from capd_protos import finder
 from capd_protos.types import CapabilityId, Decision, WireName
@@ -37,7 +37,6 @@ ASK_TIMEOUT = 3.0
 COUNT_TIMEOUT = 10.0
 """Seconds for a process that counts, where something was never counted before."""
 UNKNOWN = "its tools are not known yet: capd index"
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
 
@@ -63,7 +62,7 @@ class TaskBudget:
         self._state = context.state
         self._view = context.view
         self._memories = memories
-        self._bus = context.services.bus
+        self._finder = context.services.finder
         self._environments = context.services.environments
         self._uses = context.services.uses
 
@@ -165,12 +164,10 @@ class TaskBudget:
             self._place.domain,
         )
         try:
-            reply = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            return await self._finder.granted(request, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             log.warning("turn_not_planned", session=self._place.key, reason=str(error))
             return [finder.Granted(each, [], is_known=False) for each in meant]
-        assert isinstance(reply, finder.GrantedListed)
-        return reply.capabilities
 
     def _due(
         self, capabilities: Iterable[CapabilityId], granted: Sequence[finder.Granted]

@@ -8,9 +8,10 @@ import time
 
 import structlog
 
+from capd.actor_clients.finder import FinderClient
 from capd.actors.session.activation import Activation
 from capd.actors.session.call_notes import CallNotes
-from capd.actors.session.policy import FINDER, REPLIES, rules_of
+from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
@@ -23,8 +24,7 @@ from capd.core.sessions.search_tools import SearchArguments
 from capd.core.sessions.session import SingleTool
 from capd.core.sessions.session_view import SessionView
 from capd.core.tools.tool_question import SELECT
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.naming import near_names
 from capd_protos.types import ServerIdentity, ToolDefinition, WireName
@@ -32,7 +32,6 @@ from capd_protos.types import ServerIdentity, ToolDefinition, WireName
 ASK_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 4.0
 """Less than the gateway gives a session to begin."""
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 class NotSearchedError(Exception):
@@ -49,7 +48,7 @@ class ToolSearch:
         self._state = context.state
         self._view = context.view
         self._activation = activation
-        self._bus = context.services.bus
+        self._finder = context.services.finder
         self._environments = context.services.environments
         self._notes = notes
         self._withheld = withheld
@@ -71,12 +70,11 @@ class ToolSearch:
             domain=self._place.domain,
         )
         try:
-            found = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            found = await self._finder.find_tools(request, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             raise NotSearchedError(f"capd's finder does not answer: {error}") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
-        assert isinstance(found, finder.ToolsFound)
         names = [self._name(hit) for hit in found.hits]
         detail = asked.detail
         if asked.query.strip().startswith(SELECT):
@@ -158,12 +156,10 @@ class ToolSearch:
             self._place.domain,
         )
         try:
-            reply = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            return await self._finder.look_up(request, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             self._log.warning("not_looked_up", reason=str(error))
             return finder.ToolLookedUp()
-        assert isinstance(reply, finder.ToolLookedUp)
-        return reply
 
     def _unknown(self, name: str, looked_up: finder.ToolLookedUp) -> str:
         if self._view.is_bare:
@@ -191,7 +187,7 @@ def single(hit: finder.ToolHit) -> SingleTool:
 
 
 async def described(
-    bus: Bus, view: SessionView, *, waits: bool = False
+    finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
     """Return what there is for a session, None where nobody says.
 
@@ -206,7 +202,6 @@ async def described(
         domain=view.domain,
     )
     try:
-        reply = await bus.ask(FINDER, request, REPLIES, DESCRIBE_TIMEOUT)
-    except _UNANSWERED:
+        return await finder_client.describe(request, timeout=DESCRIBE_TIMEOUT)
+    except ActorUnavailableError:
         return None
-    return reply if isinstance(reply, finder.ToolsDescribed) else None

@@ -6,9 +6,9 @@
        └──no running instance lists it─────────────┴──rejected──> withheld for good
     not trusted ──listed──> added ──accepted──> trusted
 
-What is trusted is frozen: only a person's word changes it. A tool may have several trusted
-definitions, as servers list by their settings: each is one digest. A baseline that was lost is
-none: where changes are withheld, everything is withheld until a person has looked again.
+What is trusted is frozen: only a person changes it. A tool may have several trusted definitions, as
+servers list by their settings: each is one digest. If a baseline was lost, and changes are withheld
+for this server, everything is withheld until a person has looked at it again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

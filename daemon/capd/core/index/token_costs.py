@@ -3,8 +3,8 @@
 A tokenizer of the o200k family merges nothing over certain seams: before a space that follows a
 character, and where a letter or digit is followed by anything else. Cut there, a text is exactly
 the sum of its pieces, and the pieces of thousands of texts are a few thousand words. A piece that
-was never counted is taken for its bytes, of which no token has less than one: the sum is then too
-large, never too small.
+was never counted counts as its bytes. Every token has at least one byte, so the sum may be too
+large and is never too small.
 """
 
 import re
@@ -132,6 +132,7 @@ def pieces(text: str) -> Iterator[str]:
 
 def one_line(text: str) -> str:
     """Return a text on one line, without control characters."""
+    # Almost every text is printable, and a catalog has thousands: the loop took half of a refresh.
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " for c in text)
     return " ".join(text.split())

@@ -1,8 +1,8 @@
 """Which server a resource belongs to, by its URI.
 
-URIs are passed on as they are, so a URI is found in what servers list, else in what their
-templates can make (RFC 6570, as far as MCP servers use it). Where nothing decides nobody is asked:
-a URI may hold what is for its own server alone.
+URIs are passed on as they are, so a URI is found in what servers list, else in what their templates
+can make (RFC 6570, as far as MCP servers use it). If nothing decides, no server is asked: a URI may
+contain what only its own server should see.
 """
 
 import re

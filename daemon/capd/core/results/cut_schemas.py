@@ -2,8 +2,8 @@
 
 A result that is cut has to satisfy its tool's output schema, and where none does that is short
 enough, the structured content is left out: clients take such a result for a failure, unless they
-were never told of the schema. So it has to be known beforehand. What is estimated is how much of
-any value the schema keeps from being cut; a keyword of which that cannot be said keeps all of it.
+were never told of the schema. So this has to be known beforehand. The estimate is how much of any
+value the schema keeps from being cut. A keyword that cannot be estimated keeps all of it.
 """
 
 import math

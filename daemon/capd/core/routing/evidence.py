@@ -5,9 +5,9 @@ A message is compared with a catalogue in a few ways, each of which is one numbe
 the logits of a softmax over capabilities and "none". The weights come from `core.calibration`,
 so a score is a probability, and one threshold serves every catalogue.
 
-How alike a capability's triggers are to messages that want nothing differs from one to another:
-a catalogue's evidence is therefore told against its own mean and deviation over background
-messages. Of these, one that a trigger nearly repeats is no background for that catalogue.
+How alike a capability's triggers are to messages that want nothing differs from one to another: so
+a catalogue's evidence is measured in units of its own mean and deviation over background messages.
+A background message that nearly repeats a trigger is ignored for that catalogue.
 """
 
 import math

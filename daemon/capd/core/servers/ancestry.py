@@ -18,8 +18,8 @@ So the parent of a process below the daemon is the daemon, or is below it too. A
 come only from a number that was given again between two looks. The second look at the process
 below excludes that: as long as it names the same parent, that parent has not ended.
 
-What a process is called `unknown` for passes where somebody ended by chance. So an honest client is
-judged again; a server gains nothing from that.
+A process is also `unknown` if the two readings differ, which happens when a process ends by chance.
+So an honest client is judged again; a server gains nothing from that.
 """
 
 from collections.abc import Generator

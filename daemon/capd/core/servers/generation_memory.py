@@ -3,8 +3,8 @@
     unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
        └──answered it with a handshake alone──> HANDSHAKE
 
-A start with a handshake proves nothing: most servers of the stateless generation know both. What is
-known decides what is tried first, and with it who shares the instance
+A start with a handshake proves nothing: most servers of the stateless generation know both. The
+known generation decides what is tried first, and so who shares the instance
 (docs/design/hostile-servers.md): servers of the stateless generation infer nothing from their
 connection, so it may be everybody's.
 """

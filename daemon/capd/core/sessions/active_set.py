@@ -4,9 +4,9 @@
     capabilities          at most `cap` with servers; deps-only ones take no slot
     single tools          at most `tool_cap`
 
-A capability holds its grants, pairs of a server's identity and a tool; a single tool is one
-grant. Where a set is full, what was used longest ago goes first. Use is a successful call through
-a grant, and everything with that grant is used by it; listing and searching are not use
+A capability holds its grants, pairs of a server's identity and a tool; a single tool is one grant.
+If a set is full, the least recently used goes first. A use is a successful call through a grant,
+and counts for everything with that grant; listing and searching are no uses
 (docs/design/surface.md).
 """
 

@@ -8,7 +8,7 @@ both the same id. In this order, the first rule that finds anything decides:
                     client, which may have been started by the same editor
     project         the only session of this client in this project
 
-What is found but not unique is `ambiguous`: then the hook's words reach nobody.
+If a rule finds more than one session, the link is `ambiguous`, and the hook's prompt goes to none.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Which tools capd has of its own: every one is a line here, and a method of `actors/own_calls`.
 
-They are pinned: first on every list, in this order, and never evicted. Where a client adds no
-prefix of its own their names get one, so that they stay apart from those of other programs.
+They are pinned: first on every list, in this order, and never evicted. If a client adds no prefix
+of its own, their names get one, so that they differ from those of other programs.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """The answer of `tool_search`: what fits, with schemas, and what was switched on and off for it.
 
-A schema is a few hundred tokens, so without a wish for more the answer has a budget: the best hit
-is given in full whatever its size, the others as long as there is room, the rest in one line each.
-What is given in full is switched on; what is not can be called by its name all the same.
+A schema is a few hundred tokens. So, unless the model asks for more, the answer has a budget: the
+best hit is given in full whatever its size, further hits in full as long as they fit, the rest in
+one line each. A tool given in full is switched on. The others can still be called by name.
 """
 
 from collections.abc import Sequence

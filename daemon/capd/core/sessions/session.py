@@ -1,8 +1,8 @@
 """What one session has: its active set, its surface, and the servers that they rest on.
 
-Pure state: a step takes what was found out and returns what changed and which instances are to
-be released. Grants, holds and surface always agree: a tool is shown exactly while a capability
-grants it, a server is held exactly while a capability needs it.
+Pure state: a step takes what was found out and returns what changed and which instances are to be
+released. Grants, leases and surface always agree: a tool is shown exactly while a capability grants
+it, a server is leased exactly while a capability needs it.
 
 Single tools and pins grant and need as capabilities do. What was evicted in the middle of a turn
 stays on the list until the next one, and is granted again by its next call.

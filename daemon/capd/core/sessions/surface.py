@@ -4,9 +4,9 @@ Own tools come first, then granted ones in the order of first activation. What i
 listed with identical bytes, so that a client's prompt cache holds (docs/design/surface.md).
 A definition is passed on as its server wrote it; only the name is capd's.
 
-A client may take so many tools and no more: own ones, then pinned ones, then the others in their
-order. Where the list is not to change, it has own and pinned tools alone. What is granted and not
-listed is found by its name all the same.
+A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
+the list must not change, it has only own and pinned tools. A granted tool that is not listed can
+still be called by its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping

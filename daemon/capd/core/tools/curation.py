@@ -3,10 +3,10 @@
     hybrid     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams + use; pins before all others
     keyword    10 x words of the message in the description + 0.5 x uses + 100 for pins
 
-Uses are those of the last 24 hours. They and pins set the order, and what is *clear* is said by
-the message alone: a tool that is used all day joins no turn that does not ask for it. Clear is
-what shares rare words with the message, is near to it in meaning, and fits about as well as the
-best one. Only what the user pins is a pin: no tool is preferred for what it is called.
+Uses of the last 24 hours and pins influence the order, but only the message makes a tool *clear*: a
+tool that is used all day joins no turn that does not ask for it. A tool is clear if it shares rare
+words with the message, is near to it in meaning, and fits about as well as the best one. No tool is
+preferred for its name; only the user pins.
 
 The bar is measured in docs/design/tool-search.md ("Curation").
 """
