@@ -71,7 +71,7 @@ def print_sessions(result: Mapping[str, Any]) -> None:
             each.get("mode"),
             f"{each.get('surface', 0)}/{each.get('available', 0)}",
             _count(each, "tokens"),
-            _count(each, "tokens_saved"),
+            _saved(each),
             active_line(each).removeprefix("MCP active: "),
         )
         for each in result.get("sessions") or []
@@ -82,6 +82,11 @@ def print_sessions(result: Mapping[str, Any]) -> None:
 def _count(session: Mapping[str, Any], member: str) -> Any:
     value = session.get(member)
     return str(session.get("tokens_state") or "").replace("_", " ") if value is None else value
+
+
+def _saved(session: Mapping[str, Any]) -> str:
+    value = _count(session, "tokens_saved")
+    return f"{-value} lost" if isinstance(value, int) and value < 0 else str(value)
 
 
 def _linked(session: Mapping[str, Any]) -> str:

@@ -54,8 +54,6 @@ DecisionReason = Literal[
     # A client's hook alone: it asked before, or its answer came before the turn's.
     "repeated",
     "unfinished",
-    # A turn with a budget of tokens has no room for it.
-    "over_budget",
 ]
 
 

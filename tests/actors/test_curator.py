@@ -582,3 +582,41 @@ async def test_a_session_is_shown_with_all_that_it_has(
         listing = await world.bus.ask(CURATOR, curator.ListTools(entry.key), CURATOR_REPLIES, 9)
         assert isinstance(listing, curator.ToolsListed)
         assert [json.loads(each)["name"] for each in listing.tools] == OWN + ALPHA
+
+
+async def test_what_comes_on_by_hand_and_what_is_called_is_what_the_priors_know(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        world.machine.scripts["beta"].exits_at_start = 1
+        used = world.registry._use
+
+        def known(place: str) -> list[str]:
+            return sorted(each.name for each in used.of(place))
+
+        await client.capability("enable", "beta")
+        await client.capability("enable", "alpha")
+        await trio.sleep(1)
+        assert (known("session s"), known(f"project {world.project}")) == (["alpha"], ["alpha"])
+
+        used.__init__()  # type: ignore[misc]
+        await client.call("alpha__echo", a=1)
+        await trio.sleep(1)
+
+        assert (known("session s"), known(f"project {world.project}")) == (["alpha"], ["alpha"])
+
+
+async def test_a_capability_whose_filter_leaves_no_tool_evicts_nothing(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, cap=1) as world:
+        world.capability("filtered", "beta", provider='[roles.mcp]\nallowed_tools = ["no-*"]\n')
+        await world.reload()
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+
+        said, is_error = await client.capability("enable", "filtered")
+
+        assert ("matched none" in said, is_error) == (True, False)
+        assert await client.tools() == OWN + ALPHA

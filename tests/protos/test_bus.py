@@ -407,6 +407,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.SessionStarted(ONE, "zed"),
     curator.SessionEnded(ONE),
     curator.SurfaceChanged(ONE, ["a"], ["b"]),
+    curator.CapabilityUsed(ONE, "/src/app", ID),
     curator.ResultCompacted(ONE, "git__log", 90_000, 24_000),
     curator.DaemonStopping(),
     curator.DrainSessions(8.0, is_for_good=True),

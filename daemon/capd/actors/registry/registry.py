@@ -39,6 +39,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import DecisionNote
 from capd_protos.types import (
     CapabilityId,
@@ -49,6 +50,7 @@ from capd_protos.types import (
 )
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+USED: MsgpackCodec[CapabilityUsed] = MsgpackCodec(CapabilityUsed)
 
 DECISIONS_KEPT = 100
 log = structlog.get_logger(actor="registry")
@@ -104,6 +106,7 @@ class Registry:
         self._is_serving = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
+            nursery.start_soon(self._follow_use)
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
@@ -168,6 +171,13 @@ class Registry:
 
     def _catalog_of(self, project: str) -> Catalog:
         return self._projects.catalog(self._projects.known(project))
+
+    async def _follow_use(self) -> None:
+        """Note what sessions have on and use, whoever wanted it."""
+        async with self._bus.subscribe(USED, "session.capability_used") as news:
+            async for used in news:
+                self._use.note(f"session {used.session}", used.capability)
+                self._use.note(f"project {used.project}", used.capability)
 
     async def _follow_files(self) -> None:
         while True:
@@ -264,9 +274,6 @@ class Registry:
         ranked = priors.shifted(ranked, favoured, self._profile.priors)
         decision = gates.decide(ranked, request.active, self._profile)
         decision = held_back(decision, request.restrictions)
-        if decision.outcome == "activate" and decision.id is not None:
-            self._use.note(f"session {request.session}", decision.id)
-            self._use.note(f"project {request.project}", decision.id)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
     async def _favoured(

@@ -38,6 +38,7 @@ from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
 from capd_protos import registry, supervisor
+from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import ActivationNote
 from capd_protos.types import (
     CapabilityId,
@@ -375,6 +376,7 @@ class Activation:
         denied = sum(self._state.denied(capability, held) for held in servers)
         more = f"; {denied} of its tools are denied by policy" if denied else ""
         self._note(str(capability.id), "on", by + more)
+        self._bus.publish(CapabilityUsed(self._place.key, self._place.project, capability.id))
         self._note_evicted(step, str(capability.id))
         await self._followed(step)
         self._log.info(
