@@ -332,7 +332,7 @@ async def test_every_wish_is_answered_in_its_own_words(
         assert was_error is is_error
 
 
-async def test_discover_marks_what_is_on_and_says_when_the_model_is_not_there(
+async def test_discover_marks_what_is_on_and_goes_by_words_when_the_model_is_not_there(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:
@@ -341,9 +341,11 @@ async def test_discover_marks_what_is_on_and_says_when_the_model_is_not_there(
         hit, _ = await client.capability("discover", intent="alpha things")
         world.embedder.is_loading = True
 
-        said = await client.capability("discover", intent="alpha things")
+        by_words = await client.capability("discover", intent="beta things")
+        said = await client.capability("discover", intent="zebra stripes")
 
         assert "- [active] alpha (score 0.94)" in hit
+        assert ("- beta (score" in by_words[0], by_words[1]) == (True, False)
         assert (said[0][:38], said[1]) == ("The embedding model is still loading, ", True)
 
 

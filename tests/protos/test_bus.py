@@ -183,6 +183,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         project="/src/app",
         denied=[ID],
         restrictions=[CapabilityRestriction(ID, 0.5, is_automatic=False)],
+        waits=1.5,
     ),
     registry.ResolveCapability("me/mine/git", "/src/app"),
     registry.ListCapabilities("/src/app", all_projects=True),

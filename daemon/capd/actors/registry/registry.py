@@ -27,7 +27,7 @@ from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
-from capd.core.routing import gates, priors
+from capd.core.routing import gates, priors, words_alone
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -46,6 +46,7 @@ from capd_protos.types import (
     CapabilitySpec,
     Decision,
     MemorySpec,
+    Score,
     TapName,
 )
 
@@ -262,10 +263,17 @@ class Registry:
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(cleaned)
-        try:
-            message, scorer = await vectors.compared(text)
-        except NotReadyError:
-            return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
+        patient_until = trio.current_time() + request.waits
+        while True:
+            try:
+                message, scorer = await vectors.compared(text)
+                break
+            except NotReadyError:
+                decision = self._by_words(request, text, catalog)
+                if decision is None and await vectors.until_ready(patient_until):
+                    continue
+                decision = decision or Decision("abstain", "model_not_ready")
+                return msgspec.structs.replace(decision, fingerprint=fingerprint)
         kept = gates.eligible(
             catalog.winners, request.domain, request.keys, frozenset(request.denied)
         )
@@ -275,6 +283,22 @@ class Registry:
         decision = gates.decide(ranked, request.active, self._profile)
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
+
+    def _by_words(
+        self, request: messages.RouteMessage, text: str, catalog: Catalog
+    ) -> Decision | None:
+        """Return what a message's words decide without the model; None where they do not."""
+        kept = gates.eligible(
+            catalog.winners, request.domain, request.keys, frozenset(request.denied)
+        )
+        meant = words_alone.sure(text, kept.capabilities)
+        if meant is None:
+            return None
+        top = (Score(meant, 1.0),)
+        if meant in request.active:
+            return Decision("abstain", "already_active", id=meant, top=top)
+        decision = Decision("activate", id=meant, top=top, left_out=kept.left_out)
+        return held_back(decision, request.restrictions)
 
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
@@ -299,17 +323,21 @@ class Registry:
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(intent)
-        try:
-            message, scorer = await vectors.compared(text)
-        except NotReadyError:
-            return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         specs = {
             c.id: c
             for c in catalog.winners
             if is_inside(request.domain, c.domains) and c.id not in request.denied
         }
-        ranked = scorer.ranked(text, message, frozenset(specs))
-        hits = [score for score in ranked if score.score > self._profile.lowest_hit]
+        try:
+            message, scorer = await vectors.compared(text)
+        except NotReadyError:
+            offered = list(specs.values())
+            hits = await trio.to_thread.run_sync(words_alone.fitting, text, offered)
+            if not hits:
+                return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
+        else:
+            ranked = scorer.ranked(text, message, frozenset(specs))
+            hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(
             [
                 messages.CapabilityHit(

@@ -34,6 +34,8 @@ OVER_BUDGET: DecisionReason = "over_budget"
 log = structlog.get_logger(actor="curator")
 
 
+MODEL_PATIENCE = 4.0
+"""Seconds that a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
 took 8 to 26 ms where a client does it at all (docs/design/clients.md, finding 1)."""
@@ -149,7 +151,9 @@ class SessionTurns:
         turn_context = turn_context or TurnContext()
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
-        decision = await self._routed(text)
+        # A hook answers when its patience ends, and the turn goes on without it.
+        waits = MODEL_PATIENCE if turn_context.is_hook else 0.0
+        decision = await self._routed(text, waits)
         # With a budget it is not known before the plan what comes on.
         turn_context.decision = None if budget else decision
         tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
@@ -319,7 +323,7 @@ class SessionTurns:
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
 
-    async def _routed(self, text: str) -> Decision:
+    async def _routed(self, text: str, waits: float) -> Decision:
         try:
             request = registry.RouteMessage(
                 session=self._place.key,
@@ -331,6 +335,7 @@ class SessionTurns:
                 project=self._place.project,
                 denied=await self._index.denied(),
                 restrictions=self._index.restrictions(),
+                waits=waits,
             )
             reply = await self._activation.leases.ask_registry(request)
         except NotActivatedError as error:
