@@ -421,3 +421,35 @@ async def test_a_message_that_finds_no_model_is_routed_as_soon_as_it_is_there(
 
         assert (answer["outcome"], answer["name"]) == ("activate", "alpha")
         assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_a_hook_with_time_hears_after_a_second_what_a_server_that_starts_will_bring(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        world.machine.scripts["alpha"].start_delay = 20
+        began_at = trio.current_time()
+
+        answer = await hooked(control, patience=15.0)
+
+        assert trio.current_time() - began_at < 2
+        assert answer["context"].startswith("capd is switching on 'alpha' for this message")
+        await trio.sleep(30)
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_a_hook_of_the_connection_itself_hears_after_a_second_what_is_on_its_way(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        world.machine.scripts["alpha"].start_delay = 20
+        began_at = trio.current_time()
+
+        said, is_error = await client.call("capd_turn", prompt="alpha things", session_id="c-1")
+
+        assert trio.current_time() - began_at < 2
+        assert ("capd is switching on 'alpha'" in said, is_error) == (True, False)
+        await trio.sleep(30)
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]

@@ -4,7 +4,7 @@ message ──> registry decides ──> capability on ──> single tools that
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,6 +16,7 @@ from capd.actors.session.curation import Curation
 from capd.actors.session.memories import MOST_OF_A_TURN
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import Plan, TaskBudget
+from capd.core.back_references import weakly
 from capd.core.protocol.outcomes import text_result
 from capd.core.sessions import hook_context
 from capd.core.sessions.conversations import Conversation
@@ -75,6 +76,10 @@ class SessionTurns:
         self._curation = Curation(context, parts.activation)
         self._budget = TaskBudget(context, parts.memories)
         self.recent_prompts = RecentPrompts()
+        self.answer_in_time: Callable[[str, TurnContext], Awaitable[messages.TurnTaken]] = weakly(
+            self.take
+        )
+        """Takes a prompt of this connection, as far as it is when its client has to know."""
         self._under_way = 0
         # What turns under way have changed so far: delivered once, when one of them ends.
         self._gathered = Step()
@@ -128,7 +133,7 @@ class SessionTurns:
         connection.linked_by = "its own connection"
         if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
-        taken = await self.take(hook.prompt, TurnContext(is_hook=True))
+        taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
         is_awaited = self._view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.
