@@ -226,7 +226,7 @@ def _planned(
             messages.LeftOut(*_named(part.key), part.tokens, reason)
             for part, reason in found.left_out
             # Of a large capability's other tools its own line speaks.
-            if not _is_tool(part) or _named(part.key)[1] in relevance
+            if not _is_tool(part) or WireName(_named(part.key)[1]) in relevance
         ),
         tokens=found.tokens,
     )
