@@ -270,7 +270,9 @@ class Registry:
                 break
             except NotReadyError:
                 decision = self._by_words(request, text, catalog)
-                if decision is None and await vectors.until_ready(patient_until):
+                # Who does not wait is answered before anything else runs.
+                is_waiting = decision is None and request.waits > 0
+                if is_waiting and await vectors.until_ready(patient_until):
                     continue
                 decision = decision or Decision("abstain", "model_not_ready")
                 return msgspec.structs.replace(decision, fingerprint=fingerprint)
