@@ -42,10 +42,15 @@ def client_of(session: Document) -> str:
 def active_line(session: Document) -> str:
     """Return a session's active set in its one-line form."""
     active = session.get("active") or []
-    names = ", ".join(str(each.get("name", "?")) for each in active)
+    # Single tools have a limit of their own, and what shows no tool counts against none.
+    tools = [each for each in active if each.get("kind") == "tool"]
+    others = [each for each in active if each.get("kind") != "tool"]
+    taken = [each for each in others if each.get("kind") != "dependencies" and each.get("tools", 1)]
+    names = ", ".join(str(each.get("name", "?")) for each in others)
     cap = session.get("cap")
-    count = f"{len(active)}/{cap}" if cap is not None else f"{len(active)}"
-    return f"MCP active: {count}" + (f" ({names})" if names else "")
+    count = f"{len(taken)}/{cap}" if cap is not None else f"{len(taken)}"
+    more = f" + {len(tools)} single tool{'s' if len(tools) > 1 else ''}" if tools else ""
+    return f"MCP active: {count}" + (f" ({names})" if names else "") + more
 
 
 def active_lines(status: Document, session: str = "") -> list[str]:

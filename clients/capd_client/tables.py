@@ -71,7 +71,7 @@ def print_sessions(result: Mapping[str, Any]) -> None:
             each.get("mode"),
             f"{each.get('surface', 0)}/{each.get('available', 0)}",
             _count(each, "tokens"),
-            _count(each, "tokens_saved"),
+            _saved(each),
             active_line(each).removeprefix("MCP active: "),
         )
         for each in result.get("sessions") or []
@@ -82,6 +82,11 @@ def print_sessions(result: Mapping[str, Any]) -> None:
 def _count(session: Mapping[str, Any], member: str) -> Any:
     value = session.get(member)
     return str(session.get("tokens_state") or "").replace("_", " ") if value is None else value
+
+
+def _saved(session: Mapping[str, Any]) -> str:
+    value = _count(session, "tokens_saved")
+    return f"{-value} lost" if isinstance(value, int) and value < 0 else str(value)
 
 
 def _linked(session: Mapping[str, Any]) -> str:
@@ -170,7 +175,8 @@ def print_turn(result: Mapping[str, Any]) -> None:
     took = f" in {result['ms']:.0f} ms" if isinstance(result.get("ms"), int | float) else ""
     top = result.get("top") or []
     if result.get("outcome") == "activate":
-        say(f"{result.get('name')} is on{took}")
+        part = ", with the tools that the budget has room for" if result.get("reason") else ""
+        say(f"{result.get('name')} is on{part}{took}")
     else:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")

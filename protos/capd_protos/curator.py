@@ -295,6 +295,14 @@ class SurfaceChanged(msgspec.Struct, frozen=True, tag="session.surface_changed")
     removed: list[str]
 
 
+class CapabilityUsed(msgspec.Struct, frozen=True, tag="session.capability_used"):
+    """A capability came on in a session, or a call through it succeeded."""
+
+    session: SessionKey
+    project: str
+    capability: CapabilityId
+
+
 class ResultCompacted(msgspec.Struct, frozen=True, tag="session.result_compacted"):
     """A result over its limit came back short; it is kept whole for the session."""
 
@@ -463,4 +471,11 @@ Reply = (
     | ProjectLeft
     | TextSampled
 )
-Event = SessionStarted | SessionEnded | SurfaceChanged | ResultCompacted | DaemonStopping
+Event = (
+    SessionStarted
+    | SessionEnded
+    | SurfaceChanged
+    | CapabilityUsed
+    | ResultCompacted
+    | DaemonStopping
+)

@@ -121,6 +121,8 @@ class CapabilityCalls(msgspec.Struct, frozen=True):
     successes: int
     mean_ms: float
     bytes_out: int
+    last_at: float = 0.0
+    """Seconds since the epoch, of the newest."""
 
 
 class CallsSummed(msgspec.Struct, frozen=True, tag="ledger.summed"):

@@ -42,6 +42,8 @@ class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
     """Capabilities of which the session's policy leaves nothing."""
     restrictions: list[CapabilityRestriction] = msgspec.field(default_factory=list, name="bars")
     """What the user has set on single capabilities."""
+    waits: float = 0.0
+    """Seconds to wait for a model that is loading, where the words alone do not decide."""
 
 
 class MessageRouted(msgspec.Struct, frozen=True, tag="registry.routed"):

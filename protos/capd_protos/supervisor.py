@@ -137,6 +137,8 @@ class InstallDependencies(msgspec.Struct, frozen=True, tag="supervisor.install")
     """What is required as well, and the tap has no script for."""
     commands: list[str] = []
     """The servers' commands: where they are on the PATH, what is lacking is not needed."""
+    wait: str = ""
+    """What the session calls this wait by, to end it alone."""
 
 
 class DependenciesReady(msgspec.Struct, frozen=True, tag="supervisor.installed"):
@@ -153,10 +155,12 @@ class DependenciesFailed(msgspec.Struct, frozen=True, tag="supervisor.install_fa
     message: str
 
 
-class LeaveInstall(msgspec.Struct, frozen=True, tag="supervisor.leave_install"):
+class LeaveInstall(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervisor.leave_install"):
     """Wait for no dependency any more; waiting for none is fine. `HoldsReleased` answers."""
 
     session: SessionKey
+    wait: str = ""
+    """Which wait of the session ends; empty for all of them."""
 
 
 class InstallStarted(msgspec.Struct, frozen=True, tag="install.started"):

@@ -49,11 +49,11 @@ DecisionReason = Literal[
     "already_active",
     # What the user has set for the capability, on top of what routing concluded.
     "set_by_user",
+    # A turn with a budget alone: not all of it had room; of what is on in part, some had.
+    "over_budget",
     # A client's hook alone: it asked before, or its answer came before the turn's.
     "repeated",
     "unfinished",
-    # A turn with a budget of tokens has no room for it.
-    "over_budget",
 ]
 
 

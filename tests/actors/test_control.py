@@ -222,7 +222,9 @@ async def test_discover_ranks_and_names_what_is_missing(
 
         assert [(hit["name"], hit["score"]) for hit in found["hits"]] == [("alpha", 0.8439)]
         world.embedder.is_loading = True
-        refused = await control.ask("discover", intent="alpha things")
+        by_words = await control.result("discover", intent="alpha things")
+        assert [hit["name"] for hit in by_words["hits"]] == ["alpha"]
+        refused = await control.ask("discover", intent="zebra stripes")
         assert refused["error"]["code"] == frames.UNAVAILABLE
 
 

@@ -332,7 +332,7 @@ async def test_every_wish_is_answered_in_its_own_words(
         assert was_error is is_error
 
 
-async def test_discover_marks_what_is_on_and_says_when_the_model_is_not_there(
+async def test_discover_marks_what_is_on_and_goes_by_words_when_the_model_is_not_there(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with running_world(tmp_path) as world:
@@ -341,9 +341,11 @@ async def test_discover_marks_what_is_on_and_says_when_the_model_is_not_there(
         hit, _ = await client.capability("discover", intent="alpha things")
         world.embedder.is_loading = True
 
-        said = await client.capability("discover", intent="alpha things")
+        by_words = await client.capability("discover", intent="beta things")
+        said = await client.capability("discover", intent="zebra stripes")
 
         assert "- [active] alpha (score 0.84)" in hit
+        assert ("- beta (score" in by_words[0], by_words[1]) == (True, False)
         assert (said[0][:38], said[1]) == ("The embedding model is still loading, ", True)
 
 
@@ -582,3 +584,41 @@ async def test_a_session_is_shown_with_all_that_it_has(
         listing = await world.bus.ask(CURATOR, curator.ListTools(entry.key), CURATOR_REPLIES, 9)
         assert isinstance(listing, curator.ToolsListed)
         assert [json.loads(each)["name"] for each in listing.tools] == OWN + ALPHA
+
+
+async def test_what_comes_on_by_hand_and_what_is_called_is_what_the_priors_know(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        world.machine.scripts["beta"].exits_at_start = 1
+        used = world.registry._use
+
+        def known(place: str) -> list[str]:
+            return sorted(each.name for each in used.of(place))
+
+        await client.capability("enable", "beta")
+        await client.capability("enable", "alpha")
+        await trio.sleep(1)
+        assert (known("session s"), known(f"project {world.project}")) == (["alpha"], ["alpha"])
+
+        used.__init__()  # type: ignore[misc]
+        await client.call("alpha__echo", a=1)
+        await trio.sleep(1)
+
+        assert (known("session s"), known(f"project {world.project}")) == (["alpha"], ["alpha"])
+
+
+async def test_a_capability_whose_filter_leaves_no_tool_evicts_nothing(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, cap=1) as world:
+        world.capability("filtered", "beta", provider='[roles.mcp]\nallowed_tools = ["no-*"]\n')
+        await world.reload()
+        client = await world.session("s")
+        await client.capability("enable", "alpha")
+
+        said, is_error = await client.capability("enable", "filtered")
+
+        assert ("matched none" in said, is_error) == (True, False)
+        assert await client.tools() == OWN + ALPHA

@@ -388,3 +388,68 @@ async def test_a_suggestion_that_nobody_heard_is_made_again(
 
         said = ["Reads files of any kind" in each["context"] for each in (slow, quick)]
         assert (said, quick["outcome"]) == ([False, True], "suggest")
+
+
+async def test_a_message_that_finds_no_model_is_decided_by_its_words_where_they_are_sure(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        world.embedder.is_loading = True
+
+        answer = await hooked(control, "please use alpha three on this", patience=PATIENCE)
+
+        assert (answer["outcome"], answer["name"]) == ("activate", "alpha")
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_a_message_that_finds_no_model_is_routed_as_soon_as_it_is_there(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        world.embedder.is_loading = True
+        async with trio.open_nursery() as nursery:
+
+            async def load() -> None:
+                await trio.sleep(1.5)
+                world.embedder.is_loading = False
+
+            nursery.start_soon(load)
+
+            answer = await hooked(control, patience=10.0)
+
+        assert (answer["outcome"], answer["name"]) == ("activate", "alpha")
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_a_hook_with_time_hears_after_a_second_what_a_server_that_starts_will_bring(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client, control = await world.session("s"), await world.controller()
+        world.machine.scripts["alpha"].start_delay = 20
+        began_at = trio.current_time()
+
+        answer = await hooked(control, patience=15.0)
+
+        assert trio.current_time() - began_at < 2
+        assert answer["context"].startswith("capd is switching on 'alpha' for this message")
+        await trio.sleep(30)
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
+
+
+async def test_a_hook_of_the_connection_itself_hears_after_a_second_what_is_on_its_way(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        client = await world.session("s")
+        world.machine.scripts["alpha"].start_delay = 20
+        began_at = trio.current_time()
+
+        said, is_error = await client.call("capd_turn", prompt="alpha things", session_id="c-1")
+
+        assert trio.current_time() - began_at < 2
+        assert ("capd is switching on 'alpha'" in said, is_error) == (True, False)
+        await trio.sleep(30)
+        assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]

@@ -41,9 +41,11 @@ class Stage:
     def script(self, text: str) -> None:
         (self.folder / "tool.sh").write_text(text)
 
-    async def ask(self, session: SessionKey = A, **more: list[str]) -> Reply:
+    async def ask(self, session: SessionKey = A, *, wait: str = "", **more: list[str]) -> Reply:
         scripts = {"org/tool": str(self.folder / "tool.sh")} if not more else {}
-        request = InstallDependencies(scripts, session, **more)
+        request = InstallDependencies(
+            scripts, session, more.get("lacking", []), more.get("commands", []), wait
+        )
         reply = await self.installs.ensured(request, {"PATH": PATH}, self._nursery)
         self.replies[session] = reply
         return reply
@@ -102,6 +104,29 @@ async def test_a_script_goes_on_while_somebody_waits_for_it(tmp_path: Path) -> N
         assert stage.replies == {
             A: DependenciesFailed("org/tool", "nobody waits for it any more"),
             B: DependenciesReady(["org/tool"], []),
+        }
+
+
+async def test_of_two_waits_of_one_session_one_can_end_alone(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
+        stage.script(UNTIL_TOLD)
+        replies: dict[str, Reply] = {}
+
+        async def ask(wait: str) -> None:
+            replies[wait] = await stage.ask(A, wait=wait)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "1")
+            nursery.start_soon(ask, "2")
+            await stage.until("began")
+            await wait_all_tasks_blocked()
+
+            stage.installs.leave(A, "1")
+            (tmp_path / "go").touch()
+
+        assert replies == {
+            "1": DependenciesFailed("org/tool", "nobody waits for it any more"),
+            "2": DependenciesReady(["org/tool"], []),
         }
 
 

@@ -418,7 +418,7 @@ async def test_a_turn_with_a_budget_counts_what_descriptions_say_of_known_mistak
     ("budget", "added", "left_out", "definitions"),
     [
         (5000, ["alpha__echo", "alpha__die"], [], 143),
-        (240, [], ["mine/alpha", "alpha__echo"], 71),
+        (240, ["alpha__die"], ["mine/alpha", "alpha__echo"], 71),
     ],
 )
 async def test_a_turn_with_a_budget_counts_a_tool_once_and_takes_it_alone_where_all_have_no_room(
@@ -438,6 +438,40 @@ async def test_a_turn_with_a_budget_counts_a_tool_once_and_takes_it_alone_where_
         assert turn["changed"]["added"] == added
         assert [each["name"] for each in turn["left_out"]] == left_out
         assert turn["budgeted"] == definitions + TURN_TOKENS
+
+
+@pytest.mark.parametrize("budget", [300, 600, 1000])
+async def test_of_a_capability_larger_than_the_budget_the_tools_that_fit_come_on(
+    tmp_path: Path, budget: int
+) -> None:
+    async with started(tmp_path) as made:
+        made.machine.scripts["alpha"].tools = [
+            tool(f"{verb}_{thing}", description=f"{verb}s a {thing} " + "x" * 50)
+            for verb in ("read", "write", "move")
+            for thing in ("goal", "plan", "note", "page")
+        ]
+        client, person = await made.session("s"), await made.controller()
+        await enabled(client)
+        await client.capability("disable", "alpha")
+        made.registry._vectors._need.set()
+        await made.until_routing()
+        await indexed(made)
+        session = made.host._sessions[SessionKey("s")].session
+
+        turn = await person.result("turn", text="alpha one: move the page", budget=budget)
+
+        added = [each for each in session.calls.definitions() if b'"alpha__' in each]
+        assert (turn["outcome"], turn["reason"], turn["name"]) == (
+            *("activate", "over_budget"),
+            "alpha",
+        )
+        assert "alpha__move_page" in turn["changed"]["added"]
+        assert len(turn["changed"]["added"]) == len(added) > 0
+        assert sum(map(len, added)) + TURN_TOKENS == turn["budgeted"] <= budget
+        assert budget - turn["budgeted"] < max(map(len, added)) + 8
+        assert ("capability", "mine/alpha") in [
+            (each["kind"], each["name"]) for each in turn["left_out"]
+        ]
 
 
 async def indexed(made: World) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from capd_client.remedies import remedy
-from capd_client.status_text import active_lines, status_lines
+from capd_client.status_text import active_line, active_lines, status_lines
 
 from .conftest import PATIENT, FakeDaemon
 
@@ -395,3 +395,17 @@ def test_what_a_model_was_told_of_and_what_had_no_room_is_counted() -> None:
         "index: 58 capabilities, 2 values set by hand; most used: mine/git 12x, 92 %, 41 ms",
         "index: 24 capabilities in 148 tokens, 3 left out, 1 suggestions left out",
     ]
+
+
+def test_single_tools_and_what_shows_none_take_no_slot_in_the_active_line() -> None:
+    tools = [{"kind": "tool", "name": f"t{n}", "tools": [f"t{n}"]} for n in range(18)]
+    active = [
+        {"kind": "capability", "name": "git", "tools": ["git__log"]},
+        {"kind": "capability", "name": "filtered", "tools": []},
+        {"kind": "dependencies", "name": "ruff", "tools": []},
+        *tools,
+    ]
+
+    line = active_line({"active": active, "cap": 4})
+
+    assert line == "MCP active: 1/4 (git, filtered, ruff) + 18 single tools"

@@ -107,7 +107,7 @@ def test_a_loss_is_called_one(start_daemon: Start, base_env: dict[str, str]) -> 
 
     result = run(base_env, "status", "--tokens")
 
-    assert "saved -763 a loss: the list of all tools is shorter" in lines_of(result)
+    assert "lost 763 the list of all tools is shorter" in lines_of(result)
 
 
 def test_a_tokenizer_that_failed_is_the_first_line(

@@ -183,6 +183,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         project="/src/app",
         denied=[ID],
         restrictions=[CapabilityRestriction(ID, 0.5, is_automatic=False)],
+        waits=1.5,
     ),
     registry.ResolveCapability("me/mine/git", "/src/app"),
     registry.ListCapabilities("/src/app", all_projects=True),
@@ -246,9 +247,9 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     supervisor.ListServers(),
     supervisor.ListServerTools(INSTANCE),
     supervisor.InstallDependencies(
-        {"org/tool": "/deps/org/tool.sh"}, ONE, ["org/lacking"], ["uvx"]
+        {"org/tool": "/deps/org/tool.sh"}, ONE, ["org/lacking"], ["uvx"], "1"
     ),
-    supervisor.LeaveInstall(ONE),
+    supervisor.LeaveInstall(ONE, "1"),
     supervisor.InstallStarted("org/tool"),
     supervisor.InstallSaid("org/tool", "fetching", 1.5),
     supervisor.InstallEnded("org/tool", "failed", 2.5, "exit 1"),
@@ -428,6 +429,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     curator.SessionStarted(ONE, "zed"),
     curator.SessionEnded(ONE),
     curator.SurfaceChanged(ONE, ["a"], ["b"]),
+    curator.CapabilityUsed(ONE, "/src/app", ID),
     curator.ResultCompacted(ONE, "git__log", 90_000, 24_000),
     curator.DaemonStopping(),
     curator.DrainSessions(8.0, is_for_good=True),

@@ -33,14 +33,15 @@ def _print_session(session: Mapping[str, Any]) -> None:
     unknown = "counting" if session.get("counting") else "unknown"
     if surface.get("tools") is None:
         unknown = "not listed"
-    loss = "a loss: the list of all tools is shorter"
+    loss = "the list of all tools is shorter"
+    saved: int | None = session.get("saved")
     rows = [
         ("list of tools", surface.get("list"), _many(surface.get("tools"), "tool")),
         ("  capd's own", surface.get("own_tools"), "of these"),
         ("instructions", surface.get("instructions"), ""),
         ("before every prompt", surface.get("tokens"), ""),
         ("all tools", everything.get("tokens"), _of_all(everything)),
-        ("saved", session.get("saved"), loss if (session.get("saved") or 0) < 0 else ""),
+        ("lost", -saved, loss) if saved is not None and saved < 0 else ("saved", saved, ""),
         _sent("turns", added.get("turns"), "text"),
         _sent("searches", added.get("searches"), "answer"),
         _sent("answers", added.get("answers"), "answer"),

@@ -98,13 +98,14 @@ def test_successful_calls_alone_are_uses_and_the_most_used_comes_first(tmp_path:
 def test_calls_are_summed_by_what_granted_them(tmp_path: Path) -> None:
     made = database(tmp_path)
     made.add([call(), call(outcome="error"), call(granted="x/y"), call(granted="")])
+    made.add([call(outcome="refused"), call(outcome="refused", granted="x/y")])
 
     sums = made.sums(0)
 
     assert sums == [
-        CapabilityCalls("starter/git", 2, 1, 10.0, 600),
-        CapabilityCalls("", 1, 1, 10.0, 300),
-        CapabilityCalls("x/y", 1, 1, 10.0, 300),
+        CapabilityCalls("starter/git", 2, 1, 10.0, 600, NOW),
+        CapabilityCalls("", 1, 1, 10.0, 300, NOW),
+        CapabilityCalls("x/y", 1, 1, 10.0, 300, NOW),
     ]
 
 

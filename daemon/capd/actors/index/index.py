@@ -9,7 +9,7 @@ A project's sessions have an index of their own; the file holds that of everybod
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,10 +23,12 @@ from capd.actor_clients.names import INDEX
 from capd.actor_clients.registry import RegistryClient
 from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import Content, IndexFileError
+from capd.adapters.project_files import project_files
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index import document
 from capd.core.index.entries import Facts, entry_of, in_order, told_words
 from capd.core.index.summaries import Call, call_of, told_texts
+from capd.core.routing.priors import spoken_for
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -63,6 +65,8 @@ class _Read:
     described: list[finder.CapabilityTools] = field(default_factory=list)
     facts: Mapping[str, Facts] = field(default_factory=dict)
     entries: list[messages.IndexEntry] = field(default_factory=list)
+    files: Collection[str] = ()
+    """What was in the project's root."""
 
 
 class Index:
@@ -183,7 +187,7 @@ class Index:
                 return
             read = self._read.get(project)
             if read is not None and any(each.tokens is not None for each in found.capabilities):
-                self._take(project, found.capabilities, read.facts)
+                self._take(project, found.capabilities, read.facts, read.files)
         await self._learn()
         self._bus.publish(messages.IndexChanged(len(self._read.get("", _Read()).entries)))
 
@@ -196,13 +200,15 @@ class Index:
 
     async def _again(self, project: str) -> _Read:
         found = await self._ask_finder(project)
-        return self._take(project, found.capabilities, await self._facts())
+        files = await project_files(project)
+        return self._take(project, found.capabilities, await self._facts(), files)
 
     def _take(
         self,
         project: str,
         described: list[finder.CapabilityTools],
         facts: Mapping[str, Facts],
+        files: Collection[str] = (),
     ) -> _Read:
         described = [self._with_tokens(each) for each in described]
         entries = [
@@ -212,7 +218,14 @@ class Index:
             )
             for each in described
         ]
-        read = self._read[project] = _Read(described, facts, in_order(entries))
+        fitting = spoken_for((each.capability for each in described), files)
+        last_at = {
+            each.capability.id: facts[str(each.capability.id)].last_at
+            for each in described
+            if str(each.capability.id) in facts
+        }
+        ordered = in_order(entries, fitting, last_at)
+        read = self._read[project] = _Read(described, facts, ordered, files)
         while len(self._read) > MOST_PROJECTS:
             oldest = next(name for name in self._read if name)
             del self._read[oldest]
@@ -247,7 +260,7 @@ class Index:
         if not isinstance(reply, ledger.CallsSummed):
             return {}
         return {
-            each.name: Facts(each.calls, each.successes, each.mean_ms)
+            each.name: Facts(each.calls, each.successes, each.mean_ms, each.last_at)
             for each in reply.capabilities
             if each.name
         }

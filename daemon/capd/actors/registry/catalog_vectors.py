@@ -49,6 +49,7 @@ RENEWING_BATCH = 8
 """Small, so that a message does not wait for long behind them."""
 BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
+LOOK_AGAIN = 0.05
 
 log = structlog.get_logger(actor="registry")
 
@@ -126,6 +127,15 @@ class CatalogVectors:
             self._lost_embedder("it is loading")
             raise NotReadyError
         return np.frombuffer(reply.vectors, dtype="<f4"), scorer_
+
+    async def until_ready(self, patient_until: float) -> bool:
+        """Wait, a moment at least, for the model and the vectors; tell whether they are there."""
+        with trio.move_on_at(patient_until):
+            await trio.sleep(LOOK_AGAIN)
+            while not self._has_model or self._scorer is None:
+                await trio.sleep(LOOK_AGAIN)
+            return True
+        return False
 
     def _lost_embedder(self, reason: str) -> None:
         log.info("embedder_lost", reason=reason)

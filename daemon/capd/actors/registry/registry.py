@@ -27,7 +27,7 @@ from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
-from capd.core.routing import gates, priors
+from capd.core.routing import gates, priors, words_alone
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -39,18 +39,21 @@ from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
+from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import DecisionNote
 from capd_protos.types import (
     CapabilityId,
     CapabilitySpec,
     Decision,
     MemorySpec,
+    Score,
     ServerIdentity,
     TapName,
     ToolDefinition,
 )
 
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
+USED: MsgpackCodec[CapabilityUsed] = MsgpackCodec(CapabilityUsed)
 
 DECISIONS_KEPT = 100
 log = structlog.get_logger(actor="registry")
@@ -106,6 +109,7 @@ class Registry:
         self._is_serving = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
+            nursery.start_soon(self._follow_use)
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
@@ -172,6 +176,13 @@ class Registry:
 
     def _catalog_of(self, project: str) -> Catalog:
         return self._projects.catalog(self._projects.known(project))
+
+    async def _follow_use(self) -> None:
+        """Note what sessions have on and use, whoever wanted it."""
+        async with self._bus.subscribe(USED, "session.capability_used") as news:
+            async for used in news:
+                self._use.note(f"session {used.session}", used.capability)
+                self._use.note(f"project {used.project}", used.capability)
 
     async def _follow_files(self) -> None:
         while True:
@@ -256,10 +267,19 @@ class Registry:
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(cleaned)
-        try:
-            message, scorer = await vectors.compared(text)
-        except NotReadyError:
-            return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
+        patient_until = trio.current_time() + request.waits
+        while True:
+            try:
+                message, scorer = await vectors.compared(text)
+                break
+            except NotReadyError:
+                decision = self._by_words(request, text, catalog)
+                # Who does not wait is answered before anything else runs.
+                is_waiting = decision is None and request.waits > 0
+                if is_waiting and await vectors.until_ready(patient_until):
+                    continue
+                decision = decision or Decision("abstain", "model_not_ready")
+                return msgspec.structs.replace(decision, fingerprint=fingerprint)
         kept = gates.eligible(
             catalog.winners, request.domain, request.keys, frozenset(request.denied)
         )
@@ -268,10 +288,23 @@ class Registry:
         ranked = priors.shifted(ranked, favoured, self._profile.priors)
         decision = gates.decide(ranked, request.active, self._profile)
         decision = held_back(decision, request.restrictions)
-        if decision.outcome == "activate" and decision.id is not None:
-            self._use.note(f"session {request.session}", decision.id)
-            self._use.note(f"project {request.project}", decision.id)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
+
+    def _by_words(
+        self, request: messages.RouteMessage, text: str, catalog: Catalog
+    ) -> Decision | None:
+        """Return what a message's words decide without the model; None where they do not."""
+        kept = gates.eligible(
+            catalog.winners, request.domain, request.keys, frozenset(request.denied)
+        )
+        meant = words_alone.sure(text, kept.capabilities)
+        if meant is None:
+            return None
+        top = (Score(meant, 1.0),)
+        if meant in request.active:
+            return Decision("abstain", "already_active", id=meant, top=top)
+        decision = Decision("activate", id=meant, top=top, left_out=kept.left_out)
+        return held_back(decision, request.restrictions)
 
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
@@ -296,17 +329,21 @@ class Registry:
         catalog = self._projects.catalog(project)
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(intent)
-        try:
-            message, scorer = await vectors.compared(text)
-        except NotReadyError:
-            return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         specs = {
             c.id: c
             for c in catalog.winners
             if is_inside(request.domain, c.domains) and c.id not in request.denied
         }
-        ranked = scorer.ranked(text, message, frozenset(specs))
-        hits = [score for score in ranked if score.score > self._profile.lowest_hit]
+        try:
+            message, scorer = await vectors.compared(text)
+        except NotReadyError:
+            offered = list(specs.values())
+            hits = await trio.to_thread.run_sync(words_alone.fitting, text, offered)
+            if not hits:
+                return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
+        else:
+            ranked = scorer.ranked(text, message, frozenset(specs))
+            hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(
             [
                 messages.CapabilityHit(

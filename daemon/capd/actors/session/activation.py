@@ -1,13 +1,18 @@
 """Switches capabilities on and off in a session, as transactions (docs/design/surface.md).
 
-    resolve -> check -> install -> hold and connect every server -> filter -> commit -> evict
+    resolve -> check -> install -> acquire every server ──> check again -> filter -> commit -> evict
+    └────────── starts, side by side ─────────────────┘    └───── one after the other ────────────┘
 
-Whatever fails before the commit leaves the session as it was, and every lease too. Transactions
-of one session come one after the other; those of different sessions run side by side.
+Whatever fails before the commit leaves the session as it was, and every lease too. A start takes
+as long as its scripts and servers do, and nothing else of the session waits for it. So what was
+true when it was checked need not be true when its servers are there, and the commit looks again
+(`pending_starts.verdict`): it may be on by now, or switched off, or forbidden.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import structlog
 import trio
@@ -25,6 +30,7 @@ from capd.core.sessions import own_tools
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.leaving_project import resting_on, without_project
+from capd.core.sessions.pending_starts import verdict
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.reach import capability_restriction, without_denied_servers
 from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
@@ -32,6 +38,7 @@ from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
 from capd_protos import registry, supervisor
+from capd_protos.curator import CapabilityUsed
 from capd_protos.ledger import ActivationNote
 from capd_protos.types import (
     CapabilityId,
@@ -42,8 +49,18 @@ from capd_protos.types import (
     ServerSpec,
 )
 
+MOST_ROUNDS = 4
+"""How often a start is checked again because policy or trust changed under it."""
 LONGEST_REASON = 300
 """Characters of what is noted of a failure: its first line, so nothing of a server's stderr."""
+
+
+@dataclass(slots=True, eq=False)
+class _Start:
+    """A start of a capability that is under way."""
+
+    id: CapabilityId
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class Activation:
@@ -64,6 +81,11 @@ class Activation:
         self._on_step = on_step
         self._transaction = trio.Lock()
         self._left: list[ServerLease] = []
+        self._starts: list[_Start] = []
+        # Raised by what a start has to look at again.
+        self._changes = 0
+        self.turns_waiting = 0
+        """Turns that wait for a start: what changes meanwhile is not theirs."""
 
     @property
     def _log(self) -> FilteringBoundLogger:
@@ -78,20 +100,31 @@ class Activation:
 
         `on_progress` hears of the scripts that it waits for; `by` is who wants it.
         """
-        async with self._transaction:
-            try:
-                resolved = await self._resolved(name)
-            except NotActivatedError as error:
-                # A name that is nobody's is a model's or a user's own words: not for the log.
-                self._log.info("capability_unknown", by=by)
-                return Outcome(str(error), is_ok=False)
-            id_ = resolved.capability.id
-            try:
-                return await self._enable(resolved, on_progress, by)
-            except NotActivatedError as error:
-                self._log.info("not_activated", capability=str(id_), reason=str(error))
-                self._note(str(id_), "failed", _first_line(str(error)))
-                return Outcome(str(error), is_ok=False)
+        try:
+            resolved = await self._resolved(name)
+        except NotActivatedError as error:
+            # A name that is nobody's is a model's or a user's own words: not for the log.
+            self._log.info("capability_unknown", by=by)
+            return Outcome(str(error), is_ok=False)
+        start = _Start(resolved.capability.id)
+        self._starts.append(start)
+        self.turns_waiting += by == "turn"
+        try:
+            with start.scope:
+                return await self._enable(resolved, on_progress, start, by)
+            return Outcome(own_tools.withdrawn(start.id.name), is_ok=False)
+        except NotActivatedError as error:
+            self._log.info("not_activated", capability=str(start.id), reason=str(error))
+            self._note(str(start.id), "failed", _first_line(str(error)))
+            return Outcome(str(error), is_ok=False)
+        finally:
+            self._end(start, by)
+
+    def _end(self, start: _Start, by: str) -> None:
+        """Note that a start is committed, or over; again is fine."""
+        if start in self._starts:
+            self._starts.remove(start)
+            self.turns_waiting -= by == "turn"
 
     async def disable(self, name: str, *, by: str = "model") -> Outcome:
         """Switch a capability, or a single tool, off; one that is not on is fine."""
@@ -101,13 +134,24 @@ class Activation:
             if tool is not None:
                 return await self._disable_tool(tool, by)
             found = await self._active(name)
+            withdrawn = self._withdrawn(name)
             if found is None:
+                if withdrawn is not None:
+                    self._note(str(withdrawn), "off", by)
+                    return Outcome(own_tools.withdrawn(withdrawn.name))
                 return Outcome(own_tools.not_active(name))
             step = self._state.deactivate(found)
             self._on_step(step)
             self._note(str(found), "off", by)
             text = own_tools.disabled(found.name, *await self._let_go(step))
             return Outcome(text, step.added, step.removed)
+
+    def _withdrawn(self, name: str) -> CapabilityId | None:
+        """End the starts of a capability, which `name` or `tap/name` means; None where none was."""
+        ended = [each for each in self._starts if name in {str(each.id.name), str(each.id)}]
+        for start in ended:
+            start.scope.cancel()
+        return ended[0].id if ended else None
 
     async def _disable_tool(self, tool: Grant, by: str) -> Outcome:
         name = self._state.surface.names[tool]
@@ -128,7 +172,7 @@ class Activation:
         """Release what a step left unheld; return what ends, and what others still use."""
         stopped, kept = [], []
         for held in step.unheld:
-            others = await self.leases.release(held.instance)
+            others = await self.leases.release(held)
             if others:
                 who = f"{len(others)} other session{'s' if len(others) > 1 else ''}"
                 kept.append((held.spec.name, who))
@@ -168,6 +212,7 @@ class Activation:
 
     async def leave_project(self, project: str) -> None:
         """Let go of what a project's files define; nobody agrees to it any more."""
+        self._changes += 1
 
         def decide() -> Step:
             for id_ in resting_on(self._state, project):
@@ -182,14 +227,14 @@ class Activation:
         Raises:
             NotActivatedError: it cannot be had.
         """
-        async with self._transaction:
-            identity = server_identity(server)
-            ready = await self._start(ServerLease(server, identity, NO_INSTANCE, (), via))
+        identity = server_identity(server)
+        async with self._started(ServerLease(server, identity, NO_INSTANCE, (), via)) as ready:
             held = ServerLease(server, ready.identity, ready.instance, tuple(ready.tools))
             await self._followed(self._state.pin(held, ["*"]))
 
     def restrict(self, policy: Policy) -> None:
         """Follow another policy; what nothing needs any more waits for `release_left`."""
+        self._changes += 1
         step = self._state.restrict(policy)
         # Of a denied server nothing can be called; where it is permitted again, a call starts it.
         denied = [h for h in self._state.servers if policy.restrict_server(h.spec.name) is not None]
@@ -201,7 +246,7 @@ class Activation:
         async with self._transaction:
             left, self._left = self._left, []
             for held in left:
-                await self.leases.release(held.instance)
+                await self.leases.release(held)
 
     async def instance(self, server: ServerIdentity) -> Instance:
         """Return the instance of a held server, starting the server again where it has died.
@@ -212,19 +257,20 @@ class Activation:
         running = self.leases.running(server)
         if running is not None:
             return running
-        async with self._transaction:
-            held = self._state.held(server)
-            if held is None:
-                raise NotSentError("Its capability was switched off. The call was not sent.")
-            # Another call may have had it started while this one waited.
-            running = self.leases.running(server)
-            if running is not None:
-                return running
-            try:
-                ready = await self._start(held)
-            except NotActivatedError as error:
-                raise NotSentError(f"{error} The call was not sent.") from None
-            await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
+        held = self._state.held(server)
+        if held is None:
+            raise NotSentError("Its capability was switched off. The call was not sent.")
+        try:
+            async with self._started(held) as ready:
+                if self._state.held(server) is None:
+                    raise NotSentError("Its capability was switched off. The call was not sent.")
+                # Another call may have had it started, and followed, while this one waited.
+                running = self.leases.running(server)
+                if running is not None:
+                    return running
+                await self._followed(self._state.server_lists(server, ready.instance, ready.tools))
+        except NotActivatedError as error:
+            raise NotSentError(f"{error} The call was not sent.") from None
         running = self.leases.found(ready.instance)
         if running is None:
             raise NotSentError(f"{held.spec.name} ended again at once. The call was not sent.")
@@ -272,21 +318,57 @@ class Activation:
         return resolved
 
     async def _enable(
-        self, resolved: registry.CapabilityResolved, on_progress: OnProgress, by: str
+        self,
+        resolved: registry.CapabilityResolved,
+        on_progress: OnProgress,
+        start: _Start,
+        by: str,
     ) -> Outcome:
-        capability = resolved.capability
-        if capability.id in self._state.active:
-            self._state.active.touch(capability.id, time.time())
-            tools = self._state.tools_of(capability.id)
-            text = own_tools.already_active(capability.id.name, tools)
-            return Outcome(self._with_instructions(text, capability.id))
-        await self._check(capability)
-        installed = await self._install(capability, resolved.scripts, on_progress)
-        permitted = without_denied_servers(capability, self._state.policy)
-        servers = await self.leases.acquire_all(permitted)
+        installed: list[str] = []
+        for _ in range(MOST_ROUNDS):
+            seen, capability = self._changes, resolved.capability
+            if capability.id in self._state.active:
+                self._end(start, by)
+                return self._already_on(capability.id)
+            await self._check(capability)
+            permitted = without_denied_servers(capability, self._state.policy)
+            async with self.leases.starting(permitted.servers):
+                installed += await self._install(capability, resolved.scripts, on_progress)
+                servers = await self.leases.acquire_all(permitted)
+                async with self._transaction:
+                    match verdict(
+                        is_over=self.leases.is_over,
+                        is_on=capability.id in self._state.active,
+                        has_changed=self._changes != seen,
+                    ):
+                        case "over":
+                            raise NotActivatedError("The session is over.")
+                        case "on already":
+                            self._end(start, by)
+                            return self._already_on(capability.id)
+                        case "commit":
+                            self._end(start, by)
+                            return await self._commit(capability, permitted, servers, installed, by)
+                        case "again":
+                            pass
+            resolved = await self._resolved(str(capability.id))
+        raise NotActivatedError(own_tools.keeps_changing(start.id.name))
+
+    def _already_on(self, capability: CapabilityId) -> Outcome:
+        self._state.active.touch(capability, time.time())
+        text = own_tools.already_active(capability.name, self._state.tools_of(capability))
+        return Outcome(self._with_instructions(text, capability))
+
+    async def _commit(
+        self,
+        capability: CapabilitySpec,
+        permitted: CapabilitySpec,
+        servers: Sequence[ServerLease],
+        installed: Sequence[str],
+        by: str,
+    ) -> Outcome:
         restriction = capability_restriction(capability, servers, self._state.policy)
         if restriction is not None:
-            await self._release_unheld(servers)
             raise NotActivatedError(
                 own_tools.denied_by_policy(capability.id.name, restriction.reason)
             )
@@ -294,6 +376,7 @@ class Activation:
         denied = sum(self._state.denied(capability, held) for held in servers)
         more = f"; {denied} of its tools are denied by policy" if denied else ""
         self._note(str(capability.id), "on", by + more)
+        self._bus.publish(CapabilityUsed(self._place.key, self._place.project, capability.id))
         self._note_evicted(step, str(capability.id))
         await self._followed(step)
         self._log.info(
@@ -365,19 +448,34 @@ class Activation:
         assert isinstance(reply, supervisor.DependenciesReady)
         return reply.installed
 
-    async def _release_unheld(self, servers: Sequence[ServerLease]) -> None:
-        for held in servers:
-            if self._state.held(held.identity) is None:
-                await self.leases.release(held.instance)
+    @asynccontextmanager
+    async def _started(self, lease: ServerLease) -> AsyncIterator[supervisor.ServerReady]:
+        """Start a server that was switched on unstarted, with what it depends on installed.
 
-    async def _start(self, held: ServerLease) -> supervisor.ServerReady:
-        """Hold a server that was switched on unstarted, with what it depends on installed."""
-        if held.via is not None:
-            request = registry.ResolveCapability(str(held.via), self._place.project)
-            resolved = await self.leases.ask_registry(request)
-            if isinstance(resolved, registry.CapabilityResolved):
-                await self._install(resolved.capability, resolved.scripts)
-        return await self.leases.acquire(held.spec)
+        The block is the commit: nothing else of the session changes during it.
+
+        Raises:
+            NotActivatedError: it cannot be had, or not any more.
+        """
+        async with self.leases.starting([lease.spec]):
+            for _ in range(MOST_ROUNDS):
+                seen = self._changes
+                if lease.via is not None:
+                    request = registry.ResolveCapability(str(lease.via), self._place.project)
+                    resolved = await self.leases.ask_registry(request)
+                    if isinstance(resolved, registry.CapabilityResolved):
+                        await self._install(resolved.capability, resolved.scripts)
+                ready = await self.leases.acquire(lease.spec)
+                async with self._transaction:
+                    if self.leases.is_over:
+                        raise NotActivatedError("The session is over.")
+                    denied = self._state.policy.restrict_server(lease.spec.name)
+                    if denied is not None:
+                        raise NotActivatedError(f"'{lease.spec.name}' is denied: {denied.reason}.")
+                    if self._changes == seen:
+                        yield ready
+                        return
+        raise NotActivatedError(own_tools.keeps_changing(lease.spec.name))
 
     def _note(self, name: str, action: str, why: str) -> None:
         self._journal.note(ActivationNote(time.time(), self._place.key, name, action, why))
@@ -390,7 +488,7 @@ class Activation:
         self._on_step(step)
         left, self._left = self._left, []
         for held in (*left, *step.unheld):
-            await self.leases.release(held.instance)
+            await self.leases.release(held)
 
 
 def _first_line(text: str) -> str:

@@ -32,6 +32,7 @@ from capd.core.protocol.generations import (
 )
 from capd.core.protocol.outcomes import CallFailedError, ServerError
 from capd.core.results.large_results import Result
+from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import (
     By,
     Listed,
@@ -44,7 +45,8 @@ from capd.core.sessions.admission import (
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
 from capd_protos.codec import JsonCodec
-from capd_protos.types import ClientFacts, WireName
+from capd_protos.curator import CapabilityUsed
+from capd_protos.types import CapabilityId, ClientFacts, WireName
 
 INDEX_PATIENCE = 1.5
 """Seconds for which a connection's first answer waits for what its instructions are to name."""
@@ -96,7 +98,7 @@ class ToolRoute:
 
     async def release(self) -> None:
         """Let go of the server."""
-        await self._calls.leases.release(self._listed.lease.instance)
+        await self._calls.leases.release(self._listed.lease)
 
 
 class SessionCalls:
@@ -108,6 +110,7 @@ class SessionCalls:
         self._view = parts.context.view
         self._instances = parts.context.services.instances
         self._checks = parts.context.services.checks
+        self._told_used: list[CapabilityId] = []
         self._parts = parts
         self._activation = parts.activation
         self._memories = parts.memories
@@ -343,7 +346,18 @@ class SessionCalls:
         self._memories.ended(call.shown, call.server, call.request.members, outcome, error)
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
+            self._tell_used(call.shown.grant)
             self._context.on_change()
+
+    def _tell_used(self, grant: Grant) -> None:
+        """Tell of the capabilities that a call went through, once while it is the same ones."""
+        used = self._state.why_on(grant)
+        if used == self._told_used:
+            return
+        self._told_used = used
+        place = self._context.place
+        for each in used:
+            self._context.services.bus.publish(CapabilityUsed(place.key, place.project, each))
 
     async def shorten(self, call: Call, result: Result) -> Result:
         """Return what the client gets of a server's result."""

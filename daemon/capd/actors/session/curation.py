@@ -13,7 +13,7 @@ from capd.actors.session.services import SessionContext
 from capd.actors.session.tool_search import single
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.sessions.active_set import Grant
-from capd.core.sessions.curated_turn import Brought, Ranked, bring
+from capd.core.sessions.curated_turn import Brought, Ranked, bring, bring_planned
 from capd.core.sessions.hook_context import MOST_CARDS
 from capd.core.sessions.session import Step
 from capd.core.tools.call_cards import CallCard, call_card
@@ -63,10 +63,12 @@ class Curation:
         self._costs = context.services.index.costs
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
-    async def ranked(self, text: str, decision: Decision) -> list[finder.CuratedTool]:
+    async def ranked(
+        self, text: str, decision: Decision, *, is_planned: bool = False
+    ) -> list[finder.CuratedTool]:
         """Return the best tools for a message, none for one that is not a user's own words.
 
-        Those of the capability that it switches on come with that.
+        Those of the capability that it switches on come with that, unless a plan decides on it.
         """
         cleaned = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(cleaned, Decision) or decision.reason == "disabled":
@@ -77,7 +79,7 @@ class Curation:
             compared_part(cleaned),
             rules.k,
             rules.scorer,
-            active if decision.id is None else [*active, decision.id],
+            active if decision.id is None or is_planned else [*active, decision.id],
             self._place.domain,
             list(self._view.rules.pins),
             await self._uses.known(),
@@ -131,8 +133,13 @@ class Curation:
             if each is not None
         ]
 
-    async def bring(self, ranked: list[finder.CuratedTool]) -> CurationResult:
-        """Have what fits join the list; return what fits and could not."""
+    async def bring(
+        self, ranked: list[finder.CuratedTool], *, is_planned: bool = False
+    ) -> CurationResult:
+        """Have what fits join the list; return what fits and could not.
+
+        What is planned for a budget comes on, all of it.
+        """
         if not ranked:
             return CurationResult()
         hits = {Grant(each.hit.identity, each.hit.name): each.hit for each in ranked}
@@ -140,7 +147,7 @@ class Curation:
 
         def decided() -> Step:
             nonlocal brought
-            brought = self._brought(ranked)
+            brought = self._planned(ranked) if is_planned else self._brought(ranked)
             return brought.step
 
         step = await self._activation.step(decided)
@@ -158,6 +165,14 @@ class Curation:
             self._state,
             [Ranked(single(each.hit), each.is_clear, each.is_pinned) for each in ranked],
             self._view.rules.curation.new_per_turn,
+            time.time(),
+            is_seen=self._view.lists_at_once(at_border=True),
+        )
+
+    def _planned(self, tools: list[finder.CuratedTool]) -> Brought:
+        return bring_planned(
+            self._state,
+            [single(each.hit) for each in tools],
             time.time(),
             is_seen=self._view.lists_at_once(at_border=True),
         )

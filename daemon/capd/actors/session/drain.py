@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import structlog
 import trio
 
-from capd.adapters.clients.upstream import Upstream
+from capd.adapters.clients.client_connection import OpenConnection
 from capd_protos.curator import SessionsDrained
 
 LOOK_AGAIN = 0.05
@@ -37,7 +37,11 @@ class Drain:
             self._calls -= 1
 
     async def finish(
-        self, connected: Callable[[], list[Upstream]], within: float, *, is_for_good: bool = False
+        self,
+        connected: Callable[[], list[OpenConnection]],
+        within: float,
+        *,
+        is_for_good: bool = False,
     ) -> SessionsDrained:
         """Wait `within` seconds for what is under way, and close every connection there is.
 

@@ -5,7 +5,8 @@ without it; the model is told what is on its way, and by which calls it is reach
 """
 
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -78,6 +79,10 @@ def candidate_of(session: Session, parent_pid: int) -> Candidate:
     )
 
 
+START_PATIENCE = 1.0
+"""Seconds that an answer waits for servers that start, where what comes can be told."""
+OWN_PATIENCE = 5.0
+"""The patience of a hook on the session's own connection, which does not say how long it waits."""
 EARLY_ANSWER = 0.04
 
 
@@ -129,10 +134,39 @@ async def _answer_in_time(
     if session.turns.recent_prompts.is_again(prompt.text, prompt.turn, time.monotonic()):
         log.info("prompt_repeated", session=session.place.key)
         return _empty(session, Decision("abstain", "repeated"))
+    is_delivered = prompt.turn_context.is_delivered
+    taken = await _taken_in_time(session, prompt, nursery)
+    if is_delivered:
+        session.tokens.turned(documents.words(taken))
+    return taken
+
+
+def answering(
+    session: Session, nursery: trio.Nursery
+) -> Callable[[str, TurnContext], Awaitable[messages.TurnTaken]]:
+    """Return what takes a prompt of the session's own connection, and answers in time.
+
+    It refers to its session weakly, for the session refers to it.
+    """
+    owner = weakref.ref(session)
+
+    async def answer(text: str, turn_context: TurnContext) -> messages.TurnTaken:
+        alive = owner()
+        if alive is None:
+            raise ReferenceError("the session is gone")
+        prompt = _Prompt(text, turn_context, OWN_PATIENCE)
+        return await _taken_in_time(alive, prompt, nursery)
+
+    return answer
+
+
+async def _taken_in_time(
+    session: Session, prompt: _Prompt, nursery: trio.Nursery
+) -> messages.TurnTaken:
     turn_context = prompt.turn_context
     take_turn = partial(session.turns.take, prompt.text, turn_context, budget=prompt.budget)
     if not prompt.patience:
-        return _counted(session, turn_context, await take_turn())
+        return await take_turn()
     taken: list[messages.TurnTaken] = []
     is_over = trio.Event()
 
@@ -145,9 +179,14 @@ async def _answer_in_time(
     patient_until = trio.current_time() + prompt.patience
     nursery.start_soon(partial(contained, "hook_turn", take, log=log))
     with trio.move_on_at(patient_until - EARLY_ANSWER):
-        await is_over.wait()
+        while not is_over.is_set():
+            with trio.move_on_after(START_PATIENCE):
+                await is_over.wait()
+            # What is decided by now waits for a server: the model can be told what comes.
+            if _is_coming(turn_context.decision) and session.view.has_caller:
+                break
     if taken:
-        return _counted(session, turn_context, taken[0])
+        return taken[0]
     early = _empty(session, turn_context.decision or Decision("abstain", "unfinished"))
     if not turn_context.is_delivered:
         return early
@@ -168,16 +207,11 @@ async def _answer_in_time(
         )
     said = documents.words(early)
     log.info("hook_answered_early", session=session.place.key, is_told=bool(said))
-    session.tokens.turned(said)
     return early
 
 
-def _counted(
-    session: Session, turn_context: TurnContext, taken: messages.TurnTaken
-) -> messages.TurnTaken:
-    if turn_context.is_delivered:
-        session.tokens.turned(documents.words(taken))
-    return taken
+def _is_coming(decision: Decision | None) -> bool:
+    return decision is not None and decision.outcome == "activate"
 
 
 def _empty(session: Session, decision: Decision) -> messages.TurnTaken:

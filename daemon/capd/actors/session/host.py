@@ -18,7 +18,7 @@ import trio
 
 from capd.actors.memory_return import MemoryReturn
 from capd.actors.session.drain import Drain
-from capd.actors.session.hooks import hook_turn, keyed_turn
+from capd.actors.session.hooks import answering, hook_turn, keyed_turn
 from capd.actors.session.opening import SessionOpenings
 from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
@@ -258,6 +258,7 @@ class SessionHost:
             return found
         opened, connection, resumed = found
         key, client = opened.session.place.key, request.hello.client.name
+        opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
         self._saver.changed(key)
         served = (self._serve_connection, opened, connection, request.hello.dispatched)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)

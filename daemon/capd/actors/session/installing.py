@@ -21,11 +21,15 @@ LEAVE_TIMEOUT = 5.0
 OnProgress = Callable[[str], None]
 Ask = Callable[[msgspec.Struct, float], Awaitable[supervisor.Reply]]
 
+# For the life of the process: several starts of a session may wait for scripts at a time.
+_WAITS = count(1)
+
 
 async def replied(
     bus: Bus, ask: Ask, request: supervisor.InstallDependencies, on_progress: OnProgress
 ) -> supervisor.Reply:
     """Return what `ask` returns for `request`; raises as `ask` does."""
+    request = msgspec.structs.replace(request, wait=str(next(_WAITS)))
     try:
         async with _told(bus, request.scripts, on_progress):
             return await ask(request, INSTALL_TIMEOUT)
@@ -33,7 +37,7 @@ async def replied(
         # Cancelled or out of patience: a script that nobody waits for is ended.
         limit = trio.move_on_after(LEAVE_TIMEOUT)
         with trio.CancelScope(shield=True), limit, suppress(CapdError):
-            await ask(supervisor.LeaveInstall(request.session), LEAVE_TIMEOUT)
+            await ask(supervisor.LeaveInstall(request.session, request.wait), LEAVE_TIMEOUT)
         raise
 
 

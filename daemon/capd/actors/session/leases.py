@@ -1,13 +1,14 @@
 """The leases of a session on servers: acquired, kept during calls, released.
 
     acquire ──> held ──nothing needs it, and no call is under way──> released
-                  └──a call is under way──> postponed until the last one ends
+                  ├──a call is under way──> postponed until the last one ends
+                  └──a start wants it──> set aside until that ends (core/sessions/pending_starts)
 
 What is asked of the supervisor and the registry for a session is asked here.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -20,6 +21,7 @@ from capd.core.protocol.outcomes import NotSentError
 from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
+from capd.core.sessions.pending_starts import PendingStarts
 from capd.core.sessions.session import NO_INSTANCE, ServerLease
 from capd.core.sessions.session_place import NotActivatedError
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -61,7 +63,13 @@ class SessionLeases:
         self._calls: Counter[InstanceId] = Counter()
         # What nothing needs any more, but a call is still under way there.
         self._postponed: set[InstanceId] = set()
-        self._is_over = False
+        self._pending = PendingStarts()
+        # Starts that were not answered, or not waited for: what came of them is not known.
+        self._unanswered: dict[ServerIdentity, ServerSpec] = {}
+        self._releasing: Counter[ServerIdentity] = Counter()
+        self._released = trio.Event()
+        self.is_over = False
+        """Whether the session has ended: it is given nothing more."""
 
     def found(self, instance: InstanceId) -> Instance | None:
         """Return a running instance."""
@@ -88,7 +96,7 @@ class SessionLeases:
             yield held
         finally:
             if self.leave(held):
-                await self.release(held.instance)
+                await self.release(held)
 
     def keep(self, lease: ServerLease) -> None:
         """Keep a server until `leave`, also where its capability goes meanwhile."""
@@ -107,7 +115,7 @@ class SessionLeases:
     async def release_all(self) -> None:
         """Let go of every server; the session is not used again."""
         # What a transaction under way asks for after this would be held by nobody.
-        self._is_over = True
+        self.is_over = True
         for held in self._state.servers:
             left = self._instances.get(held.instance)
             if left is not None:
@@ -140,30 +148,48 @@ class SessionLeases:
         except _UNANSWERED as error:
             raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
 
-    async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
-        """Hold every server of `capability`, or none more than before; raises as `acquire`."""
-        servers: list[ServerLease] = []
+    @asynccontextmanager
+    async def starting(self, servers: Collection[ServerSpec]) -> AsyncIterator[None]:
+        """Start servers for the length of a block; what it leaves unheld is released.
+
+        Starts run side by side, and none takes what another one of the session still wants.
+        """
+        identities = [server_identity(each) for each in servers]
+        for identity in identities:
+            self._pending.begin(identity)
         try:
-            for spec in capability.servers:
-                ready = await self.acquire(spec)
-                servers.append(
-                    ServerLease(spec, ready.identity, ready.instance, tuple(ready.tools))
-                )
-        except BaseException:
+            yield
+        finally:
             with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
-                for held in servers:
-                    if self._state.held(held.identity) is None:
-                        await self.release(held.instance)
-            raise
+                for identity in identities:
+                    await self._settle(identity)
+
+    async def _settle(self, server: ServerIdentity) -> None:
+        held = None if self.is_over else self._state.held(server)
+        for instance in self._pending.end(server, held.instance if held is not None else None):
+            await self._let_go(server, instance)
+        if not self._pending.is_wanted(server) and server in self._unanswered:
+            await self._release_unanswered(server, self._unanswered.pop(server))
+
+    async def acquire_all(self, capability: CapabilitySpec) -> Sequence[ServerLease]:
+        """Acquire every server of `capability`, within `starting`; raises as `acquire`."""
+        servers: list[ServerLease] = []
+        for spec in capability.servers:
+            ready = await self.acquire(spec)
+            servers.append(ServerLease(spec, ready.identity, ready.instance, tuple(ready.tools)))
         return servers
 
     async def acquire(self, server: ServerSpec) -> supervisor.ServerReady:
-        """Hold a server, which is started where it does not run.
+        """Acquire a server, which is started where it does not run; within `starting`.
 
         Raises:
             NotActivatedError: it cannot be had.
         """
-        if self._is_over:
+        identity = server_identity(server)
+        # The supervisor takes each request by itself: a release might arrive behind this.
+        while self._releasing[identity]:
+            await self._released.wait()
+        if self.is_over:
             raise NotActivatedError("The session is over.")
         request = supervisor.AcquireServer(
             self._place.key, server, self._place.project, self._connection.client
@@ -172,10 +198,10 @@ class SessionLeases:
             reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
         except BaseException:
             # Cancelled or out of patience: it may be held all the same, or be about to.
-            with trio.CancelScope(shield=True), trio.move_on_after(ASK_TIMEOUT):
-                await self._release_unanswered(server)
+            self._unanswered[identity] = server
             raise
         if isinstance(reply, supervisor.ServerReady):
+            self._pending.acquired(identity, reply.instance)
             self._postponed.discard(reply.instance)
             instance = self._instances.get(reply.instance)
             if instance is not None:
@@ -184,10 +210,10 @@ class SessionLeases:
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))
 
-    async def _release_unanswered(self, server: ServerSpec) -> None:
-        """Let go of `server`, whose instance we were never told, unless it was held before."""
-        identity = server_identity(server)
-        if self._state.held(identity) is not None:
+    async def _release_unanswered(self, identity: ServerIdentity, server: ServerSpec) -> None:
+        """Let go of `server`, whose instance we were never told, unless it is held."""
+        held = self._state.held(identity)
+        if held is not None and held.instance != NO_INSTANCE:
             return
         try:
             listed = await self.ask_supervisor(supervisor.ListServers(), ASK_TIMEOUT)
@@ -197,12 +223,24 @@ class SessionLeases:
         assert isinstance(listed, supervisor.ServersListed)
         for entry in listed.servers:
             if entry.identity == identity and self._place.key in entry.leases:
-                await self.release(entry.instance)
+                log.info("start_given_up", session=self._place.key, server=server.name)
+                await self._let_go(identity, entry.instance)
 
-    async def release(self, instance: InstanceId) -> list[SessionKey]:
-        """Let go of an instance, also for a caller that is cancelled; after its last call."""
-        if instance == NO_INSTANCE:
+    async def release(self, lease: ServerLease) -> list[SessionKey]:
+        """Let go of a lease, also for a caller that is cancelled; return who else holds it.
+
+        While a call is under way there, or a start wants the server, it waits for the end of that.
+        """
+        if lease.instance == NO_INSTANCE:
             return []
+        if self._calls[lease.instance]:
+            self._postponed.add(lease.instance)
+            return []
+        if self._pending.set_aside(lease.identity, lease.instance):
+            return []
+        return await self._let_go(lease.identity, lease.instance)
+
+    async def _let_go(self, server: ServerIdentity, instance: InstanceId) -> list[SessionKey]:
         if self._calls[instance]:
             self._postponed.add(instance)
             return []
@@ -211,11 +249,17 @@ class SessionLeases:
             left.leave(self._place.key)
         request = supervisor.ReleaseServer(self._place.key, instance)
         held_by: list[SessionKey] = []
-        with trio.CancelScope(shield=True):
-            try:
+        self._releasing[server] += 1
+        try:
+            with trio.CancelScope(shield=True):
                 reply = await self.ask_supervisor(request, ASK_TIMEOUT)
-            except NotActivatedError as error:
-                log.warning("release_failed", session=self._place.key, reason=str(error))
-            else:
                 held_by = reply.held_by if isinstance(reply, supervisor.HoldsReleased) else []
+        except NotActivatedError as error:
+            log.warning("release_failed", session=self._place.key, reason=str(error))
+        finally:
+            self._releasing[server] -= 1
+            if not self._releasing[server]:
+                del self._releasing[server]
+            self._released.set()
+            self._released = trio.Event()
         return held_by

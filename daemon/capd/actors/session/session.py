@@ -70,7 +70,7 @@ def session_entry(
 def _capabilities(state: SessionState) -> list[messages.ActiveEntry]:
     return [
         messages.ActiveEntry(
-            "capability" if activation.takes_slot else "dependencies",
+            "capability" if activation.servers else "dependencies",
             activation.id,
             activation.last_used_at,
             list(state.tools_of(activation.id)),
@@ -206,13 +206,15 @@ class Session:
     def entry(self, now: float, opened_at: float, pid: int) -> messages.SessionEntry:
         """Return the session as the status shows it; times in seconds since the epoch."""
         parts, connection = self._parts, self.connection
+        state = parts.context.state
         return msgspec.structs.replace(
-            session_entry(self.place, parts.context.state, self.view),
+            session_entry(self.place, state, self.view),
             pid=pid,
             age=now - opened_at,
             is_connected=connection.is_connected,
             client_sessions=sorted(connection.client_sessions),
             linked_by=connection.linked_by,
+            available=max(state.available, len(state.surface.own) + parts.tokens.known_tools),
             **parts.tokens.entry(),
             **parts.memories.counts,
             **parts.index.entry(),

@@ -10,7 +10,7 @@ import trio
 from capd.actors.session.hooks import HookCounts, candidate_of, hook_of
 from capd.actors.session.session import Session
 from capd.actors.session.token_accounting import SessionTokenCount
-from capd.adapters.clients.upstream import Upstream
+from capd.adapters.clients.client_connection import OpenConnection
 from capd.core.sessions.client_traits import ClientTraits
 from capd.core.sessions.linking import link
 from capd_protos import curator as messages
@@ -90,7 +90,7 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         """Return what is counted of each session."""
         return [each.session.tokens for each in self.values()]
 
-    def upstreams(self) -> list[Upstream]:
+    def upstreams(self) -> list[OpenConnection]:
         """Return the connections there are at this moment."""
         found = (each.session.connection.upstream for each in self.values())
         return [upstream for upstream in found if upstream is not None]

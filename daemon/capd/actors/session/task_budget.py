@@ -2,12 +2,15 @@
 
     what a message may mean ──> what each would bring, counted ──> the best set that has room
 
-What a message means is worth its score, the more the more its tools were used of late. Where
-something cannot be counted its bytes are, which are never fewer: no plan is over its budget.
+What a message means is worth its score, the more the more its tools were used of late. A
+capability that is larger than the room is no whole to choose: its tools are, each worth its share
+of the capability (core/sessions/turn_shares). Of other tools those alone count that fit clearly,
+for the turn would bring no others. Where something cannot be counted its bytes are, which are
+never fewer: no plan is over its budget.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,6 +27,7 @@ from capd.core.routing.user_bars import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
 from capd.core.sessions.surface import described, renamed
+from capd.core.sessions.turn_shares import shares
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator as messages
 from capd_protos import finder
@@ -42,6 +46,8 @@ class Plan:
     """What a turn may do."""
 
     capabilities: tuple[CapabilityId, ...] = ()
+    in_part: frozenset[CapabilityId] = frozenset()
+    """Capabilities that are not on as a whole, and of whose tools some are."""
     tools: tuple[finder.CuratedTool, ...] = ()
     memories: tuple[PricedMemory, ...] = ()
     left_out: tuple[messages.LeftOut, ...] = ()
@@ -70,55 +76,74 @@ class TaskBudget:
         counted = await self._counted(known, tools)
         used = await self._used()
         scores = {each.id: each.score for each in decision.top}
-        parts = [
-            Part(
-                _key(each.id),
-                sum(self._tokens(hit, counted) for hit in each.tools),
-                scores.get(each.id, 0.5) * _habit(each.tools, used),
-            )
-            for each in known
-        ]
+        # The turn's own words, and the line above memories, come beside all of that.
+        reserved = TURN_TOKENS + (HEAD_TOKENS if memories else 0)
+        room = max(0, budget - reserved)
+        relevance = {each.hit.wire_name: each.hit.score for each in tools}
+        brought = {each.id: {hit.wire_name for hit in each.tools} for each in known}
+        wholes: dict[CapabilityId, Part] = {}
+        shared: dict[CapabilityId, dict[WireName, Part]] = {}
+        for each in known:
+            worth = scores.get(each.id, 0.5) * _habit(each.tools, used)
+            costs = {hit.wire_name: self._tokens(hit, counted) for hit in each.tools}
+            wholes[each.id] = Part(_key(each.id), sum(costs.values()), worth)
+            habits = {hit.wire_name: _habit([hit], used) for hit in each.tools}
+            shared[each.id] = {
+                name: Part(_tool_key(name), costs[name], share)
+                for name, share in shares(worth, habits, relevance).items()
+            }
         singles = {
             each.hit.wire_name: Part(
-                f"tool {each.hit.wire_name}",
+                _tool_key(each.hit.wire_name),
                 self._tokens(each.hit, counted),
                 max(each.hit.score, 0.01) * _habit([each.hit], used),
             )
             for each in tools
+            if each.is_clear and not _bringing(each.hit.wire_name, brought)
         }
-        brought = {each.id: {hit.wire_name for hit in each.tools} for each in known}
-        parts += [part for name, part in singles.items() if not _bringing(name, brought)]
-        worth = {each.key: each.worth for each in parts}
+        for id_, whole in wholes.items():
+            if whole.tokens > room:
+                singles.update(shared[id_])
+        worth_of = {each.key: each.worth for each in wholes.values()}
+        parts = [*wholes.values(), *singles.values()]
         parts += [
             Part(
                 f"memory {each.key}",
                 each.priced.cost,
-                worth.get(needs, 1.0) * each.memory.priority * each.memory.confidence
+                worth_of.get(needs, 1.0) * each.memory.priority * each.memory.confidence
                 if each.memory.priority
                 else 0.0,
                 needs,
             )
             for each, needs in memories
         ]
-        # The turn's own words, and the line above memories, come beside all of that.
-        reserved = TURN_TOKENS + (HEAD_TOKENS if memories else 0)
-        room = max(0, budget - reserved)
         found = best_set(parts, room)
-        # What a capability brings is no part beside it, and one where the capability stays off.
         chosen = {each.key for each in found.chosen}
-        rest = [
-            part
-            for name, part in singles.items()
-            if (by := _bringing(name, brought)) and not chosen & {_key(each) for each in by}
-        ]
-        found = _with_more(found, best_set(rest, room - found.tokens))
+        # What had room alone, and not beside something better, may still have it in part.
+        rest = {
+            name: part
+            for id_, its in shared.items()
+            if _key(id_) not in chosen
+            for name, part in its.items()
+            if name not in singles
+            and not any(_key(by) in chosen for by in _bringing(name, brought))
+        }
+        found = _with_more(found, best_set(list(rest.values()), room - found.tokens))
+        hits = {hit.wire_name: hit for each in known for hit in each.tools}
+        hits.update((each.hit.wire_name, each.hit) for each in tools)
         unknown = [
             messages.LeftOut("capability", str(each.id), None, UNKNOWN)
             for each in granted
             if not each.is_known
         ]
-        plan = _planned(found, known, tools, [each for each, _ in memories])
-        plan = replace(plan, left_out=(*unknown, *plan.left_out), tokens=plan.tokens + reserved)
+        plan = _planned(found, known, hits, relevance, [each for each, _ in memories])
+        planned = {each.hit.wire_name for each in plan.tools}
+        plan = replace(
+            plan,
+            in_part=frozenset(id_ for id_, names in brought.items() if names & planned),
+            left_out=(*unknown, *plan.left_out),
+            tokens=plan.tokens + reserved,
+        )
         log.info(
             "turn_planned",
             session=self._place.key,
@@ -185,19 +210,25 @@ class TaskBudget:
 def _planned(
     found: TaskSet,
     granted: Sequence[finder.Granted],
-    tools: Sequence[finder.CuratedTool],
+    hits: Mapping[WireName, finder.ToolHit],
+    relevance: Container[WireName],
     memories: Sequence[PricedMemory],
 ) -> Plan:
     keys = {each.key for each in found.chosen}
+    # Best first: that is the order in which they are named.
+    best_first = sorted(found.chosen, key=lambda part: -part.worth)
+    planned = [hits[WireName(_named(part.key)[1])] for part in best_first if _is_tool(part)]
     return Plan(
-        tuple(each.id for each in granted if _key(each.id) in keys),
-        tuple(each for each in tools if f"tool {each.hit.wire_name}" in keys),
-        tuple(each for each in memories if f"memory {each.key}" in keys),
-        tuple(
+        capabilities=tuple(each.id for each in granted if _key(each.id) in keys),
+        tools=tuple(finder.CuratedTool(hit, is_clear=True) for hit in planned),
+        memories=tuple(each for each in memories if f"memory {each.key}" in keys),
+        left_out=tuple(
             messages.LeftOut(*_named(part.key), part.tokens, reason)
             for part, reason in found.left_out
+            # Of a large capability's other tools its own line speaks.
+            if not _is_tool(part) or WireName(_named(part.key)[1]) in relevance
         ),
-        found.tokens,
+        tokens=found.tokens,
     )
 
 
@@ -208,6 +239,14 @@ def _meant(decision: Decision, state: SessionState) -> list[CapabilityId]:
     suggested = () if decision.reason == SET_BY_USER else decision.suggested
     meant = dict.fromkeys([*winner, *suggested])
     return [each for each in meant if each not in state.active]
+
+
+def _tool_key(name: WireName) -> str:
+    return f"tool {name}"
+
+
+def _is_tool(part: Part) -> bool:
+    return part.key.startswith("tool ")
 
 
 def _key(id_: CapabilityId) -> str:

@@ -205,6 +205,12 @@ class SessionTokenCount:
         is_unknown = self.account.has_listed and self._accounting.everything(self.terms) is None
         return self.account.is_counting or is_unknown
 
+    @property
+    def known_tools(self) -> int:
+        """How many tools of servers it could have; 0 while nobody has said."""
+        everything = self._accounting.everything(self.terms)
+        return everything.tools if everything else 0
+
     def entry(self) -> dict[str, Any]:
         """Return what the list of sessions says of it."""
         figures = self.account.figures()

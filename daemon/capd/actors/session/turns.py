@@ -4,7 +4,7 @@ message ──> registry decides ──> capability on ──> single tools that
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,6 +16,7 @@ from capd.actors.session.curation import Candidate, Curation, CurationResult
 from capd.actors.session.memories import MOST_OF_A_TURN
 from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import Plan, TaskBudget
+from capd.core.back_references import weakly
 from capd.core.protocol.outcomes import text_result
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
@@ -30,7 +31,7 @@ from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import CapabilityId, Decision, DecisionReason, WireName
 
 OVER_BUDGET: DecisionReason = "over_budget"
-"""Why what a message asks for is not switched on, where the turn had a budget."""
+"""Why what a message asks for is not switched on whole, where the turn had a budget."""
 
 log = structlog.get_logger(actor="curator")
 
@@ -38,6 +39,8 @@ log = structlog.get_logger(actor="curator")
 FEW_TOOLS = 2
 """Tools that are told of a capability that nobody could rank."""
 
+MODEL_PATIENCE = 4.0
+"""Seconds that a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
 RELIST_TIMEOUT = 1.0
 """Seconds that a hook on the session's own connection waits for the client to list again, which
 took 8 to 26 ms where a client does it at all (docs/design/clients.md, finding 1)."""
@@ -88,6 +91,10 @@ class SessionTurns:
         self._curation = Curation(context, parts.activation)
         self._budget = TaskBudget(context, parts.memories)
         self.recent_prompts = RecentPrompts()
+        self.answer_in_time: Callable[[str, TurnContext], Awaitable[messages.TurnTaken]] = weakly(
+            self.take
+        )
+        """Takes a prompt of this connection, as far as it is when its client has to know."""
         self._under_way = 0
         # What turns under way have changed so far: delivered once, when one of them ends.
         self._gathered = Step()
@@ -96,7 +103,8 @@ class SessionTurns:
 
     def on_step(self, step: Step) -> None:
         """Deliver a change of the session, whoever made it; within a turn when the turn ends."""
-        if self._under_way:
+        # A turn that waits for a server has changed nothing yet, and others wait for no turn.
+        if self._under_way > self._activation.turns_waiting:
             self._gathered = self._gathered.then(step)
         else:
             self._deliver(step)
@@ -140,7 +148,7 @@ class SessionTurns:
         connection.linked_by = "its own connection"
         if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
             return text_result(hook_context.hook_output(""))
-        taken = await self.take(hook.prompt, TurnContext(is_hook=True))
+        taken = await self.answer_in_time(hook.prompt, TurnContext(is_hook=True))
         is_awaited = self._view.lists_at_once(at_border=True)
         if is_awaited and (taken.added or taken.removed):
             # Answered now, the hook would let the client ask its model with the old list.
@@ -164,33 +172,30 @@ class SessionTurns:
         turn_context.text = text
         conversation = turn_context.conversation = self._conversations.current
         self._view.turned()
-        decision = await self._routed(text)
+        # A hook answers when its patience ends, and the turn goes on without it.
+        waits = MODEL_PATIENCE if turn_context.is_hook else 0.0
+        decision = await self._routed(text, waits)
         # With a budget it is not known before the plan what comes on.
         turn_context.decision = None if budget else decision
-        tools = await self._curation.ranked(text, decision)
+        tools = await self._curation.ranked(text, decision, is_planned=budget > 0)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
             tools = list(plan.tools)
             if decision.outcome == "activate" and decision.id not in plan.capabilities:
-                decision = msgspec.structs.replace(decision, outcome="abstain", reason=OVER_BUDGET)
+                outcome_of_it = "activate" if decision.id in plan.in_part else "abstain"
+                decision = msgspec.structs.replace(
+                    decision, outcome=outcome_of_it, reason=OVER_BUDGET
+                )
         turn_context.decision = decision
-        outcome = Outcome("")
-        came_on: dict[CapabilityId, tuple[WireName, ...]] = {}
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
         try:
-            if plan is not None:
-                outcome, came_on = await self._enabled(plan)
-            elif decision.id is not None and decision.outcome == "activate":
-                outcome = await self._activation.enable(str(decision.id), by="turn")
-                came_on = {decision.id: outcome.added}
-            elif decision.id is not None:
-                self._state.active.touch(decision.id, time.time())
+            outcome, came_on = await self._switched_on(decision, plan)
             await self._activation.step(self._state.turn_border)
             suggested = self._suggested(decision, conversation)
             suggestion = self._index.suggested(suggested) if suggested else ""
-            curated = await self._curation.bring(tools)
+            curated = await self._curation.bring(tools, is_planned=plan is not None)
             words = await self._hook_words(turn_context, decision, came_on, curated, suggestion)
             context = self._with_instructions(words.text, came_on, suggestion)
         finally:
@@ -225,6 +230,19 @@ class SessionTurns:
             left_out=list(plan.left_out) if plan is not None else [],
             budgeted=plan.tokens if plan is not None else None,
         )
+
+    async def _switched_on(
+        self, decision: Decision, plan: Plan | None
+    ) -> tuple[Outcome, dict[CapabilityId, tuple[WireName, ...]]]:
+        """Switch on what was decided; return what came of it, and which tools by which."""
+        if plan is not None:
+            return await self._enabled(plan)
+        if decision.id is not None and decision.outcome == "activate":
+            outcome = await self._activation.enable(str(decision.id), by="turn")
+            return outcome, {decision.id: outcome.added}
+        if decision.id is not None:
+            self._state.active.touch(decision.id, time.time())
+        return Outcome(""), {}
 
     async def _enabled(
         self, plan: Plan
@@ -387,7 +405,7 @@ class SessionTurns:
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
 
-    async def _routed(self, text: str) -> Decision:
+    async def _routed(self, text: str, waits: float) -> Decision:
         try:
             request = registry.RouteMessage(
                 session=self._place.key,
@@ -399,6 +417,7 @@ class SessionTurns:
                 project=self._place.project,
                 denied=await self._index.denied(),
                 restrictions=self._index.restrictions(),
+                waits=waits,
             )
             reply = await self._activation.leases.ask_registry(request)
         except NotActivatedError as error:

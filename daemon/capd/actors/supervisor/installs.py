@@ -31,6 +31,7 @@ log = structlog.get_logger(actor="supervisor")
 @dataclass(slots=True, eq=False)
 class _Wait:
     session: SessionKey
+    name: str
     is_over: trio.Event = field(default_factory=trio.Event)
 
 
@@ -80,17 +81,18 @@ class Installs:
         present: list[str] = []
         for dependency, script in request.scripts.items():
             run = await self._run_of(dependency, script, environment, nursery)
-            problem = await self._awaited(run, request.session)
+            problem = await self._awaited(run, _Wait(request.session, request.wait))
             if problem:
                 return messages.DependenciesFailed(dependency, problem)
             (installed if run.has_run else present).append(dependency)
         return messages.DependenciesReady(installed, present)
 
-    def leave(self, session: SessionKey) -> None:
-        """End every wait of `session`."""
+    def leave(self, session: SessionKey, name: str = "") -> None:
+        """End a wait of `session`, every one where no `name` is given."""
         for run in list(self._runs.values()):
-            for wait in [wait for wait in run.waits if wait.session == session]:
-                run.leave(wait)
+            for wait in list(run.waits):
+                if wait.session == session and name in {"", wait.name}:
+                    run.leave(wait)
 
     async def _run_of(
         self, dependency: str, script: str, environment: Mapping[str, str], nursery: trio.Nursery
@@ -104,9 +106,8 @@ class Installs:
         nursery.start_soon(self._contained, run, script, environment)
         return run
 
-    async def _awaited(self, run: _Run, session: SessionKey) -> str:
+    async def _awaited(self, run: _Run, wait: _Wait) -> str:
         """Return what went wrong, empty where nothing did."""
-        wait = _Wait(session)
         run.waits.add(wait)
         try:
             await wait.is_over.wait()

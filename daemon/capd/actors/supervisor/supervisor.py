@@ -123,7 +123,7 @@ class Supervisor:
                 environment["PATH"] = outside(environment["PATH"], "")
                 return await self._installs.ensured(request, environment, self._nursery)
             case messages.LeaveInstall():
-                self._installs.leave(request.session)
+                self._installs.leave(request.session, request.wait)
                 return messages.HoldsReleased()
             case messages.LogIn():
                 return await self._log_in(request.name)

@@ -4,7 +4,7 @@ There is one for each session, not for each connection: a client that comes back
 connection finds what it said on the one before.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 import trio
@@ -14,15 +14,48 @@ from capd.core.protocol.outcomes import RefusedError
 from capd_protos.codec import JsonCodec
 from capd_protos.types import ClientFacts, SessionKey
 
-if TYPE_CHECKING:
-    from capd.adapters.clients.upstream import Upstream
-
 
 class _UriParams(msgspec.Struct):
     uri: str
 
 
 _URI: JsonCodec[_UriParams] = JsonCodec(_UriParams)
+
+
+class OpenConnection(Protocol):
+    """A connection that is open at this moment, as what is behind it reaches its client."""
+
+    is_draining: bool
+    """Whether requests that come are left to the next daemon."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests of the client are under way."""
+        ...
+
+    def close(self, reason: str, *, reconnect: bool) -> None:
+        """Tell the client why, and end the connection."""
+        ...
+
+    def list_changed(self, what: str) -> None:
+        """Notify the client that its list of `tools`, `prompts` or `resources` is another one."""
+        ...
+
+    def resource_updated(self, uri: str, params: bytes) -> None:
+        """Notify the client, as often as it asked for it, that a resource is another one."""
+        ...
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Pass a notification on."""
+        ...
+
+    async def ask(self, method: str, params: bytes, on_progress: OnProgress) -> bytes:
+        """Return the client's result for a server's request."""
+        ...
+
+    def want_environment(self, keys: list[str]) -> None:
+        """Ask the client for the values of `keys`."""
+        ...
 
 
 class ClientConnection:
@@ -49,7 +82,7 @@ class ClientConnection:
         """How prompt hooks find the session, once one has."""
         self.relisted = trio.Event()
         """Set once the client has listed the tools as they are; another for each change."""
-        self.upstream: Upstream | None = None
+        self.upstream: OpenConnection | None = None
         """The connection that there is at this moment."""
 
     @property

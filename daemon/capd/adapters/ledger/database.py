@@ -86,11 +86,13 @@ class Database:
         return schema.read(messages.Use, rows)
 
     def sums(self, since: float) -> list[messages.CapabilityCalls]:
-        """Return what the calls through each capability came to since then."""
+        """Return what the calls that reached each capability came to since then."""
         rows = self._rows(
             "SELECT coalesce(granted.value, ''), count(*), sum(outcome = 'result'), avg(ms), "
-            "sum(bytes_out) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "
-            "WHERE at >= ? GROUP BY granted.value ORDER BY count(*) DESC, granted.value",
+            "sum(bytes_out), max(at) FROM calls LEFT JOIN json_each(calls.capabilities) AS granted "
+            # What capd refused says nothing of the server.
+            "WHERE at >= ? AND outcome != 'refused' GROUP BY granted.value "
+            "ORDER BY count(*) DESC, granted.value",
             (since,),
         )
         return schema.read(messages.CapabilityCalls, rows)

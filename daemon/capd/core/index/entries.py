@@ -1,12 +1,13 @@
 """The entry of a capability, and the order of entries."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from capd.core.index.extraction import extracted
 from capd.core.index.trigger_map import HEAD
 from capd_protos.finder import CapabilityTools
 from capd_protos.index import IndexEntry
+from capd_protos.types import CapabilityId
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Facts:
     uses: int = 0
     successes: int = 0
     mean_ms: float = 0.0
+    last_at: float = 0.0
+    """Seconds since the epoch of the newest call."""
 
 
 def entry_of(described: CapabilityTools, facts: Facts) -> IndexEntry:
@@ -34,9 +37,25 @@ def entry_of(described: CapabilityTools, facts: Facts) -> IndexEntry:
     )
 
 
-def in_order(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
-    """Return entries by a person's priority, then by use, then in the order of their taps."""
-    return sorted(entries, key=lambda entry: (-entry.priority, -entry.uses))
+def in_order(
+    entries: Iterable[IndexEntry],
+    fitting: Container[CapabilityId] = (),
+    last_at: Mapping[CapabilityId, float] | None = None,
+) -> list[IndexEntry]:
+    """Return entries by a person's priority, use, fit and recency, then in the order of their taps.
+
+    `fitting` are those that name a file of the project; `last_at` is when each was called last.
+    """
+    at = last_at or {}
+    return sorted(
+        entries,
+        key=lambda entry: (
+            -entry.priority,
+            -entry.uses,
+            entry.id not in fitting,
+            -at.get(entry.id, 0.0),
+        ),
+    )
 
 
 def told_words(entry: IndexEntry) -> Iterator[str]:

@@ -6,9 +6,10 @@ _PLAIN = {
     "disabled": "routing is switched off here",
     "system_content": "the text is not a user's own words",
     "too_short": "fewer than 8 characters are left of it after cleaning",
-    "model_not_ready": "the embedding model was not ready, and nobody waits for it",
+    "model_not_ready": "the embedding model was not ready, and its words alone were not sure",
     "no_candidates": "no capability may be routed to: see capd caps",
     "set_by_user": "the user has set that it does not come on by itself, or not at this score",
+    "over_budget": "the turn's budget had no room for all of it",
     "already_active": "it is on already, so nothing changes",
 }
 

@@ -24,13 +24,13 @@ MOST_USED = 16
 
 
 class Use:
-    """Which capabilities were activated where: the last ones of the last places."""
+    """Which capabilities came on, or were used, where: the last ones of the last places."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[str, OrderedDict[CapabilityId, None]] = OrderedDict()
 
     def note(self, place: str, id_: CapabilityId) -> None:
-        """Remember that `id_` was activated in `place`, a session or a project."""
+        """Remember that `id_` was on in `place`, a session or a project."""
         used = self._places.setdefault(place, OrderedDict())
         self._places.move_to_end(place)
         used[id_] = None
@@ -41,7 +41,7 @@ class Use:
             self._places.popitem(last=False)
 
     def of(self, place: str) -> frozenset[CapabilityId]:
-        """Return what was activated in `place`."""
+        """Return what was on in `place`."""
         return frozenset(self._places.get(place, ()))
 
 

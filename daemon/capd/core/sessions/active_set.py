@@ -1,7 +1,7 @@
 """What is switched on in one session, and in what order it goes when room is needed.
 
     pins                  always on, in neither set, never evicted
-    capabilities          at most `cap` with servers; deps-only ones take no slot
+    capabilities          at most `cap` that show tools; as many with servers that show none
     single tools          at most `tool_cap`
 
 A capability holds its grants, pairs of a server's identity and a tool; a single tool is one grant.
@@ -38,8 +38,8 @@ class Activation:
 
     @property
     def takes_slot(self) -> bool:
-        """Whether it counts against the cap: it has servers, so it can show tools."""
-        return bool(self.servers)
+        """Whether it counts against the cap: it shows tools."""
+        return bool(self.grants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,8 @@ class ActiveSet:
                 del self._tools[grant]
         if server in self._pins:
             self._pins[server] = pinned
-        return self._change(before)
+        # What had no tools took no slot, and may have some by now.
+        return self._change(before, self._evict_over_cap())
 
     def touch(self, capability: CapabilityId, now: float) -> None:
         """Count an explicit request for `capability` as its use."""
@@ -217,13 +218,20 @@ class ActiveSet:
 
     def _evict_over_cap(self, keep: CapabilityId | None = None) -> tuple[CapabilityId, ...]:
         evicted: list[CapabilityId] = []
-        while True:
-            slots = [a for a in self._activations.values() if a.takes_slot]
-            if len(slots) <= max(1, self.cap):
-                return tuple(evicted)
-            victim = min((a for a in slots if a.id != keep), key=lambda a: a.last_used_at)
-            del self._activations[victim.id]
-            evicted.append(victim.id)
+        # What shows no tool makes no room for one, and holds servers all the same: as many again.
+        for takes_slot in (True, False):
+            while True:
+                group = [
+                    each
+                    for each in self._activations.values()
+                    if each.servers and each.takes_slot is takes_slot
+                ]
+                if len(group) <= max(1, self.cap):
+                    break
+                victim = min((a for a in group if a.id != keep), key=lambda a: a.last_used_at)
+                del self._activations[victim.id]
+                evicted.append(victim.id)
+        return tuple(evicted)
 
     def _evict_tools(
         self, keep: frozenset[Grant] = frozenset(), spared: Sequence[Grant] = ()

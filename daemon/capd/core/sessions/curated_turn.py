@@ -58,6 +58,17 @@ def bring(
     return Brought(step, tuple(grant for grant in missing if grant not in told))
 
 
+def bring_planned(
+    state: SessionState, tools: Sequence[SingleTool], now: float, *, is_seen: bool
+) -> Brought:
+    """Switch all of `tools` on, best first, and name those that the model does not see listed."""
+    step = state.activate_tools(tools, now, [tool.grant for tool in tools])
+    on = state.active.grants
+    listed = {shown.grant for shown in state.surface.listed} if is_seen else set[Grant]()
+    named = (tool.grant for tool in tools if tool.grant in on and tool.grant not in listed)
+    return Brought(step, tuple(named))
+
+
 def _missing(
     state: SessionState, wanted: Mapping[Grant, SingleTool], tried: Container[Grant]
 ) -> list[Grant]:

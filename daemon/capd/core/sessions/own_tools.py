@@ -245,6 +245,19 @@ def enabled(
     return " ".join(parts)
 
 
+def withdrawn(name: CapabilityName) -> str:
+    """Return the answer for a capability that is switched off while its servers start."""
+    return f"Capability '{name}' was switched off while it was starting."
+
+
+def keeps_changing(name: str) -> str:
+    """Return the answer where what may be used changed with every try."""
+    return (
+        f"'{name}' was not switched on: policy, or the trust in a project, changed each time it "
+        "was about to be. Try again."
+    )
+
+
 def not_active(name: str) -> str:
     """Return the answer to `disable` for a capability that is off."""
     return f"Capability {echo(name)} is not on."

@@ -1,0 +1,68 @@
+"""Which leases of a session a start under way may still need, and when a start may be committed.
+
+    begin ──> acquired ──> verdict ──commit──> held by the session's state ──> end
+                              └──again, over, on already──> held by nobody ──> end: released
+
+Starts of one session run side by side, and a lease is one for the session however many starts
+acquired it. So what is let go of while another start wants the same server is set aside, and the
+last start to end says which leases nobody holds.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from capd_protos.types import InstanceId, ServerIdentity
+
+Verdict = Literal["commit", "on already", "again", "over"]
+
+
+def verdict(*, is_over: bool, is_on: bool, has_changed: bool) -> Verdict:
+    """Return what becomes of a start whose servers are there.
+
+    `has_changed` says that policy, or the trust in a project, is another one than when the start
+    was checked: it is checked again, with what runs by now.
+    """
+    if is_over:
+        return "over"
+    if is_on:
+        return "on already"
+    return "again" if has_changed else "commit"
+
+
+@dataclass(slots=True)
+class PendingStarts:
+    """The starts under way of one session, by the servers that they want."""
+
+    _wanted: Counter[ServerIdentity] = field(default_factory=Counter)
+    _loose: dict[ServerIdentity, dict[InstanceId, None]] = field(default_factory=dict)
+
+    def begin(self, server: ServerIdentity) -> None:
+        """Note that a start wants a server, until `end`."""
+        self._wanted[server] += 1
+
+    def is_wanted(self, server: ServerIdentity) -> bool:
+        """Tell whether a start under way wants a server."""
+        return server in self._wanted
+
+    def acquired(self, server: ServerIdentity, instance: InstanceId) -> None:
+        """Note a lease that a start has, and nothing holds yet."""
+        self._loose.setdefault(server, {})[instance] = None
+
+    def set_aside(self, server: ServerIdentity, instance: InstanceId) -> bool:
+        """Keep a lease that is let go of where a start wants its server; return whether it is."""
+        if server not in self._wanted:
+            return False
+        self.acquired(server, instance)
+        return True
+
+    def end(self, server: ServerIdentity, held: InstanceId | None) -> list[InstanceId]:
+        """End a start; return the leases to release, which are none while another wants them.
+
+        `held` is the instance by which the session holds the server by now.
+        """
+        self._wanted[server] -= 1
+        if self._wanted[server]:
+            return []
+        del self._wanted[server]
+        return [each for each in self._loose.pop(server, {}) if each != held]

@@ -1,0 +1,50 @@
+"""Without the model: sure where a whole trigger of one capability is said, and never else."""
+
+import pytest
+
+from capd.core.routing.words_alone import fitting, sure
+from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
+
+
+def capability(name: str, *triggers: str) -> CapabilitySpec:
+    id_ = CapabilityId(TapName("mine"), CapabilityName(name))
+    return CapabilitySpec(id=id_, provider="default", triggers=triggers)
+
+
+KNOWN = [
+    capability("git", "show the commit history", "git"),
+    capability("files", "list the directory", "show the notes"),
+    capability("notes", "show the notes"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("please show the commit history on main", "git"),
+        ("Show the commit history!", "git"),
+        ("show me the history of our commits", None),
+        ("git", None),
+        ("show the notes", None),
+        ("show the commit history and list the directory", None),
+        ("explain how to show the commit history", None),
+        ("write a poem: show the commit history", None),
+        ("", None),
+    ],
+)
+def test_a_whole_trigger_of_one_capability_is_sure(text: str, expected: str | None) -> None:
+    found = sure(text, KNOWN)
+
+    assert (found.name if found is not None else None) == expected
+
+
+def test_what_shares_words_is_listed_best_first() -> None:
+    ranked = fitting("the commit history", KNOWN)
+
+    assert ranked[0].id.name == "git"
+    assert all(0 < score.score < 1 for score in ranked)
+
+
+def test_what_shares_no_word_is_not_listed() -> None:
+    assert fitting("zebra", KNOWN) == []
+    assert fitting("zebra", []) == []
