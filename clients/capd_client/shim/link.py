@@ -409,8 +409,6 @@ class Shim:
             self._watch(self._sock.fileno(), 0, is_kept=False)
             self._sock.close()
             self._sock = None
-        if self._starter is not None:
-            self._starter.on_loss()
         self._phase = _DOWN
         self._trouble = self._closing_reason or why
         self._closing_reason = ""
