@@ -130,6 +130,8 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a file that has nothing begins with."""
     displaces: tuple[str, ...] = ()
     """What the client reads only where the user's file does not exist."""
+    hook_limit: float = 0.0
+    """Seconds that it lets a prompt hook take, as capd installs it; 0 where that is not known."""
     by_hand: str = ""
     """What a person has to put where, if capd cannot."""
     after: str = ""

@@ -84,7 +84,7 @@ def _states(text: str) -> dict[str, Any]:
 _TIMEOUT = 5
 
 
-"""Seconds that a client waits for a hook which ends after a quarter of one by itself."""
+"""Seconds that a client waits for a hook: `hook_limit` of clients.toml."""
 
 
 _CLINE_EVENTS = ("TaskStart", "UserPromptSubmit")

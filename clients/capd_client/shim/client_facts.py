@@ -13,3 +13,15 @@ RELISTING_CLIENTS = (
     "opencode",
 )
 """Clients that list again within a turn or before the next, by the name in their `clientInfo`."""
+
+HOOK_LIMITS = {
+    "claude": 5,
+    "code": 5,
+    "codex": 5,
+    "copilot": 5,
+    "cursor": 5,
+    "gemini": 5,
+    "goose": 5,
+    "qwen": 5,
+}
+"""Seconds that a client lets a prompt hook take, by the name that `capd hook` takes."""
