@@ -7,6 +7,7 @@ compares.
 import json
 import pathlib
 import tomllib
+from collections.abc import Mapping
 from importlib.resources import files
 
 TARGET = pathlib.Path(__file__).parent / "capd_client" / "shim" / "client_facts.py"
@@ -24,6 +25,12 @@ def generated() -> str:
         for name, each in line.get("install", {}).items()
         if "hook_limit" in each
     }
+    programs = {
+        program: name
+        for line in table.values()
+        for name, each in line.get("install", {}).items()
+        for program in (*each.get("programs", ()), *each.get("aliases", ()), name)
+    }
     title = '"""The shim constants of `clients.toml`: clients/regenerate_clients.py writes them."""'
     return f'''{title}
 
@@ -38,11 +45,17 @@ RELISTING_CLIENTS = (
 HOOK_LIMITS = {{
 {_members(limits)}}}
 """Seconds that a client lets a prompt hook take, by the name that `capd hook` takes."""
+
+PROGRAMS = {{
+{_members(programs)}}}
+"""Clients by the names of their programs and packages."""
 '''
 
 
-def _members(values: dict[str, float]) -> str:
-    return "".join(f"    {json.dumps(name)}: {values[name]},\n" for name in sorted(values))
+def _members(values: Mapping[str, object]) -> str:
+    return "".join(
+        f"    {json.dumps(name)}: {json.dumps(values[name])},\n" for name in sorted(values)
+    )
 
 
 def _lines(values: list[str]) -> str:

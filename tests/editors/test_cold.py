@@ -1,6 +1,7 @@
 """The first message after a boot, when no daemon runs yet: the model has capd's tools."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -36,3 +37,6 @@ def test_the_first_request_after_a_boot_has_capds_own_tools(
     first, *_ = lab.model.bodies()
     assert NAMES[agent] in json.dumps(first)
     assert "issues detected" not in printed
+    # Not for Node, which calls its process MainThread.
+    log = (lab.home.folder / "state" / "capd.log").read_text()
+    assert set(re.findall(r'"session":"([a-z]+)-', log, re.IGNORECASE)) == {agent.client}

@@ -26,7 +26,7 @@ import select
 import sys
 import time
 
-from capd_client.shim.client_facts import RELISTING_CLIENTS, SESSION_VARIABLES
+from capd_client.shim.client_facts import PROGRAMS, RELISTING_CLIENTS, SESSION_VARIABLES
 from capd_client.shim.handshakes import HANDSHAKES, META, VERSION, Handshakes, ToolLists
 from capd_client.shim.json_lines import (
     LINE_LIMIT_BYTES,
@@ -1121,14 +1121,35 @@ def _working_directory() -> str:
 
 
 def _process_name(pid: int) -> str:
+    """Return the client that `pid` runs: Node names its process `node` or `MainThread`."""
+    command = _read_of_process(pid, "cmdline").split("\0")
+    return client_of(command) or _read_of_process(pid, "comm").strip() or "unknown"
+
+
+def client_of(command: "list[str]") -> str:
+    """Return the client whose program or package a command line names; nothing where it is none.
+
+    Of a path its last part counts, and what stands behind `node_modules`.
+    """
+    # Node's own options stand before the script.
+    for path in [each for each in command if not each.startswith("-")][:2]:
+        folder, _, last = path.rpartition("/")
+        packages = folder.rpartition("/node_modules/")[2] if "/node_modules/" in folder else ""
+        for part in (last.rpartition(".")[0] or last, *packages.split("/")):
+            if part in PROGRAMS:
+                return PROGRAMS[part]
+    return ""
+
+
+def _read_of_process(pid: int, name: str) -> str:
     try:
-        fd = posix.open(f"/proc/{pid}/comm", posix.O_RDONLY)
+        fd = posix.open(f"/proc/{pid}/{name}", posix.O_RDONLY)
     except OSError:
-        return "unknown"
+        return ""
     try:
-        return posix.read(fd, 64).decode("utf-8", "replace").strip() or "unknown"
+        return posix.read(fd, 4096).decode("utf-8", "replace")
     except OSError:
-        return "unknown"
+        return ""
     finally:
         posix.close(fd)
 
