@@ -115,6 +115,8 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys that lead to the servers."""
     local: tuple[str, ...] = ()
     """The keys that lead to a project's own servers in the user's file."""
+    switched_off: tuple[tuple[str, ...], ...] = ()
+    """The keys that lead to lists of servers' names that its user has switched off here."""
     inputs: tuple[str, ...] = ()
     """The keys that lead to what `${input:ID}` means."""
     stdio: Stdio = Stdio()
