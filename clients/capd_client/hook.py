@@ -2,17 +2,22 @@
 
 It reads the client's hook JSON from standard input and prints what that client understands
 (`capd_client.hooks`). It never blocks an editor: after `BUDGET`, or after any error, it ends with
-code 0 and prints nothing (docs/design/relay.md).
+code 0 and prints nothing (docs/design/relay.md). While somebody is starting the daemon it waits as
+long as the client lets a hook take: that is the first message after a boot.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.hooks import CLIENTS
+from capd_client.shim.client_facts import HOOK_LIMITS
 from capd_protos.places import socket_path
 
 BUDGET = 0.25
@@ -22,6 +27,11 @@ LONGEST_BUDGET = 4.0
 """The hooks that capd installs let clients wait 5 s, and some complain of a longer one."""
 _DELIVERY_TIME = 0.03
 """Seconds of the budget that the answer takes from the daemon to the client."""
+_SPARE_TIME = 1.0
+"""Seconds of a client's limit that are left for Python's start, and for a loaded machine."""
+_ROUTING_TIME = 0.5
+"""Seconds of what is left in which the daemon is asked, whether its model is loaded or not."""
+_LOOK_AGAIN = 0.05
 LONGEST_INPUT_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
 
@@ -60,7 +70,7 @@ def _serve(arguments: list[str]) -> int:
             return 0
         # The client that runs the hook decides on the form, not the settings file it was found in.
         write = CLIENTS[prompt.client].write
-        with Control(socket_path(os.environ, os.getuid()), client="hook") as control:
+        with _reached(prompt.client) as control:
             left = signal.getitimer(signal.ITIMER_REAL)[0]
             params = {
                 **prompt._asdict(),
@@ -75,6 +85,61 @@ def _serve(arguments: list[str]) -> int:
         # The prompt goes on as if capd were not there.
         return 0
     return 0
+
+
+def _reached(client: str) -> Control:
+    """Return a connection to the daemon; one that is being started is waited for.
+
+    Raises:
+        DaemonDownError: none runs, and nobody starts one.
+    """
+    path = socket_path(os.environ, os.getuid())
+    control = Control(path, client="hook")
+    try:
+        control.connect()
+    except DaemonDownError:
+        if not _is_starting(path):
+            raise
+    else:
+        return control
+    _wait_longer(client)
+    while True:
+        with contextlib.suppress(DaemonDownError):
+            control.connect()
+            break
+        time.sleep(_LOOK_AGAIN)
+    # What is asked of it before its model is loaded switches nothing on.
+    while signal.getitimer(signal.ITIMER_REAL)[0] > _ROUTING_TIME:
+        embedder = control.call("status").get("embedder")
+        if not isinstance(embedder, dict) or embedder.get("state") in {"ready", "unusable"}:
+            break
+        time.sleep(_LOOK_AGAIN)
+    return control
+
+
+def _is_starting(socket: str) -> bool:
+    """Tell whether a thin client is starting the daemon: it holds the lock beside the socket."""
+    try:
+        fd = os.open(os.path.dirname(socket) + "/start.lock", os.O_RDONLY | os.O_NOFOLLOW)  # noqa: PTH120
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _wait_longer(client: str) -> None:
+    """Take the time that the client lets its hook have, unless the user has set it."""
+    if os.environ.get(BUDGET_VARIABLE):
+        return
+    left = signal.getitimer(signal.ITIMER_REAL)[0]
+    limit = min(HOOK_LIMITS.get(client, 0) - _SPARE_TIME, LONGEST_BUDGET)
+    if limit > BUDGET:
+        signal.setitimer(signal.ITIMER_REAL, left + limit - BUDGET)
 
 
 def _input() -> bytes:

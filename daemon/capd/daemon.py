@@ -32,7 +32,7 @@ from capd.adapters.clients.unix_listener import (
 )
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.parsing.parser import Parser
-from capd.adapters.servers.login_path import is_from_shell, login_path, merged
+from capd.adapters.servers.login_path import is_from_shell, login_variables, merged
 from capd.adapters.servers.trees import TREES
 from capd.adapters.systemd import Notifier
 from capd.adapters.tracing import TRACES
@@ -304,10 +304,11 @@ class Daemon:
                 log.warning("place_restored", socket=self._where.socket)
 
     async def _take_login_path(self) -> None:
-        """Extend the PATH of servers that are started from here on."""
+        """Extend the environment of servers that are started from here on."""
         if not is_from_shell(self._environment):
-            found = await login_path(self._environment)
-            self._environment["PATH"] = merged(self._environment.get("PATH", os.defpath), found)
+            found = await login_variables(self._environment)
+            path = merged(self._environment.get("PATH", os.defpath), found.pop("PATH", ""))
+            self._environment.update(found, PATH=path)
             folders = len(self._environment["PATH"].split(os.pathsep))
             log.info("login_path_taken", folders=folders)
         self._path_known.set()

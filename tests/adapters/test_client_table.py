@@ -71,7 +71,7 @@ def test_what_capd_can_be_put_into_is_in_the_table_under_the_same_title() -> Non
 
 
 def test_the_shims_constants_are_generated_from_the_table() -> None:
-    generator = runpy.run_path(str(CLIENTS / "regenerate.py"))
+    generator = runpy.run_path(str(CLIENTS / "regenerate_clients.py"))
 
     assert generator["TARGET"].read_text(encoding="utf-8") == generator["generated"](), (
         "run python clients/regenerate_clients.py"

@@ -394,7 +394,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize(("client", "config"), CONFIGS)
 def test_a_client_that_has_capd_is_well(patient: Patient, client: str, config: str) -> None:
-    patient.capd("install", client)
+    patient.capd("install", client, *(["--trust-hooks"] if client == "codex" else []))
 
     found = list(check_editors(patient.seen()))
 
@@ -445,6 +445,18 @@ def test_a_launcher_that_another_python_wrote_is_told(
     [found] = check_editors(patient.seen())
 
     assert (found.level, found.fix) == ("warning", f"capd install {client}")
+
+
+def test_a_hook_that_codex_has_not_been_told_to_trust_is_told(patient: Patient) -> None:
+    patient.capd("install", "codex")
+
+    [found] = check_editors(patient.seen())
+
+    assert (found.level, found.what, found.fix) == (
+        "warning",
+        "Codex CLI skips capd's hook: no prompt reaches capd",
+        "run codex, then /hooks; or: capd install codex --trust-hooks",
+    )
 
 
 def test_a_hook_that_is_gone_is_told(patient: Patient) -> None:

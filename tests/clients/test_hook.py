@@ -1,15 +1,17 @@
 """`capd hook`: who it speaks for, and when it is silent."""
 
+import fcntl
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capd_client.hook import budget
+from capd_client.shim.client_facts import HOOK_LIMITS
 
 WORDS = {"prompt": "what changed?"}
 ANSWER = {"hook": {"schema": 1, "context": "git is on"}}
@@ -158,6 +160,51 @@ def test_what_cannot_be_read_reaches_nobody(
 )
 def test_the_user_may_give_a_hook_more_time(said: str, seconds: float) -> None:
     assert budget({"CAPD_HOOK_BUDGET": said}) == seconds
+
+
+@pytest.fixture
+def starting(socket_at: Path) -> Iterator[Path]:
+    """Have somebody start a daemon, as a thin client does."""
+    socket_at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (socket_at.parent / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield socket_at
+
+
+@pytest.mark.parametrize("client", sorted(HOOK_LIMITS.keys() - {"cursor", "goose"}))
+def test_the_first_message_after_a_boot_waits_for_the_daemon_that_is_being_started(
+    client: str, starting: Path, start_daemon: Any, base_env: dict[str, str]
+) -> None:
+    said = {**WORDS, "session_id": "c-1", "sessionId": "c-1"}
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "capd_client.entry", "hook", client],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=base_env,
+    ) as running:
+        assert running.stdin is not None
+        running.stdin.write(json.dumps(said).encode())
+        running.stdin.close()
+        # Longer than a hook has where nobody is starting a daemon: it ends then.
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(2 * budget({}))
+        start_daemon({**ANSWER, "status": {"embedder": {"state": "ready"}}})
+
+        assert running.stdout is not None
+        printed = running.stdout.read()
+
+    assert b"git is on" in printed
+    assert running.returncode == 0
+
+
+def test_where_nobody_starts_a_daemon_the_prompt_goes_on_at_once(
+    base_env: dict[str, str], start_daemon: Any
+) -> None:
+    start_daemon(ANSWER).stop_listening()
+
+    result = hook({**WORDS, "session_id": "c-1"}, base_env, client="codex")
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_a_client_that_nobody_knows_is_the_installers_mistake(base_env: dict[str, str]) -> None:

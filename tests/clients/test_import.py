@@ -29,6 +29,55 @@ def test_only_the_clients_that_are_named_are_read(user: Importer) -> None:
     assert (said.code, list(user.catalog())) == (0, ["junies"])
 
 
+def test_what_only_a_file_of_the_folder_names_is_left_out_until_it_is_asked_for(
+    user: Importer,
+) -> None:
+    user.servers(ours={"command": "a"})
+    (user.project / ".mcp.json").write_text('{"mcpServers": {"theirs": {"command": "b"}}}')
+
+    first = user.capd("import", "--yes")
+    ours = list(user.catalog())
+    user.capd("import", "--project", "--yes")
+
+    assert "--project takes it over" in first.out
+    assert (ours, sorted(user.catalog())) == (["ours"], ["ours", "theirs"])
+
+
+def test_a_file_of_the_folder_gives_no_name_to_a_server_that_the_user_has(user: Importer) -> None:
+    user.servers(".qwen/settings.json", mine={"command": "uvx", "args": ["mcp-server-time"]})
+    theirs = {"mcpServers": {"github": {"command": "uvx", "args": ["mcp-server-time"]}}}
+    (user.project / ".mcp.json").write_text(json.dumps(theirs))
+    (user.project / ".roo").mkdir()
+    (user.project / ".roo/mcp.json").write_text(json.dumps(theirs))
+
+    user.capd("import", "--project", "--yes")
+
+    assert list(user.catalog()) == ["mine"]
+
+
+def test_what_a_client_has_switched_off_stays_off(user: Importer) -> None:
+    user.servers(one={"command": "a", "disabled": True})
+    (user.home / ".claude.json").write_text(
+        json.dumps(
+            {
+                "mcpServers": {"two": {"command": "b"}, "three": {"command": "c"}},
+                "projects": {
+                    str(user.project): {
+                        "disabledMcpServers": ["two"],
+                        "disabledMcpjsonServers": ["four"],
+                    }
+                },
+            }
+        )
+    )
+    (user.project / ".mcp.json").write_text('{"mcpServers": {"four": {"command": "d"}}}')
+
+    said = user.capd("import", "--project", "--yes")
+
+    assert list(user.catalog()) == ["three"]
+    assert said.out.count("it is switched off there") == 3
+
+
 def test_a_file_of_the_users_own_is_no_projects_where_that_is_the_home_folder(
     user: Importer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

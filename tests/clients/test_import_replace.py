@@ -47,9 +47,9 @@ def test_each_client_starts_capd_and_nothing_that_was_imported(user: Importer) -
         path: data for path, data in files(user).items() if path.is_relative_to(user.project)
     }
 
-    said = user.capd("import", "--replace", "--yes")
+    said = user.capd("import", "--project", "--replace", "--yes")
 
-    again = json.loads(user.capd("import", "--dry-run", "--json").out)
+    again = json.loads(user.capd("import", "--project", "--dry-run", "--json").out)
     left = {each["file"] for server in again["servers"] for each in server["from"]}
     assert (said.code, said.err) == (0, "")
     assert left == {str(user.project / ".mcp.json"), str(user.project / ".roo/mcp.json")}

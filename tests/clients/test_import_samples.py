@@ -38,7 +38,7 @@ def found_secrets(folder: Path, *, beside: Path) -> list[tuple[str, str]]:
 def test_what_is_found_is_told_as_it_is(user: Importer) -> None:
     before = {path: path.read_bytes() for path in user.folder.rglob("*") if path.is_file()}
 
-    said = user.capd("import", "--dry-run")
+    said = user.capd("import", "--project", "--dry-run")
 
     assert (said.code, said.err) == (0, "")
     assert user.neutral(said.out) == golden("said.txt", user.neutral(said.out))
@@ -46,7 +46,7 @@ def test_what_is_found_is_told_as_it_is(user: Importer) -> None:
 
 
 def test_all_become_one_catalog_without_duplicates(user: Importer) -> None:
-    said = user.capd("import", "--yes")
+    said = user.capd("import", "--project", "--yes")
 
     catalog = user.neutral(json.dumps(user.catalog(), indent=1) + "\n")
     assert (said.code, said.err) == (0, "")
@@ -54,8 +54,8 @@ def test_all_become_one_catalog_without_duplicates(user: Importer) -> None:
 
 
 def test_no_secret_is_in_any_file_outside_the_store_or_in_what_is_said(user: Importer) -> None:
-    said = user.capd("import", "--yes")
-    again = user.capd("import", "--dry-run", "--json")
+    said = user.capd("import", "--project", "--yes")
+    again = user.capd("import", "--project", "--dry-run", "--json")
 
     store = user.config / "secrets.env"
     printed = said.out + said.err + again.out + again.err
@@ -79,10 +79,10 @@ def test_no_secret_is_in_any_file_outside_the_store_or_in_what_is_said(user: Imp
 
 
 def test_a_second_time_there_is_nothing_to_do(user: Importer) -> None:
-    user.capd("import", "--yes")
+    user.capd("import", "--project", "--yes")
     before = (user.catalog(), user.secrets())
 
-    said = user.capd("import", "--yes", "--json")
+    said = user.capd("import", "--project", "--yes", "--json")
 
     assert {each["state"] for each in json.loads(said.out)["servers"]} == {"there"}
     assert (user.catalog(), user.secrets()) == before
@@ -91,7 +91,7 @@ def test_a_second_time_there_is_nothing_to_do(user: Importer) -> None:
 def test_what_is_written_passes_the_check(
     user: Importer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    user.capd("import", "--yes")
+    user.capd("import", "--project", "--yes")
 
     code = check.main([], user.config)
 

@@ -88,6 +88,43 @@ def test_capd_goes_from_the_file_that_it_is_in_where_another_has_come_since(user
     }
 
 
+FETCHED = '{\n  "dependencies": {\n    "@opencode-ai/plugin": "1.18.33"\n  }\n}\n'
+"""What opencode 1.18.33 writes when it finds a plugin."""
+
+
+def test_what_opencode_fetched_for_the_plugin_goes_with_it(user: User) -> None:
+    before = user.snapshot()
+    user.capd("install", "opencode")
+    user.file(".config/opencode/package.json", FETCHED)
+    user.file(".config/opencode/package-lock.json", "{}")
+    user.file(".config/opencode/node_modules/zod/index.js", "")
+
+    said = user.capd("uninstall", "opencode")
+
+    assert (said.code, user.snapshot()) == (0, before)
+
+
+@pytest.mark.parametrize(
+    ("package", "beside"),
+    [
+        (FETCHED, "plugin/mine.js"),
+        (FETCHED, "tool/mine.ts"),
+        (FETCHED.replace('1.18.33"', '1.18.33", "zod": "4"'), "notes.md"),
+        ("not JSON", "notes.md"),
+    ],
+)
+def test_packages_that_the_user_may_need_stay(user: User, package: str, beside: str) -> None:
+    user.file(f".config/opencode/{beside}", "mine")
+    user.file(".config/opencode/package.json", package)
+    user.file(".config/opencode/node_modules/zod/index.js", "")
+    before = user.snapshot()
+    user.capd("install", "opencode")
+
+    user.capd("uninstall", "opencode")
+
+    assert user.snapshot() == before
+
+
 def test_a_plugin_that_was_edited_stays(user: User) -> None:
     user.capd("install", "opencode")
     plugin = user.home / PLUGIN

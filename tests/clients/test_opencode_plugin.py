@@ -23,7 +23,7 @@ const client = {
 }
 const hooks = await CapdPlugin({ client, directory: "/src" })
 const parts = [
-  { type: "text", text: "what changed?" },
+  { id: "prt_1", sessionID: "s", messageID: "m", type: "text", text: "what changed?" },
   { type: "text", text: "added by a program", synthetic: true },
 ]
 // As opencode, which does not end for want of something to wait for.
@@ -32,7 +32,7 @@ process.stdout.write(JSON.stringify({ pid: process.pid }) + "\\n")
 await new Promise((done) => process.stdin.once("data", done))
 const begun = performance.now()
 await hooks["chat.message"]({ sessionID: "s" }, { message: {}, parts })
-process.stdout.write(JSON.stringify({ ms: performance.now() - begun, started }) + "\\n")
+process.stdout.write(JSON.stringify({ ms: performance.now() - begun, started, parts }) + "\\n")
 process.exit(0)
 """
 
@@ -89,10 +89,24 @@ def test_the_words_of_the_user_go_to_the_session_of_this_process_and_project(
     listed, turn_taken = daemon.requests()
     patience = turn_taken["params"].pop("patience")
     assert listed == {"method": "sessions", "params": {}}
-    # It hands its model nothing of what is answered.
-    params = {"text": "what changed?", "session": "oc-1", "mute": True}
+    params = {"text": "what changed?", "session": "oc-1", "mute": False}
     assert turn_taken == {"method": "turn", "params": params}
-    assert 0 < patience <= 0.3
+    assert 0 < patience <= 2
+    assert len(outcome["parts"]) == 2
+
+
+def test_what_capd_answers_stands_behind_the_users_text(
+    opencode: Opencode, start_daemon: Callable[..., FakeDaemon]
+) -> None:
+    turn = {"schema": 1, "outcome": "activate", "changed": {}, "context": "git is on"}
+    start_daemon({"sessions": sessions(opencode.pid), "turn": turn})
+
+    outcome = opencode.hear_message()
+
+    added = {"id": "prt_1capd", "sessionID": "s", "messageID": "m"}
+    assert outcome["parts"][2:] == [
+        {**added, "type": "text", "text": "git is on", "synthetic": True}
+    ]
 
 
 def test_two_sessions_that_might_be_meant_are_none(

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from capd_client.shim.link import Shim
+from capd_client.shim.link import Shim, client_of
 
 from .conftest import CLIENTS, PATIENT, FakeDaemon, Host, Link, encode, welcome
 
@@ -102,6 +102,24 @@ def test_without_a_name_the_client_is_the_parents_process(
 
     name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
     assert hello["client"] == {"name": name, "pid": os.getpid()}
+
+
+@pytest.mark.parametrize(
+    ("command", "client"),
+    [
+        (["node", "/usr/bin/gemini", "-p"], "gemini"),
+        (["/usr/bin/node", "--max-old-space-size=4096", "/usr/bin/qwen", "-p"], "qwen"),
+        (["node", "/usr/lib/node_modules/@google/gemini-cli/bundle/gemini.js"], "gemini"),
+        (["node", "/usr/lib/node_modules/@qwen-code/qwen-code/cli-entry.js"], "qwen"),
+        (["/opt/copilot-linux-x64/copilot", "-p"], "copilot"),
+        (["claude"], "claude"),
+        (["node", "/home/claude/src/server.js"], ""),
+        (["python3", "-m", "agent"], ""),
+        ([""], ""),
+    ],
+)
+def test_a_client_is_told_by_its_program_or_its_package(command: list[str], client: str) -> None:
+    assert client_of(command) == client
 
 
 def test_a_stray_byte_in_the_environment_spoils_no_frame(

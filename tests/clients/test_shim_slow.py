@@ -291,6 +291,80 @@ def test_a_host_that_lists_again_is_not_kept_waiting_for_its_first_list(
     assert host.read() == LIST_CHANGED
 
 
+OWN = {"name": "tool_call", "inputSchema": {"type": "object"}}
+PINNED = {"name": "notes__add", "inputSchema": {"type": "object"}}
+SWITCHED_ON = {"name": "git__log", "inputSchema": {"type": "object"}}
+
+
+def begin(daemon: FakeDaemon, start_host: Start, *lists: list[dict[str, Any]], **more: Any) -> None:
+    """Have a session that lists these tools, one list after the other, and ends."""
+    host = start_host()
+    link = daemon.accept()
+    link.welcome(**more)
+    host.write(initialize())
+    link.read()
+    link.write(result(0, RESULT))
+    host.read()
+    for key, tools in enumerate(lists, 1):
+        host.write(request(key, "tools/list"))
+        link.read()
+        link.write(result(key, {"tools": tools}))
+        host.read()
+    host.hang_up()
+
+
+def first_list(host: Host, client: str = "zed") -> dict[str, Any]:
+    """Return what a host is answered that lists while its daemon is slow."""
+    host.write(initialize(client=client), INITIALIZED, request(1, "tools/list"))
+    host.read()
+    return host.read()
+
+
+def test_a_new_session_has_the_tools_that_the_last_one_began_with_while_the_daemon_starts(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    begin(daemon, start_host, [OWN, PINNED], [OWN, PINNED, SWITCHED_ON])
+    host = start_host()
+    link = daemon.accept()
+
+    first = first_list(host)
+    link.welcome()
+    replay = link.read()
+    link.write(result(replay["id"], RESULT))
+
+    assert first == result(1, {"tools": [OWN, PINNED]})
+    assert link.read() == INITIALIZED
+    assert host.read() == LIST_CHANGED
+
+
+def test_what_a_resumed_session_has_is_no_new_sessions(
+    daemon: FakeDaemon, start_host: Start
+) -> None:
+    begin(daemon, start_host, [OWN])
+    begin(daemon, start_host, [OWN, SWITCHED_ON], resumed=True)
+    host = start_host()
+    daemon.accept()
+
+    assert first_list(host) == result(1, {"tools": [OWN]})
+
+
+@pytest.mark.parametrize("spoiled", ["not JSON", "[]", "no file"])
+def test_without_a_saved_list_a_host_that_lists_once_waits_for_the_daemon(
+    daemon: FakeDaemon, start_host: Start, kept: Path, spoiled: str
+) -> None:
+    begin(daemon, start_host, [OWN])
+    saved = kept.with_name("tool_lists.json")
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    saved.unlink() if spoiled == "no file" else saved.write_text(spoiled)
+    host = start_host()
+    daemon.accept()
+
+    # What is due after it is answered, so it was not.
+    host.write(initialize(), INITIALIZED, request(1, "tools/list"), hook(2))
+
+    assert [host.read(), host.read()] == [result(0, RESULT), result(2, NOTHING_TO_SAY)]
+
+
 def test_a_host_is_told_of_each_kind_that_it_has_listed(
     daemon: FakeDaemon, start_host: Start
 ) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +15,8 @@ import mcp_types
 import pytest
 
 from capd_client.shim.handshakes import VERSION
-from capd_client.shim.starting import Starter
 from python_with import python_with
+from whole_daemon import wait_for
 
 from .conftest import SHIM, FakeDaemon, Host
 
@@ -33,6 +31,8 @@ mode = open(home + "/mode").read()
 if mode == "fail":
     print("config.toml:3: no such key\\x1b[31m", file=sys.stderr)
     sys.exit(3)
+while open(home + "/mode").read() == "slow":
+    pass
 if mode == "make way":
     first = os.getpid()
     if os.fork():
@@ -159,8 +159,11 @@ def test_the_daemon_is_nobodys_child_and_keeps_nothing_of_the_editor(
     (tmp_path / "capd").mkdir(exist_ok=True)
     for name in ("__init__", "__main__"):
         (tmp_path / "capd" / f"{name}.py").write_text("raise SystemExit('not me')")
-    editor = {"CAPD_SESSION": "s", "CAPD_PARENT_SESSION": "p", "LISTEN_FDS": "1", "KEPT": "yes"}
-    host = start_host(command=capd.shim, env={**capd.env, **editor}, pass_fds=(writable,))
+    editor = {"CAPD_SESSION": "s", "CAPD_PARENT_SESSION": "p", "LISTEN_FDS": "1"}
+    projects = {"VIRTUAL_ENV": "/src/.venv", "LD_LIBRARY_PATH": "/src/lib"}
+    host = start_host(
+        command=capd.shim, env={**capd.env, **editor, **projects}, pass_fds=(writable,)
+    )
     os.close(readable)
     os.close(writable)
 
@@ -175,11 +178,58 @@ def test_the_daemon_is_nobodys_child_and_keeps_nothing_of_the_editor(
     assert facts["streams"] == ["/dev/null", "/dev/null", str(log)]
     assert [fd for fd in facts["fds"] if fd > 2] == facts["fds"][3:4]
     assert facts["env"]["CAPD_HOME"] == str(capd.home)
-    assert facts["env"]["KEPT"] == "yes"
-    assert not facts["env"].keys() & {"CAPD_SESSION", "CAPD_PARENT_SESSION", "LISTEN_FDS"}
+    assert facts["env"]["HOME"]
+    assert not facts["env"].keys() & {*editor, *projects}
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert stat.S_IMODE(capd.socket.parent.stat().st_mode) == 0o700
     assert log.read_text() == "starting\n"
+
+
+def below(pid: int) -> set[int]:
+    """Return the processes that `pid` started, and those that these started."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+    found = {pid}
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def test_an_editor_that_kills_all_that_it_started_leaves_the_daemon(
+    capd: Capd, start_host: Start
+) -> None:
+    first = start_host(command=capd.shim, env=capd.env)
+    first.write(INITIALIZE)
+    reply = first.read()
+
+    for pid in below(first.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    second = start_host(command=capd.shim, env=capd.env)
+    second.write(INITIALIZE)
+
+    assert second.read() == reply
+    assert len(capd.spawned()) == 1
+
+
+def test_an_editor_that_is_killed_while_the_daemon_starts_leaves_it(
+    capd: Capd, start_host: Start
+) -> None:
+    capd.become("slow")
+    first = start_host(command=capd.shim, env=capd.env)
+    wait_for(capd.spawned)
+
+    for pid in below(first.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    capd.become("serve")
+    wait_for(capd.socket.exists)
+    second = start_host(command=capd.shim, env=capd.env)
+    second.write(INITIALIZE)
+
+    assert second.read()["result"]["daemon"] == capd.spawned()[0]
+    assert len(capd.spawned()) == 1
 
 
 def test_the_daemon_outlives_the_editor(capd: Capd, start_host: Start) -> None:
@@ -231,18 +281,6 @@ def test_a_daemon_that_is_lost_is_started_again(capd: Capd, start_host: Start) -
     assert hint == LIST_CHANGED
     assert host.read() == {"jsonrpc": "2.0", "id": 5, "result": {"daemon": capd.spawned()[-1]}}
     assert len(capd.spawned()) == 2
-
-
-def test_the_end_of_a_daemon_that_served_is_no_failure_to_start(tmp_path: Path) -> None:
-    starter = Starter(str(tmp_path / "s.sock"), {}, is_named=True)
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(1)"]) as process:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        starter._pid = process.pid
-        starter.on_answer()
-
-        why = starter.step()
-
-    assert (why, starter._failure, starter._pid) == ("", "", 0)
 
 
 def test_a_daemon_that_was_stopped_is_not_started_again(

@@ -53,6 +53,31 @@ def test_the_prompt_alone_brings_the_right_tools_to_the_model(lab: Lab) -> None:
     assert all(subject in results(third) for subject in SUBJECTS)
 
 
+def test_what_the_user_says_reaches_the_first_request_where_the_list_is_not_sent_anew(
+    lab: Lab,
+) -> None:
+    config = lab.home.folder / "config"
+    config.mkdir(exist_ok=True)
+    with (config / "config.toml").open("a") as file:
+        file.write('[surface]\nmode = "stable"\n')
+    lab.start_warm()
+    lab.install("opencode")
+    log = {"name": "git__git_log", "arguments": {"repo_path": str(lab.project), "max_count": 3}}
+    lab.model.go_on([{"tool": "tool_call$", "args": log}, {"text": "three commits"}])
+
+    with (
+        lab.home.shim("another", cwd=lab.project),
+        contextlib.closing(OpencodeServer(lab)) as opencode,
+    ):
+        assert lab.home.ask("enable", name="git", session="another")["ok"]
+        said = opencode.say(MESSAGE)
+
+    first, last = lab.model.bodies()
+    assert said == "three commits"
+    assert "git__git_log" in json.dumps(first["messages"])
+    assert all(subject in results(last) for subject in SUBJECTS)
+
+
 @pytest.mark.parametrize("daemon", ["down", "hung"])
 def test_a_daemon_that_is_down_or_hangs_is_nothing_that_the_user_sees(
     lab: Lab, daemon: str, record_property: Callable[[str, object], None]

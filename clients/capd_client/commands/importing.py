@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from capd_client.own_tap import OwnTap
 
 _STARTER = "starter"
+_OF_PROJECT = "a file of this folder alone names it: --project takes it over for all projects"
 
 
 @click.command("import")
 @click.argument("clients", metavar="[CLIENT]...", nargs=-1, type=ClientName())
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--project", "of_project", is_flag=True, help="Those of this folder's files too.")
 @click.option("--replace", is_flag=True, help="Have clients start capd in their place.")
 @click.option("--undo", is_flag=True, help="Put back what --replace took out, and end.")
 @click.option("--forget", is_flag=True, help="Remove the copies of what it took out, and end.")
@@ -37,6 +39,7 @@ def import_(
     clients: tuple[str, ...],
     dry_run: bool,
     yes: bool,
+    of_project: bool,
     replace: bool,
     undo: bool,
     forget: bool,
@@ -45,8 +48,9 @@ def import_(
 ) -> None:
     """Take over the MCP servers that CLIENTs are configured with; of all, unless some are named.
 
-    Read are their files of yours and those of the current folder. With --replace each client of
-    yours gets capd and loses what capd has from it; `capd uninstall CLIENT` puts that back.
+    Read are their files of yours and those of the current folder. What only a file of the folder
+    names, which others may have written, is taken over with --project. With --replace each client
+    of yours gets capd and loses what capd has from it; `capd uninstall CLIENT` puts that back.
     """
     from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
     from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
@@ -60,11 +64,17 @@ def import_(
     is_done, replaced = False, []
     try:
         plan, entries, tap, known = _planned(_chosen(clients), config)
+        if not of_project:
+            for each in [planned for planned in plan.added if planned.is_of_project]:
+                plan.leave_out(each, _OF_PROJECT)
         store = SecretStore(config, in_file=secrets_file)
         if not as_json:
             for line in report.lines(plan, str(store)):
                 tables.say(line)
-        if plan.added and not dry_run and _is_agreed(plan, yes=yes, as_json=as_json):
+        is_agreed = bool(plan.added) and not dry_run and _is_agreed(plan, yes=yes, as_json=as_json)
+        if is_agreed and not yes:
+            _ask_of_project(plan)
+        if is_agreed and plan.added:
             carry_out(plan, tap, store, known)
             is_done = True
             _tell_daemon(plan, as_json=as_json)
@@ -128,6 +138,15 @@ def _is_agreed(plan: "Plan", *, yes: bool, as_json: bool) -> bool:
     click.echo()
     number = len(plan.added)
     return click.confirm(f"Import {number} server{'s' if number > 1 else ''}?")
+
+
+def _ask_of_project(plan: "Plan") -> None:
+    """Ask for each server that a file of this folder alone names, maybe a stranger's."""
+    for each in [planned for planned in plan.added if planned.is_of_project]:
+        where = tables.printable(str(each.origins[0].file))
+        text = f"{each.name} is of {where}. Import it for all of your projects?"
+        if not click.confirm(text):
+            plan.leave_out(each, "you did not want it for all projects")
 
 
 def _tell_daemon(plan: "Plan", *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -240,6 +241,8 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
                 _say_backup(change.path, what, backup)
             elif change.before is not None and change.path in whole:
                 tables.say(f"{change.path}: was edited and stays; remove it by hand")
+        for path in made.leftovers() if any(not change.is_none for change in changes) else ():
+            _remove(path)
         for path, other in needed.items():
             ledger.hand_over(path, _ledger(other.id))
     if all(change.is_none for change in changes):
@@ -247,6 +250,12 @@ def _uninstall(known: KnownClient, *, dry_run: bool) -> None:
         return
     for path, other in needed.items():
         tables.say(f"{path}: stays, for {other.title} has capd")
+
+
+def _remove(path: Path) -> None:
+    """Remove what a client fetched by itself; it fetches it again when it needs it."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    tables.say(f"{path}: removed, as only capd's plugin needed it")
 
 
 def _print_removal(known: KnownClient, ledger: "Ledger", edits: "list[FileEdit]") -> None:

@@ -13,6 +13,7 @@ from capd_client.install.files import read
 from capd_client.install.installed_clients import edited_clients
 from capd_client.install.launcher import NAME, is_launcher_current, launcher_path
 from capd_client.install.ledger import Ledger
+from capd_client.install.prompt_hooks import TRUSTED_BY_HASH, trust_edits
 
 
 def check_editors(seen: Surroundings) -> Iterator[Finding]:
@@ -87,5 +88,26 @@ def _whole(seen: Surroundings, client: Client) -> Iterator[Finding]:
             f"what `capd install` puts there is not in {', '.join(lacking)}",
             f"capd install {client.name}",
         )
+    elif _is_hook_untrusted(seen, client):
+        yield Finding(
+            client.name,
+            "warning",
+            f"{client.title} skips capd's hook: no prompt reaches capd",
+            "its user has not trusted the hook, or trusted one of another command line",
+            f"run codex, then /hooks; or: capd install {client.name} --trust-hooks",
+        )
     else:
         yield Finding(client.name, "ok", f"{client.title} has capd")
+
+
+def _is_hook_untrusted(seen: Surroundings, client: Client) -> bool:
+    """Tell whether the client waits for its user to trust the hook: Codex does, in silence."""
+    if client.name not in TRUSTED_BY_HASH:
+        return False
+    try:
+        edits = trust_edits(client.name, seen.env, launcher_path(seen.env))
+        texts = [(read(edit.path) or b"").decode() for edit in edits]
+        return any(edit.add(text) != text for edit, text in zip(edits, texts, strict=True))
+    except (OSError, UnicodeDecodeError, UnreadableError, InstallError):
+        # What is wrong with the file was said above.
+        return False

@@ -56,13 +56,13 @@ class Read:
     """Whether it is capd itself."""
 
 
-def read_entry(entry: Entry, around: Surroundings) -> Read:
-    """Return what `entry` defines, with its secrets hidden."""
+def read_entry(entry: Entry, around: Surroundings, *, is_off: bool = False) -> Read:
+    """Return what `entry` defines, with its secrets hidden; `is_off`: its client says elsewhere."""
     value, client = entry.value, entry.client
     if _is_capd(entry):
         return Read(entry, is_own=True)
     off = next((key for key, is_off in client.off.items() if value.get(key) is is_off), "")
-    if off:
+    if off or is_off:
         return Read(entry, reason="it is switched off there")
     around = Surroundings(around.env, around.home, around.project, entry.inputs)
     reader = Reader(client.variables, around, entry.origin.file.parent)
@@ -74,8 +74,7 @@ def read_entry(entry: Entry, around: Surroundings) -> Read:
     if excluded:
         names = ", ".join(excluded)[:_WORDS]
         reader.notes.append(f"not taken over: its client hides {names} (see `deny` in [policy])")
-    own = {file.path for file in client.user_files(around.env)}
-    if entry.origin.file.is_relative_to(around.project) and entry.origin.file not in own:
+    if entry.is_of_project:
         reader.notes.append("a file of this project names it: look at what it starts")
     return Read(entry, server, notes=tuple(dict.fromkeys(reader.notes)))
 

@@ -1,7 +1,8 @@
 """Which of what was found is one server, and what each is called.
 
 The first that was found keeps its words; what others know beside it, a description or where it
-was, joins it. Names are those that people gave, as far as capd takes them.
+was, joins it. Names are those that people gave, as far as capd takes them. What a project's files
+say gives no name and no word to a server that the user has as well.
 """
 
 import re
@@ -38,6 +39,10 @@ class Merged:
     notes: list[str] = field(default_factory=list)
     known: str = ""
     """What it is called among one's own already; empty where it is not."""
+    is_of_project: bool = False
+    """Whether files of the project alone have it."""
+    given: list[str] = field(default_factory=list)
+    """The names that count."""
 
 
 def merged(
@@ -48,22 +53,24 @@ def merged(
     `own` is what is there already; `values` are those of variables, as far as they are known.
     """
     servers = [Merged(server, [], name, known=name) for name, server in own.items()]
-    for read in found:
+    for read in sorted(found, key=lambda each: each.entry.is_of_project):
         if read.server is None:
             continue
         one = _same(servers, read.server, values)
         if one is None:
-            one = Merged(read.server, [])
+            one = Merged(read.server, [], is_of_project=read.entry.is_of_project)
             relation = _relation(servers, read.server, values)
             one.notes += [relation] if relation else []
             servers.append(one)
-        elif not one.known:
+        elif not one.known and read.entry.is_of_project == one.is_of_project:
             if set(one.server.tools) != set(read.server.tools):
                 one.notes.append(
                     "its clients take different ones of its tools: capd takes all of these"
                 )
             one.server = _joined(one.server, read.server)
         one.origins.append(read.entry.origin)
+        if read.entry.is_of_project == one.is_of_project:
+            one.given.append(read.entry.origin.name)
         one.notes += [note for note in read.notes if note not in one.notes]
     _name(servers)
     return [each for each in servers if each.origins]
@@ -128,7 +135,7 @@ def _name(servers: Iterable[Merged]) -> None:
 
 
 def _wanted(server: Merged) -> str:
-    given = [name for origin in server.origins if (name := fit_name(origin.name))]
+    given = [name for each in server.given if (name := fit_name(each))]
     good = [name for name in given if name.casefold() not in _GENERIC]
     if good:
         # What most call it; of equals the first.

@@ -39,6 +39,8 @@ class Planned:
     """None where it is there already."""
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     missing: list[str] = field(default_factory=list)
+    is_of_project: bool = False
+    """Whether files of the project alone have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ class Plan:
         """What is not there already."""
         return [each for each in self.planned if each.server is not None]
 
+    def leave_out(self, planned: Planned, reason: str) -> None:
+        """Import one server not, for `reason`."""
+        self.planned.remove(planned)
+        self.left_out += [LeftOut(origin, reason) for origin in planned.origins]
+
 
 def plan_import(
     sources: Sources,
@@ -76,7 +83,12 @@ def plan_import(
     `own` is what there is in one's own tap, `values` what keys have, as far as that is known.
     `triggers` are those of capabilities whose place one of the same name takes.
     """
-    found = [read_entry(entry, around) for entry in sources.entries]
+    found = [
+        read_entry(
+            entry, around, is_off=(entry.client.id, entry.origin.name) in sources.switched_off
+        )
+        for entry in sources.entries
+    ]
     plan = Plan(len(sources.files), [], [], list(sources.unreadable))
     plan.left_out = [LeftOut(r.entry.origin, r.reason) for r in found if r.reason]
     keys = _Keys(values)
@@ -115,7 +127,7 @@ def _there(each: Merged, known: Mapping[str, str]) -> Planned:
 
 
 def _added(each: Merged, keys: _Keys, known_triggers: Sequence[str]) -> Planned:
-    planned = Planned(each.name, each.origins, each.notes)
+    planned = Planned(each.name, each.origins, each.notes, is_of_project=each.is_of_project)
 
     def key(secret: Hidden) -> str:
         name = keys.key(each.name, secret)

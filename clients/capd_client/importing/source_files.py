@@ -28,6 +28,8 @@ class Entry:
     client: KnownClient
     value: Mapping[str, Any] = field(repr=False)
     inputs: Mapping[str, str] = field(default_factory=dict)
+    is_of_project: bool = False
+    """Whether a file of the project's folder has it, which others may have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Sources:
     files: list[Path] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
+    switched_off: set[tuple[str, str]] = field(default_factory=set)
+    """Clients and names of servers that a list of names switches off."""
 
 
 def read_sources(clients: Iterable[KnownClient], env: Mapping[str, str], project: Path) -> Sources:
@@ -63,7 +67,8 @@ def read_sources(clients: Iterable[KnownClient], env: Mapping[str, str], project
             at = (file.path.resolve(), file.servers)
             if at not in seen:
                 seen.add(at)
-                _read(found, client, file, project)
+                is_of_users = file in client.user_files(env)
+                _read(found, client, file, project, is_of_project=not is_of_users)
     return found
 
 
@@ -141,7 +146,9 @@ def _files(client: KnownClient, env: Mapping[str, str], project: Path) -> Iterat
         yield from client.project_files(project)
 
 
-def _read(found: Sources, client: KnownClient, file: ServersFile, project: Path) -> None:
+def _read(
+    found: Sources, client: KnownClient, file: ServersFile, project: Path, *, is_of_project: bool
+) -> None:
     def wrong(reason: str) -> None:
         found.unreadable.append(Unreadable(client.id, client.title, file.path, reason))
 
@@ -154,7 +161,15 @@ def _read(found: Sources, client: KnownClient, file: ServersFile, project: Path)
     inputs = dict(_inputs(plain_data.found(root, client.inputs) if client.inputs else None))
     places = [file.servers]
     if client.local:
-        places.append(tuple(str(project) if key == "{project}" else key for key in client.local))
+        places.append(_in_project(client.local, project))
+    if not is_of_project:
+        for keys in client.switched_off:
+            names = plain_data.found(root, _in_project(keys, project))
+            found.switched_off |= {
+                (client.id, name)
+                for name in (names if isinstance(names, list) else ())
+                if isinstance(name, str)
+            }
     for keys in places:
         servers = plain_data.found(root, keys)
         if servers is None:
@@ -168,7 +183,11 @@ def _read(found: Sources, client: KnownClient, file: ServersFile, project: Path)
                 wrong(f"`{name}` is no object")
                 continue
             origin = Origin(client.id, client.title, file.path, file.format, (*keys, step), name)
-            found.entries.append(Entry(origin, client, value, inputs))
+            found.entries.append(Entry(origin, client, value, inputs, is_of_project))
+
+
+def _in_project(keys: tuple[str, ...], project: Path) -> tuple[str, ...]:
+    return tuple(str(project) if key == "{project}" else key for key in keys)
 
 
 def _named(servers: Any) -> Iterator[tuple[str | int, str, Any]]:

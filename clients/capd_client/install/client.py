@@ -63,6 +63,10 @@ class Client:
         """Return what is put in beside the server, so that capd sees what the user says."""
         return hook_edits(self.name, self._env, self._launcher)
 
+    def leftovers(self) -> list[Path]:
+        """Return what the client itself has put there for capd's sake, once capd is out."""
+        return []
+
     def vendor_command(self, change: Change) -> list[str]:
         """Return the client's own command for `change`; empty where it has none."""
         del change

@@ -14,6 +14,10 @@ from capd_client.install.files import read
 from capd_client.install.known_clients import KnownClient, known_clients
 from capd_client.install.launcher import NAME, launcher_path
 
+_NEEDING = ("plugin", "plugins", "tool", "tools")
+"""Folders whose files opencode has that package for."""
+_FETCHED = ("node_modules", "package.json", "package-lock.json", "bun.lock", "bun.lockb")
+
 
 class Opencode(Client):
     """The files of opencode."""
@@ -31,6 +35,29 @@ class Opencode(Client):
     def hooks(self) -> list[FileEdit]:
         """Return the plugin."""
         return [FileEdit(self.plugin, lambda _: plugin_text(self._env), _remove_plugin)]
+
+    def leftovers(self) -> list[Path]:
+        """Return the package that opencode fetches for plugins, where there is none any more.
+
+        Nothing is returned where a person may need it: with a plugin or a tool of theirs beside,
+        or where package.json says anything else. opencode fetches it again when it needs it.
+        """
+        folder = self.config.parent
+        own = [path for name in _NEEDING for path in (folder / name).glob("*")]
+        try:
+            package = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return []
+        needed = package.get("dependencies") if isinstance(package, dict) else None
+        is_opencodes = (
+            isinstance(needed, dict)
+            and list(package) == ["dependencies"]
+            and list(needed) == ["@opencode-ai/plugin"]
+        )
+        if own or not is_opencodes:
+            return []
+        found = [folder / name for name in _FETCHED if (folder / name).exists()]
+        return [path for path in found if not path.is_symlink()]
 
 
 def plugin_text(env: Mapping[str, str]) -> str:

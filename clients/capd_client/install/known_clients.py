@@ -115,6 +115,8 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys that lead to the servers."""
     local: tuple[str, ...] = ()
     """The keys that lead to a project's own servers in the user's file."""
+    switched_off: tuple[tuple[str, ...], ...] = ()
+    """The keys that lead to lists of servers' names that its user has switched off here."""
     inputs: tuple[str, ...] = ()
     """The keys that lead to what `${input:ID}` means."""
     stdio: Stdio = Stdio()
@@ -130,6 +132,8 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a file that has nothing begins with."""
     displaces: tuple[str, ...] = ()
     """What the client reads only where the user's file does not exist."""
+    hook_limit: float = 0.0
+    """Seconds that it lets a prompt hook take, as capd installs it; 0 where that is not known."""
     by_hand: str = ""
     """What a person has to put where, if capd cannot."""
     after: str = ""

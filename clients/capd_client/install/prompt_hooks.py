@@ -20,6 +20,8 @@ from capd_client.install.toml_edits import parse, put, take
 _STATE = ("hooks", "state")
 
 
+TRUSTED_BY_HASH = ("codex",)
+"""Clients that run a hook only once their user has trusted its words."""
 _EVENT = "user_prompt_submit"
 
 
@@ -84,7 +86,7 @@ def _states(text: str) -> dict[str, Any]:
 _TIMEOUT = 5
 
 
-"""Seconds that a client waits for a hook which ends after a quarter of one by itself."""
+"""Seconds that a client waits for a hook: `hook_limit` of clients.toml."""
 
 
 _CLINE_EVENTS = ("TaskStart", "UserPromptSubmit")
@@ -124,7 +126,7 @@ def trust_edits(client_id: str, env: Mapping[str, str], launcher: Path) -> list[
     Raises:
         InstallError: there is no hook, or the client has no such trust.
     """
-    if client_id != "codex":
+    if client_id not in TRUSTED_BY_HASH:
         raise InstallError(f"{client_id} asks for no trust in hooks\nLeave --trust-hooks out.")
     return [trust_edit(_codex_config(env), codex_hooks_file(env), _codex_hooks(launcher))]
 

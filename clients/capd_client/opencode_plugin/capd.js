@@ -1,8 +1,9 @@
 // Hands what the user says to capd, which switches on the tools that it asks for.
 //
 // Written by `capd install opencode`, which writes it anew; `capd uninstall opencode` removes it.
-// It never makes opencode wait longer than BUDGET, and without a daemon it does nothing. It speaks
-// the control role of capd's socket (docs/protocol.md).
+// What capd answers goes to the model behind the user's text, in the same request. It never makes
+// opencode wait longer than BUDGET, or FIRST_BUDGET for the first message of a process; without a
+// daemon it does nothing. It speaks the control role of capd's socket (docs/protocol.md).
 
 import { lstatSync, statSync } from "node:fs"
 import { connect } from "node:net"
@@ -10,6 +11,7 @@ import { homedir } from "node:os"
 import { join, resolve } from "node:path"
 
 const BUDGET = 300
+const FIRST_BUDGET = 2000 // opencode starts its MCP servers only with the first message
 const PATIENCE = 20_000 // for a session that opencode opens after the message, and for its tools
 const PAUSE = 20
 const RELIST = 60 // opencode was seen to list the tools again 8-26 ms after it was told
@@ -106,38 +108,61 @@ async function sessionOf(capd, directory) {
   return undefined
 }
 
-async function handOver(text, directory, until) {
+async function handOver(text, directory, deadline) {
   const capd = await open(socketPath(process.env))
   try {
+    // A daemon that answers is waited for.
+    if (isFirst) deadline.at = deadline.begun + FIRST_BUDGET
     const session = await sessionOf(capd, directory)
-    if (session === undefined) return
-    // Its answer reaches no model: opencode has no place for it.
-    const patience = Math.max(until - Date.now() - RELIST, SAYING) / 1000
-    const turn = await capd.ask("turn", { text, session, mute: true, patience })
+    if (session === undefined) return ""
+    isFirst = false
+    // Whom it reaches too late is told by the next message: the daemon has to know.
+    const mute = Date.now() >= deadline.at
+    const patience = Math.max(deadline.at - Date.now() - RELIST, SAYING) / 1000
+    const turn = await capd.ask("turn", { text, session, mute, patience })
     if (turn.changed?.added?.length) await sleep(RELIST)
+    return turn.context ?? ""
   } finally {
     capd.close()
   }
+}
+
+let isFirst = true
+
+async function inTime(work, deadline) {
+  let answer
+  const ended = work.catch(() => "").then((found) => (answer = found ?? ""))
+  while (answer === undefined && Date.now() < deadline.at)
+    await Promise.race([ended, sleep(deadline.at - Date.now())])
+  return answer ?? ""
+}
+
+// opencode sends synthetic parts to the model, and does not show them. Its ids are in order.
+function synthetic(beside, text) {
+  const { sessionID, messageID, id } = beside
+  return { id: `${id}capd`, sessionID, messageID, type: "text", text, synthetic: true }
 }
 
 export const CapdPlugin = async ({ client, directory }) => ({
   "chat.message": async (input, output) => {
     // `capd acp` hands over what its agent is told.
     if (process.env.CAPD_ACP) return
-    const text = (output.parts ?? [])
-      .filter((part) => part.type === "text" && !part.synthetic && !part.ignored)
-      .map((part) => part.text)
-      .join("\n")
+    const written = (output.parts ?? []).filter(
+      (part) => part.type === "text" && !part.synthetic && !part.ignored,
+    )
+    const text = written.map((part) => part.text).join("\n")
     if (!text.trim()) return
-    const until = Date.now() + BUDGET
+    const begun = Date.now()
+    const deadline = { begun, at: begun + BUDGET }
     const work = async () => {
       const session = await client.session.get({ path: { id: input.sessionID } })
       // The words of a session that another one started are a model's.
-      if (session?.data?.parentID) return
+      if (session?.data?.parentID) return ""
       // Asking makes opencode start its MCP servers, which it does after the first message.
       void Promise.resolve(client.mcp?.status?.()).catch(() => {})
-      await handOver(text, directory, until)
+      return await handOver(text, directory, deadline)
     }
-    await Promise.race([work().catch(() => {}), sleep(BUDGET)])
+    const context = await inTime(work(), deadline)
+    if (context) output.parts.push(synthetic(written.at(-1), context))
   },
 })

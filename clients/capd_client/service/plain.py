@@ -6,17 +6,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from capd_client.acp.process_tree import MARK
 from capd_client.control import Control, ControlError, DaemonDownError
-from capd_client.daemon_process import daemon_environment
 from capd_client.service.log_files import log_command
-from capd_client.service.manager import ServiceError, daemon_command
+from capd_client.service.manager import ServiceError, daemon_command, own_variables
 from capd_client.service.stopping import PATIENCE, end
+from capd_client.shim.login_environment import clean_environment
 from capd_protos.places import places
-from capd_protos.tree_marks import VARIABLE
-
-_OTHERS = (MARK, VARIABLE)
-"""Marks of an agent's or a server's processes: the daemon is none, and does not end with one."""
 
 
 class Plain:
@@ -56,9 +51,7 @@ class Plain:
         with self._log.open("ab") as log:
             process = self._started = subprocess.Popen(
                 daemon_command(),
-                env=daemon_environment(
-                    {key: value for key, value in self._env.items() if key not in _OTHERS}
-                ),
+                env=self._daemon_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -74,6 +67,11 @@ class Plain:
                     f"the daemon does not answer after {PATIENCE:g} s; see {self._log}"
                 )
             time.sleep(0.05)
+
+    def _daemon_environment(self) -> dict[str, str]:
+        own = {os.fsencode(key): os.fsencode(value) for key, value in self._env.items()}
+        found = {os.fsdecode(k): os.fsdecode(v) for k, v in clean_environment(own).items()}
+        return found | own_variables(self._env)
 
     def stop(self) -> bool:
         """Ask the daemon to stop, and wait until it has."""

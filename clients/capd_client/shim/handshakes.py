@@ -1,4 +1,4 @@
-"""What daemons answered to handshakes, kept for the next one that is slow."""
+"""What daemons answered to handshakes and to the first list of tools, kept for a slow one."""
 
 import posix
 
@@ -20,29 +20,28 @@ META = "io.modelcontextprotocol/"
 _FILE_NAME = "handshake.json"
 _MOST_BYTES = 64 * 1024
 _MOST_ANSWERS = 8
+_LISTS_FILE_NAME = "tool_lists.json"
+_MOST_LIST_BYTES = 1024 * 1024
+_MOST_LISTS = 16
 
 
-class Handshakes:
-    """What daemons of this version answered to `initialize` and `server/discover`, in one file.
+class _Answers:
+    """Answers of daemons of this version, by the question, in one file of this user's."""
 
-    An answer is for those alone who ask for the same version: which one a daemon agrees on is
-    the daemon's rule. It is the same for every session, and holds no secret.
-    """
-
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, name: str, most_bytes: int, most_answers: int) -> None:
         self._folder = folder
-        self._path = join(folder, _FILE_NAME)
-        self._unsaved: list[tuple[bytes | bytearray, bytes | bytearray]] = []
+        self._path = join(folder, name)
+        self._most_bytes = most_bytes
+        self._most_answers = most_answers
+        self._unsaved: list[tuple[str, bytes | bytearray]] = []
 
-    def find(self, line: "bytes | bytearray") -> "dict[str, object]":
-        """Return the `result` or `error` for the request `line`; nothing where none is known."""
-        answer = object_of(self._read(), _question(line))
+    def _find(self, question: str) -> "dict[str, object]":
+        answer = object_of(self._read(), question)
         return answer if _reusable_outcome(answer) else {}
 
-    def note(self, line: "bytes | bytearray", answer: "bytes | bytearray | TruncatedLine") -> None:
-        """Note a daemon's `answer` to the request `line`, to be written when there is time."""
+    def _note(self, question: str, answer: "bytes | bytearray | TruncatedLine") -> None:
         if not isinstance(answer, TruncatedLine):
-            self._unsaved.append((line, answer))
+            self._unsaved.append((question, answer))
 
     def save(self) -> None:
         """Write what was noted and is not there yet, but for what holds at this moment only."""
@@ -50,18 +49,18 @@ class Handshakes:
             return
         answers = self._read()
         is_other = False
-        for line, answer in self._unsaved:
-            asked, outcome = _question(line), _reusable_outcome(parse(answer) or {})
+        for asked, answer in self._unsaved:
+            outcome = _reusable_outcome(parse(answer) or {})
             if outcome and answers.get(asked) != outcome:
                 answers.pop(asked, None)
                 answers[asked] = outcome
                 is_other = True
         self._unsaved.clear()
-        while len(answers) > _MOST_ANSWERS:
+        while len(answers) > self._most_answers:
             del answers[next(iter(answers))]
         text = encode({"version": VERSION, "answers": answers})
         try:
-            if is_other and len(text) <= _MOST_BYTES:
+            if is_other and len(text) <= self._most_bytes:
                 self._replace(text)
         except OSError:
             # A shim that can keep nothing waits for the daemon instead.
@@ -74,7 +73,7 @@ class Handshakes:
             return {}
         try:
             is_ours = posix.fstat(fd).st_uid == posix.getuid()
-            kept = parse(posix.read(fd, _MOST_BYTES)) if is_ours else None
+            kept = parse(posix.read(fd, self._most_bytes)) if is_ours else None
         except OSError:
             kept = None
         posix.close(fd)
@@ -94,6 +93,48 @@ class Handshakes:
             posix.replace(path, self._path)
         else:
             posix.unlink(path)
+
+
+class Handshakes(_Answers):
+    """What daemons answered to `initialize` and `server/discover`.
+
+    An answer is for those alone who ask for the same version: which one a daemon agrees on is
+    the daemon's rule. It is the same for every session, and holds no secret.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder, _FILE_NAME, _MOST_BYTES, _MOST_ANSWERS)
+
+    def find(self, line: "bytes | bytearray") -> "dict[str, object]":
+        """Return the `result` or `error` for the request `line`; nothing where none is known."""
+        return self._find(_question(line))
+
+    def note(self, line: "bytes | bytearray", answer: "bytes | bytearray | TruncatedLine") -> None:
+        """Note a daemon's `answer` to the request `line`, to be written when there is time."""
+        self._note(_question(line), answer)
+
+
+class ToolLists(_Answers):
+    """The list of tools that a client's latest session began with, by client and folder.
+
+    It has capd's own tools, the pinned ones and those of eager servers: what the next session of
+    this client begins with as well. What a conversation has switched on since is not in it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder, _LISTS_FILE_NAME, _MOST_LIST_BYTES, _MOST_LISTS)
+
+    def find(self, client: str, folder: str) -> "dict[str, object]":
+        """Return the `result`; of another folder of this client where none is known of this one."""
+        return self._find(f"{client} {folder}") or self._find(client)
+
+    def note(self, client: str, folder: str, answer: "bytes | bytearray | TruncatedLine") -> None:
+        """Note a daemon's `answer`, to be written when there is time; a part of a list is none."""
+        if isinstance(answer, TruncatedLine):
+            return
+        if len(answer) < self._most_bytes // _MOST_LISTS and b'"nextCursor"' not in answer:
+            self._note(f"{client} {folder}", answer)
+            self._note(client, answer)
 
 
 def _question(line: "bytes | bytearray") -> str:

@@ -10,7 +10,9 @@ with a single tool that says why, so that an editor never finds a broken server.
 
 A slow daemon does not block an editor. In any of these states the shim answers a handshake with
 what a daemon answered before, and a prompt hook with nothing to add. Unless the session is up, it
-also answers a list with an empty one, if the host is known to list again.
+also answers a list of tools with the one that the client's last session began with. Where none is
+known, and for other lists, it is an empty one, if the host is known to list again. Once the daemon
+is there the host is told that the lists have changed. A hook waits longer while it starts.
 
 Lines go through whole, so a daemon that dies in the middle of one leaves no half line behind.
 The price is memory: a result of 256 MiB takes as much here until the editor has read it. Each
@@ -24,8 +26,8 @@ import select
 import sys
 import time
 
-from capd_client.shim.client_facts import RELISTING_CLIENTS, SESSION_VARIABLES
-from capd_client.shim.handshakes import HANDSHAKES, META, VERSION, Handshakes
+from capd_client.shim.client_facts import PROGRAMS, RELISTING_CLIENTS, SESSION_VARIABLES
+from capd_client.shim.handshakes import HANDSHAKES, META, VERSION, Handshakes, ToolLists
 from capd_client.shim.json_lines import (
     LINE_LIMIT_BYTES,
     WINDOW_BYTES,
@@ -106,6 +108,9 @@ _SLOW_LIST = 0.75
 """For a list longer, as a daemon that has to be started needs 0.2 to 0.5 s: an empty list
 costs the host a second one."""
 
+_COLD_HOOK = 4.0
+"""For a hook while this shim, or another, starts the daemon: Claude Code waits 5 s for it."""
+
 _DOWN, _GREETING, _REPLAYING, _UP = "down", "greeting", "replaying", "up"
 _STATUS = "capd_status"
 _TURN = "capd_turn"
@@ -183,11 +188,15 @@ class Shim:
     _own_out = -1
     """Where lines for the host go without ever blocking, if there is such a descriptor."""
 
+    _is_first_list = True
+    """Whether the daemon's next list of tools is the one that this session begins with."""
+    _starter: Starter | None = None
+
     def __init__(self, path: str, env: "Mapping[str, str]", *, is_named: bool = False) -> None:
         self._path = path
         self._env = env
-        may_start = env.get("CAPD_NO_START", "") in {"", "0"}
-        self._starter = Starter(path, env, is_named=is_named) if may_start else None
+        if env.get("CAPD_NO_START", "") in {"", "0"}:
+            self._starter = Starter(path, env, is_named=is_named)
         self._cwd = _working_directory()
         self._patience = _seconds(env.get("CAPD_PATIENCE", ""), _PATIENCE)
         self._restart_grace = _seconds(env.get("CAPD_RESTART_GRACE", ""), _RESTART_GRACE)
@@ -207,9 +216,7 @@ class Shim:
 
         now = time.monotonic()
         self._attempts = 0
-        self._attempt_at = now
-        self._deadline = now
-        self._lost_at = now
+        self._attempt_at = self._deadline = self._lost_at = now
         self._trouble = ""
         self._has_given_up = False
         self._refused_with = ""
@@ -238,6 +245,7 @@ class Shim:
         self._pings: dict[int | str, _HostRequest] = {}
         self._own_requests = 0
         self._handshakes = Handshakes(state_folder(env))
+        self._tool_lists = ToolLists(state_folder(env))
         self._due: dict[_HostRequest, float] = {}
 
     def run(self) -> int:
@@ -318,6 +326,7 @@ class Shim:
         now = time.monotonic()
         if not self._to_host:
             self._handshakes.save()
+            self._tool_lists.save()
         for request in [each for each, due in self._due.items() if now >= due]:
             self._answer_for_slow_daemon(request)
         if self._phase == _DOWN and now >= self._attempt_at:
@@ -409,8 +418,6 @@ class Shim:
             self._watch(self._sock.fileno(), 0, is_kept=False)
             self._sock.close()
             self._sock = None
-        if self._starter is not None:
-            self._starter.on_loss()
         self._phase = _DOWN
         self._trouble = self._closing_reason or why
         self._closing_reason = ""
@@ -470,7 +477,14 @@ class Shim:
             return
         is_up = self._phase == _UP
         is_unheard = request.method == _LISTEN and not is_up and not request.is_acknowledged
-        if request.method in HANDSHAKES or request.is_hook or is_unheard:
+        is_starting = self._starter is not None and self._starter.is_busy
+        is_saved = request.method in HANDSHAKES or (
+            request.method == "tools/list" and not is_up and bool(self._saved_list(request.line))
+        )
+        if is_starting and not is_up and (request.is_hook or is_saved):
+            # Codex and Gemini CLI send their first request without servers that are not there.
+            slow = _COLD_HOOK if request.is_hook else 0.0
+        elif is_saved or request.is_hook or is_unheard:
             slow = _SLOW
         elif request.method in _LISTS and not is_up and self._is_relisting(request.line):
             slow = _SLOW_LIST
@@ -480,11 +494,23 @@ class Shim:
         self._due[request] = now + slow if is_up else max(now, self._lost_at + slow)
 
     def _is_relisting(self, line: "bytes | bytearray") -> bool:
+        return self._host_name(line) in RELISTING_CLIENTS
+
+    def _host_name(self, line: "bytes | bytearray") -> str:
+        """Return what the host calls itself in its handshake, or in the request `line`."""
         params = object_of(self._initialize or {}, "params")
         client = object_of(params, "clientInfo")
         if not self._initialize:
             client = object_of(object_of(params_of(line), "_meta"), META + "clientInfo")
-        return client.get("name") in RELISTING_CLIENTS
+        return text_of(client, "name")
+
+    def _saved_list(self, line: "bytes | bytearray") -> "dict[str, object]":
+        """Return the tools that a session like this one begins with, for the first page."""
+        if params_of(line).get("cursor"):
+            return {}
+        saved = self._tool_lists.find(self._host_name(line), self._cwd)
+        tools = object_of(saved, "result").get("tools")
+        return {"tools": tools} if isinstance(tools, list) else {}
 
     def _answer_for_slow_daemon(self, request: _HostRequest) -> None:
         del self._due[request]
@@ -505,8 +531,10 @@ class Shim:
     def _answer_for_missing_daemon(self, request: _HostRequest, line: "bytes | bytearray") -> None:
         if request.method != _LISTEN:
             self._is_list_due = True
-            empty: dict[str, object] = {_LISTS[request.method][1]: []}
-            self._answer_with(request, {"result": _in_requested_form(empty, line)})
+            listed: dict[str, object] = {_LISTS[request.method][1]: []}
+            if request.method == "tools/list":
+                listed = self._saved_list(line) or listed
+            self._answer_with(request, {"result": _in_requested_form(listed, line)})
             return
         # Claude Code asks for nothing before it hears this.
         request.is_acknowledged = True
@@ -651,6 +679,9 @@ class Shim:
         self._send_env(frame.get("want_env"))
         if not is_same:
             self._keep_in_outbox(lambda each: not each.is_reply)
+        if frame.get("resumed") is True:
+            # It has what its conversation has switched on.
+            self._is_first_list = False
         is_known = is_same and not self._is_replay_due
         if self._is_initialized and self._initialize is not None and not is_known:
             self._replay()
@@ -807,6 +838,10 @@ class Shim:
             self._initialize_key = None
         if request.method in HANDSHAKES and request.line is not None:
             self._handshakes.note(request.line, line)
+        if request.method == "tools/list" and request.line is not None and self._is_first_list:
+            self._is_first_list = False
+            if shape.kind == "result":
+                self._tool_lists.note(self._host_name(request.line), self._cwd, line)
         self._forget(request)
         return True
 
@@ -925,6 +960,9 @@ class Shim:
             self._listed.add(_LISTS[method][0])
         is_kept = self._retained_bytes + len(line) <= _RETAINED_BYTES
         request = _HostRequest(key, method, line if is_kept else None)
+        if method == "tools/call":
+            # It may switch something on.
+            self._is_first_list = False
         self._retained_bytes += len(line) if is_kept else 0
         self._pending[key] = request
         self._answered.pop(key, None)
@@ -1083,14 +1121,35 @@ def _working_directory() -> str:
 
 
 def _process_name(pid: int) -> str:
+    """Return the client that `pid` runs: Node names its process `node` or `MainThread`."""
+    command = _read_of_process(pid, "cmdline").split("\0")
+    return client_of(command) or _read_of_process(pid, "comm").strip() or "unknown"
+
+
+def client_of(command: "list[str]") -> str:
+    """Return the client whose program or package a command line names; nothing where it is none.
+
+    Of a path its last part counts, and what stands behind `node_modules`.
+    """
+    # Node's own options stand before the script.
+    for path in [each for each in command if not each.startswith("-")][:2]:
+        folder, _, last = path.rpartition("/")
+        packages = folder.rpartition("/node_modules/")[2] if "/node_modules/" in folder else ""
+        for part in (last.rpartition(".")[0] or last, *packages.split("/")):
+            if part in PROGRAMS:
+                return PROGRAMS[part]
+    return ""
+
+
+def _read_of_process(pid: int, name: str) -> str:
     try:
-        fd = posix.open(f"/proc/{pid}/comm", posix.O_RDONLY)
+        fd = posix.open(f"/proc/{pid}/{name}", posix.O_RDONLY)
     except OSError:
-        return "unknown"
+        return ""
     try:
-        return posix.read(fd, 64).decode("utf-8", "replace").strip() or "unknown"
+        return posix.read(fd, 4096).decode("utf-8", "replace")
     except OSError:
-        return "unknown"
+        return ""
     finally:
         posix.close(fd)
 

@@ -1,11 +1,14 @@
 """Where the daemon is, and how it is started where none runs."""
 
+import _socket
 import errno
 import posix
+import select
 import sys
 import time
 
 from capd_client.shim.json_lines import encode, parse, text_of
+from capd_client.shim.login_environment import clean_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,23 +25,7 @@ _FAILURE_VALID = 10.0
 """How long the shims that waited for a daemon in vain need not try the same."""
 _STDERR_LINES = 10
 _STDERR_BYTES = 8192
-_CLIENT_VARIABLES = (
-    b"CAPD_CLIENT",
-    b"CAPD_SESSION",
-    b"CAPD_PARENT_SESSION",
-    b"CAPD_PROJECT",
-    b"CAPD_NO_START",
-    b"CAPD_ACP",
-    b"CAPD_ACP_TREE",
-    b"CAPD_INSTANCE",
-    b"NOTIFY_SOCKET",
-    b"LISTEN_FDS",
-    b"LISTEN_PID",
-    b"LISTEN_FDNAMES",
-    b"WATCHDOG_PID",
-    b"WATCHDOG_USEC",
-)
-"""What speaks of this client, or of the service that it may run in, and of no other."""
+_SERVING_POLL_MS = 20
 
 
 def _is_dir(path: str) -> bool:
@@ -146,8 +133,8 @@ class Starter:
         self._lock = -1
         self._has_lock = False
         self._is_checked = False
-        self._pid = 0
-        self._has_answered = False
+        self._parent: _socket.socket | None = None
+        """The process above the daemon that is starting: it says if that ends, and ends with us."""
         self._failure = ""
         self._failure_at = 0.0
         self._deadline = 0.0
@@ -190,26 +177,32 @@ class Starter:
             self._has_lock = False
 
     def on_answer(self) -> None:
-        """Note that the daemon works: if it ends from here on, it may be started again."""
-        self._has_answered = True
+        """Leave the daemon to itself, as it works."""
+        self._leave()
 
-    def on_loss(self) -> None:
-        """Leave no zombie of a daemon that worked; one that never did is asked why later."""
-        if self._has_answered:
-            self._exit_code()
+    def _leave(self) -> None:
+        """Let the process above the daemon end: the daemon is nobody's child from here on."""
+        if self._parent is not None:
+            self._parent.close()
+            self._parent = None
 
-    def _exit_code(self) -> int | None:
-        """Return the exit code of the daemon that this shim started, once, when it ended."""
-        if not self._pid:
-            return None
-        pid, status = posix.waitpid(self._pid, posix.WNOHANG)
-        if not pid:
-            return None
-        self._pid = 0
-        return posix.waitstatus_to_exitcode(status)
+    def _ended(self) -> str:
+        """Return how the daemon that is starting has ended; nothing while it has not."""
+        if self._parent is None:
+            return ""
+        try:
+            word = self._parent.recv(_STDERR_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return ""
+        except OSError:
+            word = b""
+        if word:
+            self._leave()
+        # Without a word it was killed, and the daemon may live: that shows at the socket.
+        return word.decode("utf-8", "replace")
 
     def _start_or_watch(self) -> str:
-        if self._pid or self._failure:
+        if self._parent is not None or self._failure:
             return self._watch()
         if not self._take_lock():
             return ""
@@ -222,14 +215,12 @@ class Starter:
 
     def _watch(self) -> str:
         """Look after the daemon that was started; return why it is hopeless, else nothing."""
-        if self._pid:
-            code = self._exit_code()
-            if code is None or self._has_answered:
+        if self._parent is not None:
+            why = self._ended()
+            if not why:
                 return ""
             self.stderr_tail = self._read_stderr_tail()
-            self._failure = (
-                f"it ended with {f'exit code {code}' if code >= 0 else f'signal {-code}'}"
-            )
+            self._failure = why
             self._failure_at = time.monotonic()
         # It may have made way for another one, which does not listen yet.
         if time.monotonic() < self._failure_at + _HANDOVER_GRACE:
@@ -276,9 +267,57 @@ class Starter:
 
     def _spawn(self) -> None:
         posix.ftruncate(self._lock, 0)
-        self._has_answered = False
         self._open_log()
-        actions: list[tuple[int, int, str, int, int] | tuple[int, int, int] | tuple[int, int]] = [
+        # A daemon shall not keep the project's folder in use.
+        posix.chdir("/")
+        # A client that quits kills every process below it: opencode and Copilot do. The process
+        # in between ends at once, so that the next one, and the daemon, are below no client.
+        ours, theirs = _socket.socketpair()
+        pid = posix.fork()
+        if pid == 0:
+            try:
+                posix.setsid()
+                if posix.fork() == 0:
+                    ours.close()
+                    self._serve_as_parent(theirs)
+            finally:
+                posix._exit(0)
+        theirs.close()
+        posix.waitpid(pid, 0)
+        ours.setblocking(False)
+        self._parent = ours
+
+    def _serve_as_parent(self, shim: _socket.socket) -> None:
+        """Start the daemon, and tell `shim` if it ends before `shim` has left."""
+        for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGTERM):
+            _signal.signal(number, _signal.SIG_DFL)
+        _signal.set_wakeup_fd(-1)
+        # The client waits for the end of what the shim writes to.
+        nowhere = posix.open("/dev/null", posix.O_RDWR)
+        for fd in range(3):
+            posix.dup2(nowhere, fd)
+        for fd in _open_descriptors():
+            if fd > 2 and fd not in {shim.fileno(), self._log}:
+                _close(fd)
+        try:
+            daemon = self._spawn_daemon()
+        except OSError as error:
+            shim.sendall((error.strerror or str(error)).encode())
+            return
+        if self._log >= 0:
+            posix.close(self._log)
+        poll = select.poll()
+        poll.register(shim.fileno(), select.POLLIN)
+        while not poll.poll(_SERVING_POLL_MS):
+            pid, status = posix.waitpid(daemon, posix.WNOHANG)
+            if pid:
+                code = posix.waitstatus_to_exitcode(status)
+                how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+                shim.sendall(f"it ended with {how}".encode())
+                return
+
+    def _spawn_daemon(self) -> int:
+        actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
             (posix.POSIX_SPAWN_OPEN, 0, "/dev/null", posix.O_RDONLY, 0),
             (posix.POSIX_SPAWN_OPEN, 1, "/dev/null", posix.O_WRONLY, 0),
         ]
@@ -286,12 +325,9 @@ class Starter:
             actions.append((posix.POSIX_SPAWN_DUP2, self._log, 2))
         else:
             actions.append((posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0))
-        actions.extend((posix.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable())
         # -P: a folder `capd` in the project of the editor is not the daemon.
         command = [sys.executable, "-P", "-m", "capd", "daemon", "run"]
-        # A daemon shall not keep the project's folder in use.
-        posix.chdir("/")
-        self._pid = posix.posix_spawn(
+        return posix.posix_spawn(
             sys.executable,
             command,
             self._child_environment(),
@@ -302,15 +338,7 @@ class Starter:
         )
 
     def _child_environment(self) -> "dict[bytes, bytes]":
-        # What PYTHON* says is for the Python of one project: a `secrets.py` on its PYTHONPATH would
-        # end the daemon of all. As in daemon_process.py, which the shim cannot import.
-        env = {
-            key: value
-            for key, value in posix.environ.items()
-            if key not in _CLIENT_VARIABLES
-            and (not key.startswith(b"PYTHON") or key == b"PYTHON_KEYRING_BACKEND")
-        }
-        env[b"PYTHONMALLOC"] = b"malloc"
+        env = clean_environment(posix.environ)
         if self._is_named or self._env.get("CAPD_SOCKET"):
             env[b"CAPD_SOCKET"] = self._socket.encode("utf-8", "surrogateescape")
         if self._home:
@@ -340,20 +368,20 @@ class Starter:
         return lines[-_STDERR_LINES:]
 
 
-def _inheritable() -> "list[int]":
-    """Return descriptors that the host left open for its children, and the daemon must not keep."""
-    found = []
+def _open_descriptors() -> "list[int]":
+    """Return the open descriptors: the client may have left some open for its children."""
     try:
-        names = posix.listdir("/dev/fd")
+        return [int(name) for name in posix.listdir("/dev/fd")]
     except OSError:
         return []
-    for name in names:
-        try:
-            if int(name) > 2 and posix.get_inheritable(int(name)):
-                found.append(int(name))
-        except OSError:
-            continue
-    return found
+
+
+def _close(fd: int) -> None:
+    try:
+        posix.close(fd)
+    except OSError:
+        # The one that listed the others.
+        return
 
 
 def printable(text: str) -> str:

@@ -83,18 +83,9 @@ _UV = {
 }
 # npm and every proxy-aware program read both cases.
 _EITHER_CASE = _PROXY | _NPM
-_INHERITED = (
-    _USER
-    | _LOCALE
-    | _TEMPORARY
-    | _XDG
-    | _DISPLAY
-    | _CERTIFICATES
-    | _PIP
-    | _UV
-    | _EITHER_CASE
-    | {name.lower() for name in _EITHER_CASE}
-)
+NETWORK = _CERTIFICATES | _PIP | _UV | _EITHER_CASE | {name.lower() for name in _EITHER_CASE}
+"""How the network and the package registries are reached."""
+_INHERITED = _USER | _LOCALE | _TEMPORARY | _XDG | _DISPLAY | NETWORK
 
 
 def child_environment(

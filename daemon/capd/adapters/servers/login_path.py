@@ -1,8 +1,10 @@
-"""The PATH of the user's login shell, for a daemon that no shell started.
+"""What the user's login shell sets, for a daemon that no shell started.
 
 An editor from a desktop menu, or systemd, passes a PATH without nvm, Homebrew or ~/.local/bin, and
-then `npx` is not found. The user's own shell is asked once; what only it knows is appended, so
-nothing that was found before is found elsewhere now.
+then `npx` is not found. An agent may have stripped SSL_CERT_FILE, and then nothing can be fetched.
+The user's own shell is asked once. Folders of PATH that only it knows are appended, so nothing that
+was found before is found elsewhere now. Of the variables for networks and package registries its
+values are taken.
 """
 
 import os
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import trio
 
+from capd.adapters.servers.child_environment import NETWORK
 from capd.adapters.servers.processes import (
     CommandNotFoundError,
     ProcessSpec,
@@ -21,7 +24,7 @@ from capd.adapters.servers.processes import (
 
 TIMEOUT = 5.0
 """Seconds for the shell's start-up files; a shell that hangs in them is ended."""
-_MARK = "capd-path:"
+_MARK = "capd-environment:"
 _LONGEST_BYTES = 1 << 20
 
 
@@ -36,16 +39,18 @@ def merged(path: str, login: str) -> str:
     return os.pathsep.join(dict.fromkeys(folders))
 
 
-async def login_path(environment: Mapping[str, str]) -> str:
-    """Return the PATH that the user's login shell sets; empty where it does not say."""
+async def login_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return PATH and the network's variables as the login shell sets them; none where it fails."""
     shell = environment.get("SHELL") or "/bin/sh"
     # Interactive as well: nvm and its like stand in the files that only such a shell reads.
-    argv = (shell, "-l", "-i", "-c", f'printf "\\n{_MARK}%s\\n" "$PATH"')
+    argv = (shell, "-l", "-i", "-c", f"echo {_MARK}; env")
+    # What is not inherited is the shell's own.
+    given = {name: value for name, value in environment.items() if name not in NETWORK}
     said = bytearray()
     home = Path(environment.get("HOME") or "/")
     try:
         with trio.move_on_after(TIMEOUT):
-            async with running(ProcessSpec(argv, dict(environment), home)) as process:
+            async with running(ProcessSpec(argv, given, home)) as process:
                 process.stdin.close()
                 while len(said) < _LONGEST_BYTES:
                     chunk = await process.stdout.receive_some(65536)
@@ -53,8 +58,7 @@ async def login_path(environment: Mapping[str, str]) -> str:
                         break
                     said += chunk
     except (CommandNotFoundError, SpawnFailedError, TreeSurvivedError):
-        return ""
-    for line in reversed(said.decode(errors="replace").splitlines()):
-        if line.startswith(_MARK):
-            return line.removeprefix(_MARK)
-    return ""
+        return {}
+    _, marked, printed = said.decode(errors="replace").rpartition(f"{_MARK}\n")
+    lines = (line.partition("=") for line in printed.splitlines()) if marked else ()
+    return {name: value for name, _, value in lines if name in NETWORK or name == "PATH"}

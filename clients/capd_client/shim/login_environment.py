@@ -1,0 +1,197 @@
+"""The environment that a client gives the daemon which it starts for everybody.
+
+One daemon serves every editor, so the editor that happens to start it must not decide for the
+others: an agent may strip or set a variable such as SSL_CERT_FILE for its own children, and a
+project's `.envrc` may set any. What the daemon gets:
+
+- `USER_VARIABLES`, and `CAPD_*`, from who starts it: they say who the user is and where capd's
+  places are, in which the client and the daemon must agree.
+- `NETWORK_VARIABLES` from the login environment: what `systemctl --user show-environment` says.
+  Without such a manager, /etc/environment and then who starts it, unless direnv has been there.
+- Nothing else.
+
+The daemon itself asks the login shell for PATH and for the network's variables, which takes longer.
+"""
+
+import posix
+import select
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USER_VARIABLES = (
+    b"DBUS_SESSION_BUS_ADDRESS",
+    b"DISPLAY",
+    b"HOME",
+    b"LANG",
+    b"LANGUAGE",
+    b"LOGNAME",
+    b"PATH",
+    b"PYTHON_KEYRING_BACKEND",
+    b"SHELL",
+    b"SSH_AUTH_SOCK",
+    b"TEMP",
+    b"TERM",
+    b"TMP",
+    b"TMPDIR",
+    b"TZ",
+    b"USER",
+    b"WAYLAND_DISPLAY",
+    b"XAUTHORITY",
+    b"XDG_CACHE_HOME",
+    b"XDG_CONFIG_DIRS",
+    b"XDG_CONFIG_HOME",
+    b"XDG_CURRENT_DESKTOP",
+    b"XDG_DATA_DIRS",
+    b"XDG_DATA_HOME",
+    b"XDG_RUNTIME_DIR",
+    b"XDG_SESSION_TYPE",
+    b"XDG_STATE_HOME",
+)
+_USER_PREFIXES = (b"CAPD_", b"LC_")
+NETWORK_VARIABLES = (
+    b"CURL_CA_BUNDLE",
+    b"GIT_SSL_CAINFO",
+    b"NIX_SSL_CERT_FILE",
+    b"NODE_EXTRA_CA_CERTS",
+    b"NODE_USE_SYSTEM_CA",
+    b"REQUESTS_CA_BUNDLE",
+    b"SSL_CERT_DIR",
+    b"SSL_CERT_FILE",
+)
+_NETWORK_PREFIXES = (b"NPM_CONFIG_", b"PIP_", b"UV_")
+_PROXIES = (b"ALL_PROXY", b"FTP_PROXY", b"HTTPS_PROXY", b"HTTP_PROXY", b"NO_PROXY")
+_CLIENT_VARIABLES = (
+    b"CAPD_CLIENT",
+    b"CAPD_SESSION",
+    b"CAPD_PARENT_SESSION",
+    b"CAPD_PROJECT",
+    b"CAPD_NO_START",
+    b"CAPD_ACP",
+    b"CAPD_ACP_TREE",
+    b"CAPD_INSTANCE",
+    b"CAPD_HOOK_BUDGET",
+    b"CAPD_PATIENCE",
+    b"CAPD_RESTART_GRACE",
+    b"CAPD_IDLE_RETRY",
+)
+"""What speaks of one client, and of no other."""
+_DIRENV = b"DIRENV_DIFF"
+_SYSTEMD_PATIENCE = 1.0
+_LONGEST_BYTES = 1 << 20
+
+
+def daemon_environment(
+    own: "Mapping[bytes, bytes]", login: "Mapping[bytes, bytes]", *, is_whole: bool
+) -> "dict[bytes, bytes]":
+    """Return the daemon's environment: `own` is of who starts it, `login` of the user's login.
+
+    `is_whole`: what is not in `login` is not set for this user.
+    """
+    is_taken = not is_whole and _DIRENV not in own
+    found = {
+        name: value
+        for name, value in own.items()
+        if _is_of_user(name) or (is_taken and is_of_network(name))
+    }
+    for name, value in login.items():
+        if is_of_network(name):
+            found[name] = value
+        elif _is_of_user(name):
+            found.setdefault(name, value)
+    found[b"PYTHONMALLOC"] = b"malloc"
+    return found
+
+
+def _is_of_user(name: bytes) -> bool:
+    is_known = name in USER_VARIABLES or name.startswith(_USER_PREFIXES)
+    return is_known and name not in _CLIENT_VARIABLES
+
+
+def is_of_network(name: bytes) -> bool:
+    """Tell whether a variable says how the network and the package registries are reached."""
+    upper = name.upper()
+    return name in NETWORK_VARIABLES or upper in _PROXIES or upper.startswith(_NETWORK_PREFIXES)
+
+
+def clean_environment(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
+    """Return the daemon's environment, asking this system for what the user's login has."""
+    login = _of_systemd(own)
+    is_whole = bool(login)
+    return daemon_environment(own, login or _of_file(b"/etc/environment"), is_whole=is_whole)
+
+
+def _of_systemd(own: "Mapping[bytes, bytes]") -> "dict[bytes, bytes]":
+    runtime = own.get(b"XDG_RUNTIME_DIR") or b"/run/user/%d" % posix.getuid()
+    try:
+        # Without it `systemctl --user` has nobody to ask, and needs a while to find out.
+        posix.stat(runtime + b"/systemd/private")
+        return parse_lines(_said_by_systemd(own))
+    except OSError:
+        return {}
+
+
+def _said_by_systemd(own: "Mapping[bytes, bytes]") -> bytes:
+    readable, writable = posix.pipe()
+    pid = 0
+    said = b""
+    try:
+        nowhere = (posix.POSIX_SPAWN_OPEN, 2, "/dev/null", posix.O_WRONLY, 0)
+        pid = posix.posix_spawnp(
+            "systemctl",
+            ["systemctl", "--user", "show-environment"],
+            dict(own),
+            file_actions=[(posix.POSIX_SPAWN_DUP2, writable, 1), nowhere],
+        )
+        posix.close(writable)
+        writable = -1
+        poll = select.poll()
+        poll.register(readable, select.POLLIN)
+        give_up_at = time.monotonic() + _SYSTEMD_PATIENCE
+        while len(said) < _LONGEST_BYTES:
+            left = int((give_up_at - time.monotonic()) * 1000)
+            if left <= 0 or not poll.poll(left):
+                posix.kill(pid, 9)
+                return b""
+            chunk = posix.read(readable, 65536)
+            if not chunk:
+                return said
+            said += chunk
+        return b""
+    finally:
+        posix.close(readable)
+        if writable >= 0:
+            posix.close(writable)
+        if pid:
+            posix.waitpid(pid, 0)
+
+
+def _of_file(path: bytes) -> "dict[bytes, bytes]":
+    try:
+        fd = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK)
+    except OSError:
+        return {}
+    try:
+        return parse_lines(posix.read(fd, _LONGEST_BYTES))
+    except OSError:
+        return {}
+    finally:
+        posix.close(fd)
+
+
+def parse_lines(text: bytes) -> "dict[bytes, bytes]":
+    """Return the variables of lines `NAME=VALUE`, as pam_env and systemctl write them.
+
+    A value that systemctl had to escape (`$'...'`) has a control character, and is left out.
+    """
+    found = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix(b"export ").partition(b"=")
+        if not equals or not name or name.startswith(b"#") or value.startswith(b"$'"):
+            continue
+        if len(value) > 1 and value[:1] == value[-1:] and value[:1] in {b'"', b"'"}:
+            value = value[1:-1]
+        found[name] = value
+    return found

@@ -1,0 +1,64 @@
+"""The environment of a daemon that a client starts: the user's, and no client's or project's."""
+
+import pytest
+
+from capd_client.shim.login_environment import daemon_environment, parse_lines
+
+USER = {b"HOME": b"/home/ada", b"PATH": b"/usr/bin", b"CAPD_HOME": b"/capd", b"LC_ALL": b"C"}
+CLIENTS = {
+    b"CAPD_SESSION": b"s",
+    b"CLAUDE_CODE_SESSION_ID": b"c",
+    b"OTEL_EXPORTER_OTLP_ENDPOINT": b"http://vendor",
+    b"VIRTUAL_ENV": b"/src/.venv",
+    b"PYTHONPATH": b"/src",
+    b"SHLVL": b"2",
+}
+NETWORK = {b"SSL_CERT_FILE": b"/theirs", b"UV_INDEX_URL": b"https://theirs", b"http_proxy": b"p"}
+MALLOC = {b"PYTHONMALLOC": b"malloc"}
+
+
+@pytest.mark.parametrize(
+    ("own", "login", "is_whole", "expected"),
+    [
+        pytest.param(USER | CLIENTS, {}, False, USER, id="only what is the user's"),
+        pytest.param(USER | NETWORK, {}, False, USER | NETWORK, id="no login environment"),
+        pytest.param(USER | NETWORK, USER, True, USER, id="the login has no such variable"),
+        pytest.param(
+            USER,
+            {b"SSL_CERT_FILE": b"/ours"},
+            True,
+            USER | {b"SSL_CERT_FILE": b"/ours"},
+            id="a client stripped it",
+        ),
+        pytest.param(
+            USER | NETWORK,
+            {b"SSL_CERT_FILE": b"/ours"},
+            False,
+            USER | NETWORK | {b"SSL_CERT_FILE": b"/ours"},
+            id="the login's own value counts",
+        ),
+        pytest.param(
+            USER | NETWORK | {b"DIRENV_DIFF": b"x"}, {}, False, USER, id="a project's .envrc"
+        ),
+        pytest.param(
+            {b"HOME": b"/home/ada"},
+            {b"HOME": b"/other", b"TZ": b"UTC", b"TOKEN": b"t"},
+            True,
+            {b"HOME": b"/home/ada", b"TZ": b"UTC"},
+            id="capd's places are where the client looks for them",
+        ),
+    ],
+)
+def test_no_client_decides_for_the_others_what_the_daemon_starts_with(
+    own: dict[bytes, bytes],
+    login: dict[bytes, bytes],
+    is_whole: bool,
+    expected: dict[bytes, bytes],
+) -> None:
+    assert daemon_environment(own, login, is_whole=is_whole) == expected | MALLOC
+
+
+def test_lines_of_systemd_and_of_pam_are_read() -> None:
+    text = b"# mine\nPATH=\"/usr/bin:/bin\"\nexport A='b'\nC=d=e\nBAD=$'a\\nb'\n\nno line\n"
+
+    assert parse_lines(text) == {b"PATH": b"/usr/bin:/bin", b"A": b"b", b"C": b"d=e"}
