@@ -266,10 +266,10 @@ def table(result: Tuned) -> str:
     ]
     for one in result.sets:
         lines.append(f"  {one.name} ({one.wanted} + {one.unwanted})")
-        for figures in (one.measures, one.by_writer):
-            lines.append(
-                "    " + "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
-            )
+        lines += [
+            "    " + "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
+            for figures in (one.measures, one.by_writer)
+        ]
     return "\n".join(lines)
 
 

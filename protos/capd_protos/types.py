@@ -146,6 +146,16 @@ class CapabilityRestriction(msgspec.Struct, frozen=True, omit_defaults=True):
     is_automatic: bool = True
 
 
+class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A capability that fits a message, and that its session cannot switch on."""
+
+    id: CapabilityId
+    reason: str
+    """`missing_secrets`, `domain` or `policy`."""
+    keys: tuple[str, ...] = ()
+    """The keys that nobody has stored a value for."""
+
+
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What routing concluded for one message."""
 
@@ -163,6 +173,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """Candidates that filters removed, counted by filter."""
     suggested: tuple[CapabilityId, ...] = ()
     """With `suggest`: up to three that may be meant, best first; none of them is on."""
+    unusable: tuple[UnusableCapability, ...] = ()
+    """What fits and cannot be switched on; with the reason of the first it would have won."""
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):

@@ -89,7 +89,8 @@ def _routed(options: argparse.Namespace) -> str:
     vectorizer.of(gates.compared_part(row.text) for row in kept)
     if options.skip_near_copies is not None:
         kept = route.without_near_copies(kept, capabilities, vectorizer, options.skip_near_copies)
-    router = route.Router(capabilities, profile, vectorizer)
+    keys: tuple[str, ...] | None = () if options.missing_secrets else None
+    router = route.Router(capabilities, profile, vectorizer, keys=keys)
     judged = [
         route.Judged(row, router.decided(row, drop_src_trigger=options.drop_src_trigger))
         for row in kept

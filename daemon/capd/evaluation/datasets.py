@@ -1,8 +1,9 @@
 """Labelled messages and the catalogues that they are about, as files hold them.
 
 Rows are {text, label or null, accept?, kind?, writer?, before?, either?, split?, set?,
-src_trigger?}, a catalogue {name, triggers?, description?}, one JSON object a line. `Part` is the development split: rows whose
-sha256 ends in an even hex digit are for tuning, the others for the development test.
+src_trigger?}, a catalogue {name, triggers?, description?}, one JSON object a line. `Part` is the
+development split: rows whose sha256 ends in an even hex digit are for tuning, the others for the
+development test.
 """
 
 import hashlib

@@ -33,6 +33,7 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
     TapName,
+    UnusableCapability,
 )
 
 TAP = TapName("tap")
@@ -56,7 +57,11 @@ def test_the_reasons_stand_in_the_order_of_the_gates() -> None:
         "no_candidates",
         "below_threshold",
         "below_margin",
+        "near_tie",
         "already_active",
+        "missing_secrets",
+        "domain",
+        "policy",
     )
 
 
@@ -287,6 +292,11 @@ ALL = [PLAIN, DEPS_ONLY, DEVOPS, SECRET, BUILTIN, EMPTY, BOTH]
                     "builtin_unsupported": 1,
                     "nothing_to_activate": 1,
                 },
+                (
+                    UnusableCapability(DEVOPS.id, "domain"),
+                    UnusableCapability(SECRET.id, "missing_secrets", ("B",)),
+                    UnusableCapability(BOTH.id, "domain"),
+                ),
             ),
             id="each is counted once, by the first filter that removes it",
         ),
@@ -296,6 +306,10 @@ ALL = [PLAIN, DEPS_ONLY, DEVOPS, SECRET, BUILTIN, EMPTY, BOTH]
             Eligible(
                 (PLAIN, DEPS_ONLY, DEVOPS),
                 {"missing_secrets": 2, "builtin_unsupported": 1, "nothing_to_activate": 1},
+                (
+                    UnusableCapability(SECRET.id, "missing_secrets", ("A", "B")),
+                    UnusableCapability(BOTH.id, "missing_secrets", ("A",)),
+                ),
             ),
             id="one of several domains is enough",
         ),

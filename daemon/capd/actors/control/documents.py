@@ -278,6 +278,7 @@ def _decision(entry: registry.DecisionEntry) -> Document:
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
         "left_out": decision.left_out,
+        "unusable": {str(each.id.name): list(each.keys) for each in decision.unusable},
         "ms": round(entry.ms, 3),
     }
 

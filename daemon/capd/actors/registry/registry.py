@@ -26,7 +26,8 @@ from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
-from capd.core.routing import gates, priors
+from capd.core.routing import deciding, gates, priors
+from capd.core.routing.deciding import Circumstances
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -252,16 +253,20 @@ class Registry:
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(cleaned)
         try:
-            message, scorer = await vectors.compared(text)
+            message, compared = await vectors.compared(text)
         except NotReadyError:
             return Decision("abstain", "model_not_ready", fingerprint=fingerprint)
         kept = gates.eligible(
             catalog.winners, request.domain, request.keys, frozenset(request.denied)
         )
-        ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
         favoured = await self._favoured(request, kept.capabilities)
-        ranked = priors.shifted(ranked, favoured, self._profile.priors)
-        decision = gates.decide(ranked, request.active, self._profile)
+        decision = deciding.decided(
+            text,
+            message,
+            compared,
+            self._profile,
+            Circumstances(kept, request.active, favoured),
+        )
         decision = held_back(decision, request.restrictions)
         if decision.outcome == "activate" and decision.id is not None:
             self._use.note(f"session {request.session}", decision.id)
@@ -292,7 +297,7 @@ class Registry:
         vectors = self._projects.vectors(project) or self._vectors
         text = gates.compared_part(intent)
         try:
-            message, scorer = await vectors.compared(text)
+            message, compared = await vectors.compared(text)
         except NotReadyError:
             return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         specs = {
@@ -300,7 +305,7 @@ class Registry:
             for c in catalog.winners
             if is_inside(request.domain, c.domains) and c.id not in request.denied
         }
-        ranked = scorer.ranked(text, message, frozenset(specs))
+        ranked = compared.scorer.ranked(text, message, frozenset(specs))
         hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(
             [

@@ -6,7 +6,9 @@ The gates come in a fixed order and each abstention carries its reason (docs/des
     model_not_ready                       nothing waits for a model
     no_candidates                         filters left nothing; each is counted
     below_threshold, below_margin         no clear winner: *suggest*, where some are plausible
+    near_tie                              siblings, of which nothing says which is meant: suggest
     already_active                        the winner is on: it is touched, nothing else changes
+    missing_secrets, domain, policy       the winner cannot be switched on here, and is named
 
 What scores a capability is the profile's scorer (`core.scorers`). Active capabilities compete; a
 single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING
 from capd.core.errors import CapdError
 from capd.core.routing import cleaning
 from capd.core.sessions.domains import is_inside
-from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score
+from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score, UnusableCapability
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +38,9 @@ MOST_SUGGESTED = 3
 LONGEST_COMPARED = 320
 """Characters of a message that are compared, about 64 tokens: 256 take 135 ms."""
 
+UNUSABLE = ("missing_secrets", "domain", "policy")
+"""Filters whose capabilities are ranked all the same: what would have won is named."""
+
 REASONS = (
     "disabled",
     "system_content",
@@ -44,7 +49,9 @@ REASONS = (
     "no_candidates",
     "below_threshold",
     "below_margin",
+    "near_tie",
     "already_active",
+    *UNUSABLE,
 )
 
 
@@ -123,6 +130,8 @@ class Eligible:
 
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
+    unusable: tuple[UnusableCapability, ...] = ()
+    """Those of what is left out that a person could have: by a key, a domain or a policy."""
 
 
 def fingerprint(text: str) -> str:
@@ -164,20 +173,37 @@ def eligible(
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
+    unusable: list[UnusableCapability] = []
     for capability in capabilities:
-        if any(server.transport == "builtin" for server in capability.servers):
-            left_out["builtin_unsupported"] += 1
-        elif not capability.servers and not capability.requires:
-            left_out["nothing_to_activate"] += 1
-        elif not is_inside(domain, capability.domains):
-            left_out["domain"] += 1
-        elif capability.id in denied:
-            left_out["policy"] += 1
-        elif any(key not in keys for key in capability.wanted_keys):
-            left_out["missing_secrets"] += 1
-        else:
+        reason = _why_not(capability, domain, keys, denied)
+        if not reason:
             kept.append(capability)
-    return Eligible(tuple(kept), dict(left_out))
+            continue
+        left_out[reason] += 1
+        if reason in UNUSABLE:
+            missing = tuple(key for key in capability.wanted_keys if key not in keys)
+            unusable.append(
+                UnusableCapability(
+                    capability.id, reason, missing if reason == "missing_secrets" else ()
+                )
+            )
+    return Eligible(tuple(kept), dict(left_out), tuple(unusable))
+
+
+def _why_not(
+    capability: CapabilitySpec, domain: str, keys: Collection[str], denied: Collection[CapabilityId]
+) -> str:
+    if any(server.transport == "builtin" for server in capability.servers):
+        return "builtin_unsupported"
+    if not capability.servers and not capability.requires:
+        return "nothing_to_activate"
+    if not is_inside(domain, capability.domains):
+        return "domain"
+    if capability.id in denied:
+        return "policy"
+    if any(key not in keys for key in capability.wanted_keys):
+        return "missing_secrets"
+    return ""
 
 
 def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> list[Score]:

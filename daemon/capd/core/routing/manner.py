@@ -136,19 +136,22 @@ _STATEMENT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 # What a sentence that asks for something begins with.
-_VERBS = """
-add append ask book build call cancel change check clean click clone close collect commit compare
-compute convert copy count create cut delete deploy dig do download draft draw drop dump edit email
-export extract fetch fill filter find fix generate get give grab import install invite invoice list
-load log look make merge message move navigate open ping place plot post press print publish pull
-push put query read record refund remember remove rename render replace reply restart run save scan
-schedule scrape screenshot scroll search sell send set show sort split start stop store summarise
-summarize switch tag take tell test track translate turn type undo update upload verify view write
-""".split()
+_VERBS = (
+    "add|append|ask|book|build|call|cancel|change|check|clean|click|clone|close|"
+    "collect|commit|compare|compute|convert|copy|count|create|cut|delete|deploy|dig|"
+    "do|download|draft|draw|drop|dump|edit|email|export|extract|fetch|fill|filter|"
+    "find|fix|generate|get|give|grab|import|install|invite|invoice|list|load|log|look|"
+    "make|merge|message|move|navigate|open|ping|place|plot|post|press|print|publish|"
+    "pull|push|put|query|read|record|refund|remember|remove|rename|render|replace|"
+    "reply|restart|run|save|scan|schedule|scrape|screenshot|scroll|search|sell|send|"
+    "set|show|sort|split|start|stop|store|summarise|summarize|switch|tag|take|tell|"
+    "test|track|translate|turn|type|undo|update|upload|verify|view|write|"
+).rstrip("|")
+
 _REQUEST = re.compile(
     r"""(?:^|[.,;:!?\n]\s*|\b(?:and|then|so|but|please|pls|ok|okay|hey|hi|now|just|also|you|u)\s+)
     (?:"""
-    + "|".join(_VERBS)
+    + _VERBS
     + r""")\b
     | \?
     | \b(?:needs?|want|(?:can|could|would)\s+(?:you|u|we)|how\s+(?:many|much|long|old)|what'?s
