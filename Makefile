@@ -12,23 +12,31 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 # onnxruntime uploads usage data unless told not to; nothing of capd or its tests does that.
 export ORT_DISABLE_TELEMETRY := 1
 
-.PHONY: run test quick lint types contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs wheel clean
+.PHONY: run test quick lint types types-mypy types-pyright contracts unit test-real test-reliability test-clients test-servers test-shared bench-relay bench-scale bench-tokens docs wheel clean
 
 run: $(VENV)/.installed
 	@$(BIN)/python -m capd_client.first_turn
 
-test: lint types contracts unit
+# The type checkers take one core each.
+test: $(VENV)/.developing
+	@$(MAKE) --no-print-directory -j2 lint types contracts
+	@$(MAKE) --no-print-directory unit
 
 # What you run while you work: no daemon is started.
-quick: lint types contracts
+quick: $(VENV)/.developing
+	@$(MAKE) --no-print-directory -j2 lint types contracts
 	CAPD_HYPOTHESIS=quick pytest tests/core tests/runtime tests/protos -q -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/.developing
 	ruff check .
 	ruff format --check .
 
-types: $(VENV)/.developing
+types: types-mypy types-pyright
+
+types-mypy: $(VENV)/.developing
 	mypy
+
+types-pyright: $(VENV)/.developing
 	pyright
 
 contracts: $(VENV)/.developing

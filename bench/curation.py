@@ -1,10 +1,10 @@
 """Compare the scorers of per-turn curation: `.venv/bin/python bench/curation.py DATA`.
 
 DATA is a folder with the tools and queries of MetaTool and BFCL, and messages that need none of
-their tools (docs/surface.md names them). For each scorer: how often the right tool is among the
-best k; how often it joins a turn, and what else does; and in how many turns anything joins where
-nothing should. `--part test` takes the half that nothing was tuned on, `--cache FILE` keeps
-vectors.
+their tools (docs/design/tool-search.md names them). For each scorer: how often the right tool is
+among the best k; how often it joins a turn, and what else does; and in how many turns anything
+joins where nothing should. `--part test` takes the half that nothing was tuned on, `--cache
+FILE` keeps vectors.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Earlier turns blended in, and several intents in one message: routing_turns.py DATA VECTORS.
 
 DATA is the folder of shared data. Both are measured on rows written for it, and neither is part
-of routing: docs/routing.md has the figures.
+of routing: docs/design/routing.md has the figures.
 """
 
 import sys

@@ -9,6 +9,7 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.conversation import Request
 from capd.adapters.clients.socket_sink import SocketSink
 from capd.adapters.clients.upstream import Upstream
@@ -27,28 +28,26 @@ class Talk:
         self.journal: list[str] = []
         self.run: Callable[[Request], Awaitable[bytes]] | None = None
         self.values: dict[str, str] = {}
-        self.subscriptions: set[str] = set()
-        self.log_level = ""
         self.error: Exception | None = None
         self.hold: trio.Event | None = None
 
-    async def ready(self) -> None:
+    async def start(self) -> None:
         pass
 
-    async def settled(self) -> None:
+    async def wait_ready(self) -> None:
         pass
 
     def instructions(self) -> str:
         return "Be brief."
 
-    def met(self, client: ClientFacts) -> None:
+    def on_client_info(self, client: ClientFacts) -> None:
         self.met_clients.append(client)
 
-    async def listed(self, kind: str) -> list[bytes]:
+    async def list_entries(self, kind: str) -> list[bytes]:
         await trio.lowlevel.checkpoint()
         return [b'{"name": "%s"}' % kind.encode()]
 
-    async def relayed(self, request: Request) -> bytes:
+    async def relay(self, request: Request) -> bytes:
         self.calls.append(request)
         await request.caller.dispatched()
         if self.run is not None:
@@ -59,33 +58,33 @@ class Talk:
             raise self.error
         return b'{"content":[ ]}'
 
-    def way(self, request: Request) -> None:
+    def direct_route(self, request: Request) -> None:
         del request
 
-    async def subscribed(self, uri: str) -> bytes:
+    async def subscribe(self, uri: str) -> bytes:
         await trio.lowlevel.checkpoint()
         self.journal.append(f"+{uri}")
         return b"{}"
 
-    async def unsubscribed(self, uri: str) -> bytes:
+    async def unsubscribe(self, uri: str) -> bytes:
         await trio.lowlevel.checkpoint()
         self.journal.append(f"-{uri}")
         return b"{}"
 
-    async def wants_level(self, level: str) -> None:
+    async def follow_level(self) -> None:
         await trio.lowlevel.checkpoint()
-        self.journal.append(level)
+        self.journal.append("level")
 
     async def renew_subscriptions(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def roots_changed(self) -> None:
+    def on_roots_changed(self) -> None:
         self.journal.append("roots")
 
     async def turn(self, text: str) -> bytes:
         return json.dumps({"said": text}).encode()
 
-    def environment(self, values: dict[str, str]) -> None:
+    def on_environment(self, values: dict[str, str]) -> None:
         self.values.update(values)
 
 
@@ -97,18 +96,18 @@ class Stage:
         *,
         dispatched: bool,
         talk: Talk | None,
+        connection: ClientConnection | None = None,
     ) -> None:
         self.talk = talk or Talk()
         self.client = theirs
         self.ours = ours
         self.ended = trio.Event()
+        self.connection = connection or ClientConnection(SessionKey("s"))
         self.upstream = Upstream(
             SocketSink(ours),
             FrameReader(ours),
-            session=SessionKey("s"),
-            client=ClientFacts(),
+            connection=self.connection,
             wants_dispatched=dispatched,
-            is_initialized=False,
             version="1",
             log=structlog.get_logger(),
         )
@@ -134,11 +133,16 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(*, dispatched: bool = False, talk: Talk | None = None) -> AsyncIterator[Stage]:
+async def staged(
+    *,
+    dispatched: bool = False,
+    talk: Talk | None = None,
+    connection: ClientConnection | None = None,
+) -> AsyncIterator[Stage]:
     ours, theirs = trio.socket.socketpair()
     streams = trio.SocketStream(ours), trio.SocketStream(theirs)
     async with trio.open_nursery() as nursery:
-        stage = Stage(*streams, dispatched=dispatched, talk=talk)
+        stage = Stage(*streams, dispatched=dispatched, talk=talk, connection=connection)
         nursery.start_soon(stage.run)
         try:
             yield stage

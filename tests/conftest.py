@@ -1,6 +1,7 @@
 """Where the files are that the project's repositories share."""
 
 import os
+import select
 import signal
 import time
 from pathlib import Path
@@ -11,15 +12,21 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from support.examples import examples
+
 LONG_TIERS = ("real", "reliability", "clients", "servers")
 LONG_TIMEOUT = 3600
 """Seconds for a test that downloads, or that does something to a daemon for minutes."""
 
 
+# Before anything imports numpy. A test's matrices are small: with a thread for each core OpenBLAS
+# takes five times the processor time for them, and waits for the core that another worker has.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # CAPD_HYPOTHESIS=quick for a loop of seconds, =deep for a night.
 hypothesis.settings.register_profile("default", deadline=None)
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
-hypothesis.settings.register_profile("deep", deadline=None, max_examples=2000)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=examples(100))
+hypothesis.settings.register_profile("deep", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile(os.environ.get("CAPD_HYPOTHESIS", "default"))
 
 
@@ -55,6 +62,17 @@ LONGEST_THREAD = 2.0
 """Seconds after which a thread is taken for one that a test lets hang."""
 
 
+def _wait_for_event(longest: float) -> None:
+    """Return when trio's loop has something to do: a thread that ends wakes it up.
+
+    What the loop waits with is itself a descriptor that can be waited for, and stays readable
+    until the loop asks it.
+    """
+    manager: Any = trio._core._run.GLOBAL_RUN_CONTEXT.runner.io_manager
+    queue = getattr(manager, "_epoll", None) or manager._kqueue
+    select.select([queue], [], [], longest)
+
+
 @pytest.fixture
 def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
     """Return a clock that jumps when nothing happens, and a thread at work is something.
@@ -76,7 +94,7 @@ def autojump_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
 
     def jump_unless_threads_work() -> None:
         if any(time.monotonic() - each < LONGEST_THREAD for each in began.values()):
-            time.sleep(0.001)
+            _wait_for_event(LONGEST_THREAD)
         else:
             jump()
 

@@ -62,6 +62,7 @@ def test_the_wheel_holds_three_packages_their_data_and_the_starter_tap(dist: Pat
         "capd_client/launch.py",
         "capd_client/shim/main.py",
         "capd_client/py.typed",
+        "capd_protos/clients.toml",
         "capd_protos/socket.py",
         "capd_protos/py.typed",
         "capd-0.1.0.dist-info/licenses/LICENSE",

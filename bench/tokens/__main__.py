@@ -1,4 +1,4 @@
-"""A scripted day of 50 turns on ten real servers, priced: see docs/tokens-bench.md."""
+"""A scripted day of 50 turns on ten real servers, priced: see docs/tokens.md."""
 
 import argparse
 import functools

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.mcp_host import HostError, McpHost
-from capd_client.service.ending import holder
+from capd_client.service.stopping import holder
 from capd_protos.places import Places, places, socket_path
 
 MESSAGE = "what changed in the last three commits of this repository?"
@@ -91,8 +91,8 @@ def _play(env: dict[str, str], control: Control) -> None:
         second.initialize(SECOND)
         answer = control.call("enable", {"session": second_key, "name": turn["name"]})
         _show(answer["text"])
-        held = [each for each in _servers(control) if first_key in each["leases"]]
-        server = _only(held, "server of the first editor")
+        holders = [each for each in _servers(control) if first_key in each["leases"]]
+        server = _only(holders, "server of the first editor")
         _show(f"server {server['name']}: pid {server['pid']}, held by {server['leases']}")
         if second_key not in server["leases"]:
             raise StepError(f"the server is held by {server['leases']}, not by both editors")
@@ -161,7 +161,7 @@ def _daemon(
     control = Control(socket)
     try:
         # One that an aborted run left may be at its very start.
-        _wait("the daemon that has this folder", lambda: _is_settled(control, where), PATIENCE)
+        _wait("the daemon that has this folder", lambda: _is_ready(control, where), PATIENCE)
         control.connect()
     except DaemonDownError:
         pass
@@ -199,7 +199,7 @@ def _daemon(
             process.wait()
 
 
-def _is_settled(control: Control, where: Places) -> bool | None:
+def _is_ready(control: Control, where: Places) -> bool | None:
     """Tell whether a daemon answers, or none has the folder; None while one starts or ends."""
     try:
         control.connect()

@@ -70,9 +70,9 @@ def _shown(*, is_bar: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
 
 def _say(event: Mapping[str, Any]) -> None:
-    told = event.get("error") or f"{event.get('tools', 0)} tools"
+    outcome = event.get("error") or f"{event.get('tools', 0)} tools"
     place = f"{event.get('done', '?')}/{event.get('total', '?')}"
-    tables.say(f"{place} {event.get('name', '?')}: {told}")
+    tables.say(f"{place} {event.get('name', '?')}: {outcome}")
 
 
 def _follow(watcher: Control, show: Callable[[Mapping[str, Any]], None]) -> None:

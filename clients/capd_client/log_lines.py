@@ -4,18 +4,27 @@ Whoever follows loses no line between the two: the follower begins with lines th
 already, and those are known by their text, which has the microsecond.
 """
 
+import json
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
 
 from capd_client.service.manager import Manager, ServiceError
+from capd_client.tables import printable
 
+LEVELS = ("debug", "info", "warning", "error", "critical")
+_FIRST = ("timestamp", "level", "event")
+_COLOURS = {"warning": "yellow", "error": "red", "critical": "red", "debug": "bright_black"}
 AGAIN = 1000
 """Lines that the follower begins with."""
 ALL = 1_000_000
 
 
-def there(manager: Manager, count: int = ALL) -> Iterator[str]:
+def existing_lines(manager: Manager, count: int = ALL) -> Iterator[str]:
     """Yield the last `count` lines that there are, oldest first.
 
     Raises:
@@ -32,7 +41,7 @@ def there(manager: Manager, count: int = ALL) -> Iterator[str]:
             )
 
 
-def coming(manager: Manager, seen: Collection[str]) -> Iterator[str]:
+def new_lines(manager: Manager, seen: Collection[str]) -> Iterator[str]:
     """Yield every line that is not `seen`, as it comes, until nobody asks for more."""
     old = set(seen)
     command = manager.logs(follow=True, lines=AGAIN, is_bare=True)
@@ -63,3 +72,57 @@ def _lines(process: "subprocess.Popen[str]") -> Iterator[str]:
     assert process.stdout is not None
     for line in process.stdout:
         yield line.rstrip("\n")
+
+
+class LogLine:
+    """One line of the daemon's log."""
+
+    def __init__(self, line: str) -> None:
+        self.text = line
+        self.facts: Mapping[str, Any] | None = _facts(line)
+
+    def is_wanted(self, session: str, level: str) -> bool:
+        """Tell whether it is of this session, where one is named, and of this level or above."""
+        if self.facts is None:
+            # What an interpreter or a library writes belongs to no session and has no level.
+            return not session and not level
+        if session and self.facts.get("session") != session:
+            return False
+        own = str(self.facts.get("level", ""))
+        return not level or own not in LEVELS or LEVELS.index(own) >= LEVELS.index(level)
+
+    def document(self) -> str:
+        """Return it as JSON, in ASCII; empty where it is none."""
+        return "" if self.facts is None else json.dumps(self.facts)
+
+    def shown(self) -> str:
+        """Return it as a person reads it."""
+        if self.facts is None:
+            return printable(self.text)
+        level = str(self.facts.get("level", ""))
+        rest = " ".join(
+            f"{key}={_value(value)}" for key, value in self.facts.items() if key not in _FIRST
+        )
+        line = f"{_time(self.facts)} {level:8}{self.facts.get('event', '')} {rest}".rstrip()
+        return click.style(printable(line), fg=_COLOURS.get(level))
+
+
+def _facts(line: str) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _time(facts: Mapping[str, Any]) -> str:
+    said = str(facts.get("timestamp", ""))
+    try:
+        at = datetime.fromisoformat(said)
+    except ValueError:
+        return said
+    return f"{at.astimezone():%m-%d %H:%M:%S}"
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) and value and " " not in value else json.dumps(value)

@@ -18,7 +18,7 @@ from capd_protos.places import places
 EXIT_FAILED = 1
 EXIT_NO_DAEMON = 3
 EXIT_DEGRADED = 4
-START_HINT = "Start it with: capd daemon run"
+START_HINT = "Start it with: capd daemon start"
 
 Form = Literal["page", "json", "line"]
 _PLAIN: dict[tuple[str, ...], Form] = {(): "page", ("--json",): "json", ("--line",): "line"}

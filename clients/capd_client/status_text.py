@@ -65,7 +65,10 @@ def tap_line(tap: Document) -> str:
         findings = len(tap.get("findings") or [])
         wrong = f", {findings} findings (`capd check`)" if findings else ""
         return printable(f"your own: {tap.get('memories', 0)} memories{wrong}")
-    line = f"{tap.get('name', '?')}: {tap.get('routable', 0)} routable"
+    routable, usable = tap.get("routable", 0), tap.get("usable")
+    line = f"{tap.get('name', '?')}: {routable} routable"
+    if isinstance(usable, int) and usable < routable:
+        line = f"{tap.get('name', '?')}: {usable} of {routable} usable (`capd secret list`)"
     if unroutable:
         line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
     if tap.get("skills"):
@@ -161,8 +164,8 @@ class _Page:
             parts.append("lost its client")
         yield "  ", f"{session.get('key', '?')}  {', '.join(parts)}"
         yield "    ", _surface(session)
-        if told := _told(session):
-            yield "    ", told
+        if line := _index_line(session):
+            yield "    ", line
         yield "    ", active_line(session)
         used = [
             f"{each.get('name', '?')} {duration(now - each['last_used_at'])} ago"
@@ -238,16 +241,17 @@ def _tokens(session: Document) -> str:
 
 
 def _memories(memories: Document) -> str:
-    """Say how much of what is known was told, and what had no room."""
-    told, left_out = memories.get("told"), memories.get("left_out")
-    if not told and not left_out:
+    """Return how many memories were delivered, and how many had no room."""
+    delivered, left_out = memories.get("told"), memories.get("left_out")
+    if not delivered and not left_out:
         return ""
-    line = f"memories: {told} told, {memories.get('tokens')} of {memories.get('budget')} tokens"
+    tokens = f"{memories.get('tokens')} of {memories.get('budget')} tokens"
+    line = f"memories: {delivered} delivered, {tokens}"
     return f"{line}, {left_out} left out" if left_out else line
 
 
 def _index(index: Document) -> str:
-    """Say how much the index holds, and what of it is used most."""
+    """Return how much the index holds, and what of it is used most."""
     line = f"index: {index.get('capabilities', 0)} capabilities"
     if index.get("set_by_user"):
         line += f", {index['set_by_user']} values set by hand"
@@ -259,8 +263,8 @@ def _index(index: Document) -> str:
     return f"{line}; most used: {'; '.join(used)}" if used else line
 
 
-def _told(session: Document) -> str:
-    """Say what a model was told of what is installed, and what there was no room for."""
+def _index_line(session: Document) -> str:
+    """Return how much of the index a model got, and what there was no room for."""
     index = session.get("index") or {}
     if not index.get("listed") and not index.get("left_out"):
         return ""
@@ -273,7 +277,7 @@ def _told(session: Document) -> str:
 
 
 def _records(ledger: Document) -> str:
-    """Say what is kept of what happened."""
+    """Return how many records are kept of what happened."""
     if not ledger.get("enabled"):
         return "records: none are kept ([ledger] enabled = false)"
     counts = [f"{count} {table}" for table, count in (ledger.get("rows") or {}).items() if count]

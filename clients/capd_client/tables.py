@@ -4,6 +4,7 @@ rich is imported when a table is printed and not before. Names, descriptions and
 from servers: nothing of them reaches a terminal that could steer it.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,6 +174,12 @@ def print_turn(result: Mapping[str, Any]) -> None:
     else:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")
+    for each in result.get("unusable") or []:
+        keys = "; ".join(f"capd secret set {key}" for key in each.get("keys") or [])
+        say(
+            f"  {each.get('name')} fits and cannot be used ({each.get('reason')})"
+            + (f": {keys}" * bool(keys))
+        )
     print_changes(changed)
     if result.get("budgeted") is not None:
         say(f"  {result['budgeted']} tokens at most")
@@ -196,16 +203,22 @@ def print_event(params: Mapping[str, Any]) -> None:
 
 
 def print_result(result: Mapping[str, Any]) -> None:
-    """Print what a tool answered: its texts as they are, the rest by kind and size."""
+    """Print what a tool answered: texts to standard output, what is no text as a note to stderr.
+
+    Control characters are escaped in a pipe too, which may end in a terminal; `--json` has the
+    text as the server wrote it.
+    """
     blocks = result.get("content") or []
     for block in blocks:
         if block.get("type") == "text":
             say(block.get("text", ""), keep_lines=True)
         else:
             size = len(str(block.get("data") or ""))
-            say(f"[{block.get('type', '?')} {block.get('mimeType', '')} {size} characters]")
+            kind = " ".join(str(block.get(key)) for key in ("type", "mimeType") if block.get(key))
+            note = f"[{kind or '?'}, {size} characters; --json has all of it]"
+            click.echo(printable(note), err=True)
     if not blocks and "structuredContent" in result:
-        say(result["structuredContent"])
+        click.echo(json.dumps(result["structuredContent"]))
 
 
 def _console() -> "Console":

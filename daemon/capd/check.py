@@ -1,20 +1,25 @@
-"""`python -m capd check [PATH] [--json]`: what is broken in taps and overlays: file, line, reason.
+"""`python -m capd check [PATH] [--json]`: what is broken in taps, overlays and settings.
 
-Without PATH: every tap of the user's list, the starter tap and all overlays. With it: the tap, or
+Each finding has a file, a line and a reason. Without PATH: the configuration, every tap of the
+user's list, the starter tap and all overlays. With it: the tap, or
 the overlay, in that folder. Every provider is looked at, whichever is used. Nothing is started
 and the network is not touched: what tools a server has is known from when it last ran.
 """
 
 import json
+import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import trio
 
+from capd.adapters.live_settings import LiveSettings
 from capd.adapters.memory_files import read_memories
 from capd.adapters.overlay_files import read_overlay_folder, read_overlays
 from capd.adapters.tap_files import (
@@ -75,6 +80,8 @@ def main(
         report.findings += read_overlay_folder(paths[0]).findings
     else:
         _check_taps(report, paths[0] if paths else None, config / "taps.toml", cache)
+    if not paths:
+        report.findings += _of_settings(config)
     if not paths and memories is not None:
         report.findings += _of_memories(memories)
     sys.stdout.write(_document(report) if "--json" in arguments else _text(report))
@@ -106,6 +113,24 @@ def _check_taps(report: Report, path: Path | None, list_file: Path, cache: Path 
     if path is None:
         said_more = overlaid([tap for _, tap in installed], read_overlays(list_file))
         report.findings += said_more.findings
+
+
+def _of_settings(config: Path) -> list[Finding]:
+    """Return what is wrong with config.toml, clients.toml and the variables that stand for keys."""
+    settings = LiveSettings(config, os.environ, None)
+    settings.load()
+    return [_of_setting(config, problem) for problem in settings.problems]
+
+
+def _of_setting(config: Path, problem: str) -> Finding:
+    # A key that nothing reads costs nothing but itself; everything else is left out.
+    severity: Literal["error", "warning"] = "warning" if "unknown key" in problem else "error"
+    found = re.fullmatch(
+        rf"({re.escape(str(config))}/[^:]+?):?(?: line (\d+):)? (.*)", problem, re.DOTALL
+    )
+    if found is None:
+        return Finding("the environment", 0, problem, severity)
+    return Finding(found[1], int(found[2] or 0), found[3], severity)
 
 
 def _of_memories(folder: Path) -> list[Finding]:

@@ -11,6 +11,7 @@ import trio
 from trio.abc import Listener
 
 from capd import __version__
+from capd.actor_clients import names
 from capd.actors import cache_cleanup as sweeper
 from capd.actors import definitions, ledger
 from capd.actors import settings as settings_watcher
@@ -26,6 +27,7 @@ from capd.actors.session import host as session_host
 from capd.actors.session.index import IndexCache
 from capd.actors.session.memory_catalog import MemoryCatalog
 from capd.actors.session.results import ResultStorage
+from capd.actors.session.services import session_services
 from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.supervisor import supervisor
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
@@ -90,11 +92,7 @@ log = structlog.get_logger()
 
 def addresses() -> dict[ActorName, Address]:
     """Return where each actor is reached."""
-    names = (
-        *(registry.NAME, supervisor.NAME, finder.NAME, session_host.NAME, ledger.NAME),
-        *(settings_watcher.NAME, definitions.NAME, index_keeper.NAME, embedder.NAME),
-    )
-    return {name: Address(f"inproc://{name}") for name in names}
+    return {name: Address(f"inproc://{name}") for name in names.EVERY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +201,13 @@ class Children:
         return [
             self._embedder_child(bus),
             Child(
-                settings_watcher.NAME,
+                names.SETTINGS,
                 lambda task_status: settings_watcher.SettingsWatcher(bus, self._live).run(
                     task_status=task_status
                 ),
             ),
             Child(
-                registry.NAME,
+                names.REGISTRY,
                 lambda task_status: registry.Registry(
                     bus,
                     Path(where.config, "taps.toml"),
@@ -229,13 +227,13 @@ class Children:
                 ),
             ),
             Child(
-                ledger.NAME,
+                names.LEDGER,
                 lambda task_status: ledger.Ledger(bus, journal, database).run(
                     task_status=task_status
                 ),
             ),
             Child(
-                definitions.NAME,
+                names.DEFINITIONS,
                 lambda task_status: definitions.Definitions(
                     bus,
                     DefinitionFiles(Path(where.state, "definitions")),
@@ -244,13 +242,13 @@ class Children:
                 ).run(task_status=task_status),
             ),
             Child(
-                supervisor.NAME,
+                names.SUPERVISOR,
                 lambda task_status: supervisor.Supervisor(
                     bus, instances, environments, settings, starts
                 ).run(task_status=task_status),
             ),
             Child(
-                finder.NAME,
+                names.FINDER,
                 lambda task_status: finder.ToolFinder(
                     bus,
                     tool_lists,
@@ -261,29 +259,31 @@ class Children:
                 ).run(task_status=task_status),
             ),
             Child(
-                index_keeper.NAME,
+                names.INDEX,
                 lambda task_status: index_keeper.Index(
                     bus, IndexFile(Path(where.data, INDEX_FILE)), pieces
                 ).run(task_status=task_status),
             ),
             Child(
-                session_host.NAME,
-                lambda task_status: session_host.CuratorHost(
-                    bus,
-                    connections,
-                    instances,
-                    environments,
-                    sessions,
-                    live=self._live,
-                    version=__version__,
-                    results=results,
-                    journal=journal,
-                    habits=HabitFile(Path(where.state, "habits.json")),
-                    tokens=TokenAccounting(bus, counts),
-                    memories=MemoryCatalog(
-                        bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
+                names.CURATOR,
+                lambda task_status: session_host.SessionHost(
+                    session_services(
+                        bus,
+                        instances,
+                        environments,
+                        live=self._live,
+                        results=results,
+                        journal=journal,
+                        habits=HabitFile(Path(where.state, "habits.json")),
+                        tokens=TokenAccounting(bus, counts),
+                        memories=MemoryCatalog(
+                            bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
+                        ),
+                        index=IndexCache(bus, pieces),
                     ),
-                    index=IndexCache(bus, pieces),
+                    connections,
+                    sessions,
+                    version=__version__,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -373,7 +373,7 @@ class Children:
         settings = self._configuration.embedder
         if settings.placement != "process":
             return Child(
-                embedder.NAME,
+                names.EMBEDDER,
                 lambda task_status: embedder.Embedder(
                     bus, load_model, idle=settings.idle, on_idle="unload"
                 ).run(task_status=task_status),
@@ -390,7 +390,7 @@ class Children:
             VARIABLE: TREES.mark.of_helper,
         }
         return Child(
-            embedder.NAME,
+            names.EMBEDDER,
             lambda task_status: EmbedderProcess(bus, argv, embedder_environment).run(
                 task_status=task_status
             ),

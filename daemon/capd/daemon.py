@@ -15,11 +15,10 @@ import structlog
 import trio
 
 from capd import __version__
-from capd.actors import settings as settings_watcher
-from capd.actors.finder import finder
-from capd.actors.registry import registry
-from capd.actors.session import host as session_host
-from capd.actors.supervisor import supervisor
+from capd.actor_clients import names
+from capd.actor_clients.curator import CuratorClient
+from capd.actor_clients.registry import RegistryClient
+from capd.actor_clients.settings import SettingsClient
 from capd.adapters import platform
 from capd.adapters.clients.unix_listener import (
     AlreadyServedError,
@@ -43,11 +42,8 @@ from capd.core.machine_conditions import Machine, checked
 from capd.runtime.bus import Bus
 from capd.runtime.pulse import beat
 from capd.runtime.supervision import Child, supervise
-from capd_protos.codec import MsgpackCodec
-from capd_protos.curator import DaemonStopping, DrainSessions, SessionsDrained
+from capd_protos.curator import DaemonStopping
 from capd_protos.places import STATE_LOCK, Places, places
-from capd_protos.registry import RegistryDescribed, ReloadCatalog
-from capd_protos.settings import ReloadSettings, SettingsDescribed
 from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, Address
 
@@ -63,12 +59,8 @@ TERMINAL_PAUSE = 1.0
 MOST_DESCRIPTORS = 16_384
 _ALLOCATIONS_BETWEEN_LOOKS = 10_000
 
-DRAINED: MsgpackCodec[SessionsDrained] = MsgpackCodec(SessionsDrained)
-SETTINGS: MsgpackCodec[SettingsDescribed] = MsgpackCodec(SettingsDescribed)
-RELOADED: MsgpackCodec[RegistryDescribed] = MsgpackCodec(RegistryDescribed)
-
 EVENTS = Address("inproc://events")
-_WATCHED = (registry.NAME, supervisor.NAME, finder.NAME, session_host.NAME)
+_WATCHED = (names.REGISTRY, names.SUPERVISOR, names.FINDER, names.CURATOR)
 """Actors without which the daemon is of no use; the embedder's process is watched apart."""
 FAILED = 1
 
@@ -222,8 +214,9 @@ class Daemon:
         """Let calls under way end; clients are told to come back to the next daemon."""
         within = self._live.current.daemon.drain
         try:
-            drain = DrainSessions(within, self._is_for_good)
-            await bus.ask(session_host.NAME, drain, DRAINED, within + STOP_TIMEOUT)
+            await CuratorClient(bus).drain(
+                within, is_for_good=self._is_for_good, timeout=within + STOP_TIMEOUT
+            )
         except CapdError as error:
             log.warning("not_drained", reason=str(error))
 
@@ -279,8 +272,8 @@ class Daemon:
 
     async def _reload(self) -> None:
         try:
-            await self._bus.ask(settings_watcher.NAME, ReloadSettings(), SETTINGS, RELOAD_TIMEOUT)
-            await self._bus.ask(registry.NAME, ReloadCatalog(), RELOADED, RELOAD_TIMEOUT)
+            await SettingsClient(self._bus).reload(timeout=RELOAD_TIMEOUT)
+            await RegistryClient(self._bus).reload(timeout=RELOAD_TIMEOUT)
         except CapdError as error:
             log.error("reload_failed", reason=str(error))
 

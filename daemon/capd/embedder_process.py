@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import trio
 
+from capd.actor_clients.names import EMBEDDER
 from capd.actors.embedder import embedder
 from capd.adapters import platform
 from capd.adapters.log import configure_logs
@@ -41,7 +42,7 @@ def load_model() -> MiniLM:
 async def _run(idle: float) -> None:
     """Be the embedder until idle, or until the daemon is gone."""
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(socket.socket(fileno=os.dup(0))))
-    endpoint = FramePostbox(embedder.NAME, stream)
+    endpoint = FramePostbox(EMBEDDER, stream)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(endpoint.write)

@@ -1,5 +1,7 @@
 """Messages of the curators: sessions, their active sets and their surfaces."""
 
+from typing import Literal
+
 import msgspec
 
 from capd_protos.finder import PolicyTable
@@ -13,6 +15,20 @@ from capd_protos.types import (
     SessionKey,
     ToolName,
 )
+
+CallOutcome = Literal["result", "error", "not_found", "not_sent", "outcome_unknown", "refused"]
+TokensState = Literal["", "counted", "counting", "not_listed", "not_counted"]
+RefusalCode = Literal[
+    "session_unknown",
+    "session_ambiguous",
+    "session_in_use",
+    "resume_refused",
+    "bad_hello",
+    "unlinked",
+    "stopping",
+    "no_sampling",
+    "not_sampled",
+]
 
 
 class OpenSession(msgspec.Struct, frozen=True, tag="curator.open"):
@@ -49,8 +65,7 @@ class TakeTurn(msgspec.Struct, frozen=True, tag="curator.turn"):
 class LeftOut(msgspec.Struct, frozen=True):
     """What had no room in a turn's budget."""
 
-    kind: str
-    """`capability`, `tool` or `memory`."""
+    kind: Literal["capability", "tool", "memory"]
     name: str
     tokens: int | None
     reason: str
@@ -139,8 +154,7 @@ class ToolCalled(msgspec.Struct, frozen=True, tag="curator.called"):
     """The call's one outcome."""
 
     session: SessionKey
-    outcome: str
-    """`result`, `not_sent`, `outcome_unknown` or `refused`."""
+    outcome: CallOutcome
     result: bytes = b"{}"
     """The result as JSON, where there is one."""
     message: str = ""
@@ -211,8 +225,8 @@ class SessionEntry(msgspec.Struct, frozen=True):
     """What its surface costs."""
     tokens_saved: int | None = None
     """What is left of what it is smaller than a list of everything; below 0 is a loss."""
-    tokens_state: str = ""
-    """`counted`, `counting`, `not_listed` where the client never asked, or `not_counted`."""
+    tokens_state: TokensState = ""
+    """`not_listed` where the client never asked."""
     memories: int = 0
     """Memories that its conversation was told."""
     memories_left_out: int = 0
@@ -240,8 +254,8 @@ class HookCount(msgspec.Struct, frozen=True):
     client: str
     linked: int
     unlinked: int
-    reason: str = ""
-    """Why the last one that found none did not: `none` or `ambiguous`."""
+    reason: Literal["", "none", "ambiguous"] = ""
+    """Why the last one that found none did not."""
 
 
 class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed"):
@@ -256,9 +270,7 @@ class SessionsListed(msgspec.Struct, frozen=True, tag="curator.sessions_listed")
 class CuratorRefused(msgspec.Struct, frozen=True, tag="curator.refused"):
     """Nothing was done, and why."""
 
-    code: str
-    """`session_unknown`, `session_ambiguous`, `session_in_use`, `resume_refused`, `bad_hello` or
-    `unlinked`."""
+    code: RefusalCode
     message: str
 
 

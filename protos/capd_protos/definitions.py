@@ -1,8 +1,12 @@
 """Messages about what servers say of their tools: what is trusted, and what has changed."""
 
+from typing import Literal
+
 import msgspec
 
 from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, ToolName, WireName
+
+Mode = Literal["notify", "quarantine"]
 
 
 class ListedTool(msgspec.Struct, frozen=True):
@@ -71,7 +75,8 @@ class DefinitionChange(msgspec.Struct, frozen=True):
 
     tool: ToolName
     kind: str
-    """`added`, `changed` or `removed`."""
+    """`added`, `changed` or `removed`. No `Literal`: it is read back from a file that a later
+    daemon may have written."""
     digest: str
     """What a person decides on: another one is another decision."""
     is_withheld: bool
@@ -98,7 +103,8 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
     tools: int
     """How many are trusted."""
     standing: str
-    """`project` or `pinned`, where changes are withheld whatever the mode is."""
+    """`project` or `pinned`, where changes are withheld whatever the mode is. No `Literal`, as
+    for the kind of a change."""
     is_lost: bool
     changes: list[DefinitionChange]
     flags: list[DefinitionFlag] = []
@@ -107,8 +113,7 @@ class ServerDefinitions(msgspec.Struct, frozen=True):
 class DefinitionsListed(msgspec.Struct, frozen=True, tag="definitions.listed"):
     """Every server that was met."""
 
-    mode: str
-    """`notify` or `quarantine`."""
+    mode: Mode
     servers: list[ServerDefinitions]
     problems: list[str] = []
 

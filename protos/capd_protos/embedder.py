@@ -1,6 +1,10 @@
 """Messages of the embedder: text in, vectors out, or the reason why not."""
 
+from typing import Literal
+
 import msgspec
+
+EmbedderState = Literal["cold", "loading", "ready", "unusable"]
 
 
 class WarmUp(msgspec.Struct, frozen=True, tag="embedder.warm_up"):
@@ -28,8 +32,7 @@ class TextsEmbedded(msgspec.Struct, frozen=True, tag="embedder.embedded"):
 class EmbedderDescribed(msgspec.Struct, frozen=True, tag="embedder.described"):
     """How the embedder is; the answer to `WarmUp` as well."""
 
-    state: str
-    """`cold`, `loading`, `ready` or `unusable`."""
+    state: EmbedderState
     model: str
     revision: str
     quantisation: str

@@ -5,9 +5,14 @@ decoded with the union of the actor that the envelope is addressed to, so a mail
 a body that it cannot read.
 """
 
+from typing import Literal
+
 import msgspec
 
 from capd_protos.types import ActorName, Address, MessageId
+
+FailureCode = Literal["malformed", "no_answer", "crashed", "stopping", "lost"]
+"""`lost`: whom the request was passed on to has ended."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -25,8 +30,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
     """The answer of a mailbox whose actor gave none of its own."""
 
-    code: str
-    """`malformed`, `no_answer`, `crashed` or `stopping`."""
+    code: FailureCode
     message: str
 
 

@@ -1,5 +1,7 @@
 """Messages of the finder: which tools there are, and which of them fit."""
 
+from typing import Literal
+
 import msgspec
 
 from capd_protos.ledger import Use
@@ -14,6 +16,8 @@ from capd_protos.types import (
     ToolName,
     WireName,
 )
+
+SearchMode = Literal["fused", "lexical", "selected"]
 
 
 class ToolRestriction(msgspec.Struct, frozen=True):
@@ -70,8 +74,8 @@ class ToolsFound(msgspec.Struct, frozen=True, tag="finder.found"):
     hits: list[ToolHit]
     text: str
     searched: int
-    mode: str
-    """`fused`, `lexical` where the model is not ready, or `selected`."""
+    mode: SearchMode
+    """`lexical` where the model is not ready."""
     skills: "list[SkillHit]" = []
     """Skills that fit as well, a few."""
 
@@ -220,8 +224,7 @@ class CurateTools(msgspec.Struct, frozen=True, tag="finder.curate"):
     text: str
     """As it is compared: the user's own words, bounded."""
     k: int = 15
-    scorer: str = "hybrid"
-    """`hybrid` or `keyword`."""
+    scorer: Literal["hybrid", "keyword"] = "hybrid"
     active: list[CapabilityId] = []
     domain: str = ""
     pins: list[str] = []

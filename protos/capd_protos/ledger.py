@@ -4,9 +4,13 @@ A note holds names, sizes, times and outcomes. A user's message is there as a fi
 arguments and result as their sizes alone (docs/design/operation.md).
 """
 
+from typing import Literal
+
 import msgspec
 
 from capd_protos.types import SessionKey
+
+RecordedOutcome = Literal["result", "error", "not_sent", "outcome_unknown", "refused"]
 
 
 class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
@@ -23,8 +27,8 @@ class CallNote(msgspec.Struct, frozen=True, tag="ledger.call"):
     """Its name at the server."""
     capabilities: list[str]
     """What granted it, as `tap/name`."""
-    outcome: str
-    """`result`, `error` (the tool's own), `not_sent`, `outcome_unknown` or `refused`."""
+    outcome: RecordedOutcome
+    """`error` is the tool's own."""
     ms: float
     bytes_in: int
     """Of the arguments."""
@@ -61,7 +65,8 @@ class ActivationNote(msgspec.Struct, frozen=True, tag="ledger.activation"):
     name: str
     """`tap/name`, or the wire name of a single tool."""
     action: str
-    """`on`, `off`, `evicted` or `failed`."""
+    """`on`, `off`, `evicted` or `failed`. No `Literal`: it is read back from a database that a
+    later daemon may have written to."""
     why: str
     """Who wanted it (`turn`, `model`, `person`, `search`, `start`), what made it go, or in one
     line what failed."""
@@ -74,8 +79,7 @@ class SessionNote(msgspec.Struct, frozen=True, tag="ledger.session"):
     session: SessionKey
     client: str
     project: str
-    action: str
-    """`started` or `ended`."""
+    action: Literal["started", "ended"]
 
 
 Note = CallNote | DecisionNote | ActivationNote | SessionNote

@@ -1,7 +1,10 @@
 """Messages of the registry: what is installed, and which of it a message asks for."""
 
+from typing import Literal
+
 import msgspec
 
+from capd_protos.embedder import EmbedderState
 from capd_protos.types import (
     CapabilityId,
     CapabilityName,
@@ -16,6 +19,8 @@ from capd_protos.types import (
     TapName,
     WireName,
 )
+
+TrustState = Literal["untrusted", "trusted", "changed"]
 
 
 class RouteMessage(msgspec.Struct, frozen=True, tag="registry.route"):
@@ -185,8 +190,8 @@ class RegistryDescribed(msgspec.Struct, frozen=True, tag="registry.described"):
     taps: list[TapEntry]
     decisions: list[DecisionEntry]
     wanted_keys: list[str]
-    embedder_state: str
-    """`cold`, `loading`, `ready` or `unusable`, as routing sees it."""
+    embedder_state: EmbedderState
+    """As routing sees it."""
     embedder_reason: str
     profile: dict[str, str | float | int]
     watch: str = ""
@@ -268,8 +273,7 @@ class StartableEntry(msgspec.Struct, frozen=True):
     server: ServerSpec
     digest: str
     """What an agreement is to: the definition, and the contents of the files that it names."""
-    state: str
-    """`untrusted`, `trusted` or `changed`."""
+    state: TrustState
     files: dict[str, str] = {}
     """Digests of the project's files that the definition names, by path."""
     changes: list[str] = []

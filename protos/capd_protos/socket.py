@@ -81,7 +81,8 @@ class Refused(msgspec.Struct, frozen=True, tag_field="capd", tag="refused"):
 
     code: str
     """`bad_hello`, `protocol`, `session_in_use`, `resume_refused`, `overloaded`, `stopping`, or
-    `started_by_capd`."""
+    `started_by_capd`. No `Literal`: a later daemon may have another one, and its message says
+    enough."""
     message: str
     protocol: int = 1
 
@@ -395,7 +396,8 @@ class MemoryAddParams(msgspec.Struct, frozen=True):
     """Params of `memory_add`: the keys of its file."""
 
     kind: str
-    """`declarative`, `procedural`, `corrective` or `episodic`."""
+    """`declarative`, `procedural`, `corrective` or `episodic`; another one is refused in the words
+    of the file's own check."""
     content: str
     """What the model is told."""
     name: str = ""

@@ -1,5 +1,7 @@
 """Messages of the server supervisor: holds on servers, and what becomes of them."""
 
+from typing import Literal
+
 import msgspec
 
 from capd_protos.types import (
@@ -11,6 +13,14 @@ from capd_protos.types import (
     SessionKey,
     ToolDefinition,
 )
+
+ServerRefusal = Literal[
+    "cannot_start", "backing_off", "parked", "missing_secrets", "unsupported_transport"
+]
+ServerState = Literal[
+    "starting", "ready", "lingering", "stopping", "backing_off", "failed", "parked"
+]
+InstallOutcome = Literal["installed", "present", "failed", "cancelled"]
 
 
 class AcquireServer(msgspec.Struct, frozen=True, tag="supervisor.acquire"):
@@ -38,8 +48,7 @@ class ServerRefused(msgspec.Struct, frozen=True, tag="supervisor.refused"):
     """The server is not to be had; the session holds nothing more than before."""
 
     name: ServerName
-    code: str
-    """`cannot_start`, `backing_off`, `parked`, `missing_secrets` or `unsupported_transport`."""
+    code: ServerRefusal
     message: str
     stderr: list[str] = []
 
@@ -78,8 +87,7 @@ class ServerEntry(msgspec.Struct, frozen=True):
     instance: InstanceId
     scope: str
     project: str
-    state: str
-    """`starting`, `ready`, `lingering`, `stopping`, `backing_off`, `failed` or `parked`."""
+    state: ServerState
     pid: int
     leases: list[SessionKey]
     tools: int
@@ -96,8 +104,8 @@ class ServerEntry(msgspec.Struct, frozen=True):
     """Where its last run runs; empty where it is no process of capd's."""
     cwd_reason: str = ""
     """Why its launcher is held in a project that is not trusted; empty where it is not."""
-    membership: str = ""
-    """How it is known which processes are its: `namespace`, `cgroup`, `sweep` or `group`."""
+    membership: Literal["", "namespace", "cgroup", "sweep", "group"] = ""
+    """How it is known which processes are its."""
 
 
 class ServersListed(msgspec.Struct, frozen=True, tag="supervisor.listed"):
@@ -170,8 +178,7 @@ class InstallEnded(msgspec.Struct, frozen=True, tag="install.ended"):
     """A dependency's script has ended, or did not have to run."""
 
     dependency: str
-    outcome: str
-    """`installed`, `present`, `failed` or `cancelled`."""
+    outcome: InstallOutcome
     seconds: float
     message: str = ""
 

@@ -1,6 +1,6 @@
 """Ids and values that more than one message or rule speaks of."""
 
-from typing import NewType
+from typing import Literal, NewType
 
 import msgspec
 
@@ -30,6 +30,40 @@ ServerIdentity = NewType("ServerIdentity", str)
 
 InstanceId = NewType("InstanceId", str)
 """One running connection to a server."""
+
+FailedOutcome = Literal["not_sent", "outcome_unknown", "refused"]
+"""How a call ends that has no result of its server's (docs/design/outcomes.md)."""
+Scope = Literal["shared", "project", "session"]
+Severity = Literal["error", "warning"]
+MemoryKind = Literal["corrective", "procedural", "declarative", "episodic"]
+DecisionOutcome = Literal["activate", "suggest", "abstain"]
+DecisionReason = Literal[
+    "",
+    "disabled",
+    "system_content",
+    "too_short",
+    "model_not_ready",
+    "no_candidates",
+    "below_threshold",
+    "below_margin",
+    # Siblings, of which nothing says which is meant.
+    "near_tie",
+    "already_active",
+    # With `activate`: the message is a trigger, word for word.
+    "whole_trigger",
+    # The winner cannot be switched on here.
+    "missing_secrets",
+    "domain",
+    "policy",
+    # What the user has set for the capability, on top of what routing concluded.
+    "set_by_user",
+    # A client's hook alone: it asked before, or its answer came before the turn's.
+    "repeated",
+    "unfinished",
+    # A turn with a budget of tokens has no room for it.
+    "over_budget",
+]
+UnusableReason = Literal["missing_secrets", "domain", "policy"]
 
 
 class CapabilityId(msgspec.Struct, frozen=True, order=True):
@@ -69,7 +103,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: ServerName
     transport: str
-    """`stdio`, `http` or `builtin`."""
+    """`stdio`, `http` or `builtin`; of what a project brings beside servers its kind, which is
+    open and never started."""
     tap: TapName
     command: str = ""
     args: tuple[str, ...] = ()
@@ -80,8 +115,8 @@ class ServerSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds that one tool call may take; None where the definition says nothing."""
     tools: tuple[str, ...] = ()
     """The server's own filter, applied before any capability's; empty keeps all."""
-    scope: str = "project"
-    """`shared`, `project` or `session`: who may share an instance."""
+    scope: Scope = "project"
+    """Who may share an instance."""
     lazy: bool = True
     description: str = ""
     is_scope_fixed: bool = False
@@ -126,8 +161,8 @@ class Finding(msgspec.Struct, frozen=True):
     line: int
     """From 1; 0 where the file as a whole is meant."""
     reason: str
-    severity: str = "error"
-    """`error` (something is left out) or `warning`."""
+    severity: Severity = "error"
+    """With `error` something is left out."""
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -150,8 +185,7 @@ class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
     """A capability that fits a message, and that its session cannot switch on."""
 
     id: CapabilityId
-    reason: str
-    """`missing_secrets`, `domain` or `policy`."""
+    reason: UnusableReason
     keys: tuple[str, ...] = ()
     """The keys that nobody has stored a value for."""
 
@@ -159,10 +193,9 @@ class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What routing concluded for one message."""
 
-    outcome: str
-    """`activate`, `suggest` or `abstain`."""
-    reason: str = ""
-    """Why it did not activate: one of `capd.core.routing.gates.REASONS`."""
+    outcome: DecisionOutcome
+    reason: DecisionReason = ""
+    """Why it did not activate."""
     id: CapabilityId | None = None
     """The winner, also where it is on already."""
     top: tuple[Score, ...] = ()
@@ -202,8 +235,7 @@ class MemorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     tap: TapName
     name: str
-    kind: str
-    """`corrective`, `procedural`, `declarative` or `episodic`."""
+    kind: MemoryKind
     content: str
     confidence: float = 1.0
     """From 0 to 1."""

@@ -172,14 +172,14 @@ def test_what_the_model_is_told_is_the_last_block_of_the_prompt() -> None:
     blocks = [{"type": "text", "text": "hé"}, {"type": "image", "data": "aGk=", "mimeType": "a/b"}]
     passing = said(talk, *blocks)
 
-    told = json.loads(passing.telling("git is on"))
+    told = json.loads(passing.with_context("git is on"))
 
     assert told["params"]["prompt"] == [
         *blocks,
         {"type": "text", "text": "git is on"},
     ]
     assert (told["id"], told["params"]["sessionId"]) == (9, "s1")
-    assert passing.telling("") == passing.line
+    assert passing.with_context("") == passing.line
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])
@@ -214,7 +214,7 @@ def test_what_capd_has_nothing_to_do_with_goes_through_as_it_came(each: bytes) -
     talk = dialogue()
     opened(talk)
 
-    assert talk.from_editor(each).telling("") == each
+    assert talk.from_editor(each).with_context("") == each
 
 
 @given(st.lists(st.sampled_from([*UNTOUCHED, b"{}\n"]) | st.binary(max_size=200), max_size=20))

@@ -171,7 +171,7 @@ async def test_what_a_capability_brings_and_what_fits_beside_it_is_one_change(
     async with searching_world(tmp_path) as (world, _):
         world.machine.scripts["alpha-files"] = offered("render")
         world.machine.scripts["alpha"] = offered("sign")
-        world.capability("desk", "alpha-files")
+        world.capability("office", "alpha-files")
         await world.reload()
         await world.until_routing()
         await known(world, "alpha-files", "alpha")
@@ -219,7 +219,7 @@ async def test_a_tool_of_another_domain_never_joins(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     async with searching_world(tmp_path, domain="writer") as (world, _):
-        world.host._settings._domains = Domains(clients={"editor": "developer"})
+        world.host.services.settings._domains = Domains(clients={"editor": "developer"})
         client = await world.session("s")
 
         taken = await turn(client)
@@ -345,7 +345,7 @@ async def test_turns_that_come_together_ask_the_ledger_once(
 
 
 def notes(world: World) -> list[tuple[Any, ...]]:
-    found = world.host._journal.take()
+    found = world.host.services.journal.take()
     return [
         (n.session, n.client, n.server, n.tool, n.capabilities, n.outcome, n.bytes_in, n.bytes_out)
         for n in found

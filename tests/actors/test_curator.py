@@ -230,7 +230,7 @@ async def test_a_disable_that_its_client_cancels_lets_go_all_the_same(
         params = {"name": "capability", "arguments": {"action": "disable", "name": "both"}}
         request = {"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": params}
         cancel = {"method": "notifications/cancelled", "params": {"requestId": "x"}}
-        curator_of = world.host._sessions[next(iter(world.host._sessions))].curator
+        curator_of = world.host._sessions[next(iter(world.host._sessions))].session
 
         # The cancellation comes in the moment in which the first release is asked.
         asked = curator_of.activation.leases.ask_supervisor
@@ -254,7 +254,7 @@ async def test_a_session_that_ended_is_given_nothing_more(
     async with running_world(tmp_path) as world:
         client = await world.session("s")
         host_session = world.host._sessions[next(iter(world.host._sessions))]
-        activation = host_session.curator.activation
+        activation = host_session.session.activation
 
         await activation.leases.release_all()
         outcome = await activation.enable("alpha")
@@ -302,7 +302,7 @@ async def test_one_server_under_two_names_is_let_go_under_both(
         ({"action": "enable", "name": "filtered"}, "matched none of the 2 tools", False),
         ({"action": "enable", "name": "bare"}, "Its servers offer no tools.", False),
         ({"action": "enable", "name": "dep"}, "the tap has no script for it", True),
-        ({"action": "discover", "intent": "alpha things"}, '(score 0.95): "alpha one"', False),
+        ({"action": "discover", "intent": "alpha things"}, '(score 0.94): "alpha one"', False),
         ({"action": "discover", "intent": "zebra things"}, "No installed capability fits", False),
         ({"action": "list"}, '- alpha: "alpha one", "alpha two", "alpha three"', False),
         ({"action": "list"}, "[needs TOKEN]", False),

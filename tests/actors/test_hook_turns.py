@@ -62,7 +62,7 @@ async def telling_world(
             await world.until_routing()
         await indexed(world, lambda has: has["alpha"].is_automatic is not suggests)
         (world.project / "AGENTS.md").write_text("Never push on Fridays.\n")
-        reads = world.host._memories.reads = SlowReads()
+        reads = world.host.services.memories.reads = SlowReads()
         client = await world.session("s")
         control = await world.controller()
         clock.rate, clock.autojump_threshold = 0.0, 0.0
@@ -312,12 +312,7 @@ async def test_chats_that_take_turns_on_one_connection_are_each_handed_the_files
 async def test_another_conversation_is_told_of_what_is_installed_and_of_what_fits(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, autojump_clock, suggests=True) as (
-        _,
-        _client,
-        control,
-        _reads,
-    ):
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (_, _, control, _):
         answers = [
             await hooked(control, f"alpha number {number}", client_session=id_)
             for number, id_ in enumerate(("c-1", "c-1", "c-2", "c-1"))
@@ -336,7 +331,7 @@ async def test_what_a_conversation_was_told_by_its_hook_outlives_the_daemon(
     async with telling_world(tmp_path, autojump_clock) as (world, client, control, _):
         answers = [await hooked(control, "gibberish one", client_session="c-1")]
         await restarted_host(world, TELLING)
-        world.host._memories.reads = SlowReads()
+        world.host.services.memories.reads = SlowReads()
 
         await world.session("s", resume=client.welcome["resume"])
         answers += [
@@ -384,12 +379,7 @@ async def test_a_server_that_starts_and_a_slow_disk_leave_what_is_known_at_once(
 async def test_a_suggestion_that_nobody_heard_is_made_again(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with telling_world(tmp_path, autojump_clock, suggests=True) as (
-        _,
-        _client,
-        control,
-        reads,
-    ):
+    async with telling_world(tmp_path, autojump_clock, suggests=True) as (_, _, control, reads):
         reads.takes = 0.5
 
         slow = await hooked(control, "alpha one", patience=PATIENCE)

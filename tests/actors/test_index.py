@@ -136,10 +136,10 @@ async def test_nothing_is_named_until_it_is_known_what_policy_denies_and_a_turn_
     async with running_world(tmp_path, counts=Real(), pieces=Real(), rules=rules) as world:
         await indexed(world, lambda has: "beta" in has)
         client = await world.session("s", cwd="")
-        curator = world.host._sessions[SessionKey("s")].curator
+        session = world.host._sessions[SessionKey("s")].session
         both = PolicyRules("[policy]", deny=("alpha:*", "beta:*"))
-        curator.follow(replace(rules, everyone=both))
-        before = curator.index.map()
+        session.on_rules(replace(rules, everyone=both))
+        before = session.index.map()
 
         said = (await client.call("capd_turn", prompt="nothing to do"))[0]
 
@@ -184,14 +184,14 @@ async def test_what_a_person_set_counts_for_a_session_however_many_projects_come
         await world.reload()
         await indexed(world, lambda has: not has["alpha"].is_automatic)
         await world.session("s", cwd=str(world.project))
-        curator = world.host._sessions[SessionKey("s")].curator
-        restrictions = curator.index.restrictions()
+        session = world.host._sessions[SessionKey("s")].session
+        restrictions = session.index.restrictions()
 
         for number in range(MOST_PROJECTS + 2):
-            await world.host._index.meet(str(tmp_path / f"project-{number}"), "capability")
+            await world.host.services.index.load(str(tmp_path / f"project-{number}"), "capability")
 
         assert [(each.id.name, each.is_automatic) for each in restrictions] == [("alpha", False)]
-        assert curator.index.restrictions() == restrictions
+        assert session.index.restrictions() == restrictions
 
 
 async def test_a_suggestion_ends_in_the_exact_call_of_the_client(

@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 from structlog.testing import capture_logs
 
+from capd.actor_clients.names import LEDGER
 from capd.actors import ledger
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
@@ -43,7 +44,7 @@ class Kept:
         self.database = database
 
     async def ask(self, request: messages.Request) -> messages.Reply:
-        return await self.bus.ask(ledger.NAME, request, REPLIES, 30.0)
+        return await self.bus.ask(LEDGER, request, REPLIES, 30.0)
 
     async def described(self) -> messages.LedgerDescribed:
         reply = await self.ask(messages.DescribeLedger())
@@ -133,8 +134,8 @@ async def test_a_ledger_that_is_switched_off_has_no_file_and_says_so(tmp_path: P
         await nursery.start(ledger.Ledger(bus, journal, None).run)
         journal.note(activation("a/b"))
 
-        listed = await bus.ask(ledger.NAME, messages.ListDecisions(1), REPLIES, 30.0)
-        described = await bus.ask(ledger.NAME, messages.DescribeLedger(), REPLIES, 30.0)
+        listed = await bus.ask(LEDGER, messages.ListDecisions(1), REPLIES, 30.0)
+        described = await bus.ask(LEDGER, messages.DescribeLedger(), REPLIES, 30.0)
         nursery.cancel_scope.cancel()
 
     assert listed == messages.LedgerRefused(ledger.OFF)

@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from capd.actor_clients.finder import FinderClient
 from capd.actors.session.memory_catalog import MOST_PROJECTS
-from capd.actors.session.tool_search import FINDER, REPLIES
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_rules import SessionRules
@@ -87,7 +87,7 @@ async def test_a_session_keeps_its_memories_however_many_projects_come_after(
     async with started(tmp_path, mistake=MISTAKE) as made:
         client = await made.session("s")
         for number in range(MOST_PROJECTS + 2):
-            await made.host._memories.meet(str(tmp_path / f"project-{number}"))
+            await made.host.services.memories.load_project(str(tmp_path / f"project-{number}"))
 
         told = await enabled(client)
 
@@ -325,8 +325,8 @@ async def test_a_turn_with_a_budget_brings_what_has_room_and_says_what_has_not(
         client, person = await made.session("s"), await made.controller()
         await enabled(client)
         await client.capability("disable", "alpha")
-        made.host._sessions[SessionKey("s")].curator.heard_in("c-1")
-        made.host._sessions[SessionKey("s")].curator.heard_in("c-2")
+        made.host._sessions[SessionKey("s")].session.turns.on_client_session("c-1")
+        made.host._sessions[SessionKey("s")].session.turns.on_client_session("c-2")
         made.registry._vectors._need.set()
         await made.until_routing()
         await indexed(made)
@@ -352,8 +352,8 @@ async def test_what_a_turn_would_tell_is_due_after_one_that_no_model_hears(
     async with started(tmp_path, fact=FACT) as made:
         client, person = await made.session("s"), await made.controller()
         await enabled(client)
-        made.host._sessions[SessionKey("s")].curator.heard_in("c-1")
-        made.host._sessions[SessionKey("s")].curator.heard_in("c-2")
+        made.host._sessions[SessionKey("s")].session.turns.on_client_session("c-1")
+        made.host._sessions[SessionKey("s")].session.turns.on_client_session("c-2")
 
         told = [
             (await person.result("turn", text="x y", mute=has_no_output))["memories"]
@@ -404,11 +404,11 @@ async def test_a_turn_with_a_budget_counts_what_descriptions_say_of_known_mistak
         made.registry._vectors._need.set()
         await made.until_routing()
         await indexed(made)
-        session = made.host._sessions[SessionKey("s")].curator
+        session = made.host._sessions[SessionKey("s")].session
 
         turn = await person.result("turn", text="alpha one", budget=5000)
 
-        alpha = [each for each in session.definitions() if b'"alpha__' in each]
+        alpha = [each for each in session.calls.definitions() if b'"alpha__' in each]
         assert len(alpha) == 2
         assert b"Known mistake" in alpha[0]
         assert turn["budgeted"] >= sum(map(len, alpha)) + TURN_TOKENS
@@ -444,9 +444,8 @@ async def indexed(made: World) -> None:
     """Return when the tools of alpha are known to whoever plans."""
     request = finder.ListGranted([CapabilityId(TapName("mine"), CapabilityName("alpha"))])
     while True:
-        reply = await made.bus.ask(FINDER, request, REPLIES, 1000.0)
-        assert isinstance(reply, finder.GrantedListed)
-        if reply.capabilities[0].is_known:
+        (granted,) = await FinderClient(made.bus).granted(request, timeout=1000.0)
+        if granted.is_known:
             return
         await trio.sleep(0.1)
 

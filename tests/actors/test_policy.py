@@ -23,7 +23,7 @@ def denying(*rules: str) -> SessionRules:
     return SessionRules(everyone=PolicyRules("[policy]", deny=rules))
 
 
-class Shelf:
+class Library:
     """A server of prompts, resources and templates, and what it was asked."""
 
     def __init__(self) -> None:
@@ -54,15 +54,15 @@ class Shelf:
         return Script(tools=[tool("same")], offers=offers, answers=self.answers)
 
 
-async def shelved(world: World, client: Client, name: str) -> Shelf:
-    """Switch a server on that has a shelf."""
-    shelf = Shelf()
-    world.machine.scripts[name] = shelf.script()
+async def with_library(world: World, client: Client, name: str) -> Library:
+    """Switch a server on that has a library."""
+    library = Library()
+    world.machine.scripts[name] = library.script()
     world.capability(name, name)
     await world.reload()
     said, is_error = await client.capability("enable", name)
     assert not is_error, said
-    return shelf
+    return library
 
 
 async def refusal(client: Client, method: str, **params: Any) -> tuple[int, str]:
@@ -75,7 +75,7 @@ async def test_a_denied_prompt_is_not_listed_and_refused(
 ) -> None:
     async with running_world(tmp_path, rules=denying("books:d*")) as world:
         client = await world.session("s")
-        shelf = await shelved(world, client, "books")
+        library = await with_library(world, client, "books")
 
         listed = [each["name"] for each in (await client.result("prompts/list"))["prompts"]]
         got = await refusal(client, "prompts/get", name="books__drop")
@@ -89,7 +89,7 @@ async def test_a_denied_prompt_is_not_listed_and_refused(
         why = f"Prompt books__drop cannot be used: {RULE.format('books:d*')}."
         assert listed == ["books__ask"]
         assert [got, completed] == [(4003, why)] * 2
-        assert shelf.asked == []
+        assert library.asked == []
 
 
 async def test_a_denied_resource_is_not_listed_and_refused(
@@ -97,7 +97,7 @@ async def test_a_denied_resource_is_not_listed_and_refused(
 ) -> None:
     async with running_world(tmp_path, rules=denying("books:x://secret/*")) as world:
         client = await world.session("s")
-        shelf = await shelved(world, client, "books")
+        library = await with_library(world, client, "books")
         reference = {"type": "ref/resource", "uri": "x://secret/{id}"}
 
         resources = (await client.result("resources/list"))["resources"]
@@ -116,7 +116,7 @@ async def test_a_denied_resource_is_not_listed_and_refused(
         why = f"cannot be had: {RULE.format('books:x://secret/*')}."
         uris = ["x://secret/a", "x://s%65cret/b", "x://secret/a", "x://secret/{id}"]
         assert refused == [(4003, f"Resource {uri} {why}") for uri in uris]
-        assert shelf.asked == []
+        assert library.asked == []
 
 
 async def test_a_resource_that_is_denied_at_one_server_comes_from_another_one(
@@ -124,8 +124,8 @@ async def test_a_resource_that_is_denied_at_one_server_comes_from_another_one(
 ) -> None:
     async with running_world(tmp_path, rules=denying("books:x:*")) as world:
         client = await world.session("s")
-        books = await shelved(world, client, "books")
-        notes = await shelved(world, client, "notes")
+        books = await with_library(world, client, "books")
+        notes = await with_library(world, client, "notes")
 
         listed = (await client.result("resources/list"))["resources"]
         await client.result("resources/read", uri="x://secret/a")
@@ -263,17 +263,17 @@ async def test_a_subscription_that_is_denied_by_now_is_not_renewed(
 ) -> None:
     async with running_world(tmp_path) as world:
         client = await world.session("s", client={"name": "editor", "pid": 1})
-        await shelved(world, client, "books")
+        await with_library(world, client, "books")
         for uri in ("x://open/a", "x://secret/a"):
             await client.result("resources/subscribe", uri=uri)
         (entry,) = world.host._sessions.values()
-        entry.curator.view.rules = denying("books:x://secret/*")
+        entry.session.view.rules = denying("books:x://secret/*")
 
-        entry.curator.view.is_settled = False
+        entry.session.view.is_settled = False
         await client.result("initialize", protocolVersion="2025-06-18")
 
-        assert entry.curator.activation.leases.subscribed.servers
-        assert sorted(entry.curator.subscriptions) == ["x://open/a"]
+        assert entry.session.activation.leases.subscribed.servers
+        assert sorted(entry.session.connection.subscriptions) == ["x://open/a"]
 
 
 async def test_a_tool_that_is_for_another_domain_is_told_and_not_called(
@@ -288,7 +288,7 @@ async def test_a_tool_that_is_for_another_domain_is_told_and_not_called(
         folder.rmdir()
         await world.reload()
         await known(world, "alpha", "beta")
-        world.host._settings._domains = Domains({"editor": "developer"}, {})
+        world.host.services.settings._domains = Domains({"editor": "developer"}, {})
         client = await world.session("s")
 
         found, _ = await client.call("tool_search", query="echo")

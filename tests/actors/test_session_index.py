@@ -19,7 +19,7 @@ ALPHA = messages.IndexEntry(CapabilityId(TapName("mine"), CapabilityName("alpha"
 
 
 class IndexActor:
-    """The index as the desk sees it, told how to be."""
+    """The index as a session sees it, told how to be."""
 
     def __init__(self, bus: RecordingBus) -> None:
         self.bus = bus
@@ -45,7 +45,7 @@ class IndexActor:
 
 @asynccontextmanager
 async def cache_of(*projects: str) -> AsyncIterator[tuple[IndexCache, IndexActor]]:
-    """A desk while sessions of these projects are open."""
+    """The index of open sessions in these projects."""
     async with RecordingBus() as bus, trio.open_nursery() as nursery:
         index_actor = IndexActor(bus)
         await nursery.start(index_actor.run)
@@ -69,7 +69,7 @@ async def test_a_session_whose_patience_ended_has_the_index_once_it_is_answered(
     async with cache_of("/p") as (cache, index_actor):
         index_actor.is_silent = True
         with trio.move_on_after(1.5):
-            await cache.meet("/p", "capability")
+            await cache.load("/p", "capability")
 
         index_actor.is_silent = False
 
@@ -82,7 +82,7 @@ async def test_what_was_not_known_yet_is_asked_for_when_it_is_told_anew(
 ) -> None:
     async with cache_of("/p") as (cache, index_actor):
         index_actor.is_known = False
-        await cache.meet("/p", "capability")
+        await cache.load("/p", "capability")
         index_actor.is_known = True
 
         index_actor.bus.publish(messages.IndexChanged(1))

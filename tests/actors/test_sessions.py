@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from capd.actors.session.host import CuratorHost
+from capd.actors.session.host import SessionHost
+from capd.actors.session.services import session_services
 from capd.core.sessions.session_rules import SessionRules
 from capd_protos import curator
 from capd_protos.types import SessionKey
@@ -284,13 +285,10 @@ async def restarted_host(world: World, rules: SessionRules | None = None) -> Non
     await trio.sleep(1)
     world.scopes["curator"].cancel()
     await trio.sleep(1)
-    world.host = CuratorHost(
-        world.bus,
+    world.host = SessionHost(
+        session_services(world.bus, world.instances, world.environments, rules=rules),
         world.connections,
-        world.instances,
-        world.environments,
         world.kept,
-        rules=rules or SessionRules(),
         version="0",
     )
     await world.nursery.start(world._kept, "curator", world.host)
@@ -382,7 +380,7 @@ async def test_what_a_session_switched_off_stays_off(
 class Failing:
     """A curator host that fails when it is told to, as a bug would have it fail."""
 
-    def __init__(self, host: CuratorHost) -> None:
+    def __init__(self, host: SessionHost) -> None:
         self._host = host
         self.bug = trio.Event()
         self.is_gone = trio.Event()

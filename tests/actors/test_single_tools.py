@@ -435,8 +435,8 @@ async def test_a_list_for_capds_own_use_is_no_habit_of_the_client(
         seen = (await client.result("capd/tools"))["tools"]
 
         assert [each["name"] for each in seen] == [*OWN, "alpha__echo", "alpha__die"]
-        assert world.host._habit_saver.habits.written == []
-        assert not world.host._sessions[SessionKey("s")].curator.view.is_settled
+        assert world.host.services.habits.habits.written == []
+        assert not world.host._sessions[SessionKey("s")].session.view.is_settled
 
 
 async def test_pinned_tools_are_listed_from_the_start_and_over_the_cap_they_are_refused(
@@ -574,7 +574,7 @@ async def test_a_message_is_not_for_a_capability_of_another_domain(
         config.write_text(f'{config.read_text()}domains = ["writer"]\n')
         await world.reload()
         await world.until_routing()
-        world.host._settings._domains = Domains({"editor": "developer"}, {})
+        world.host.services.settings._domains = Domains({"editor": "developer"}, {})
         client = await world.session("s")
 
         taken = await client.result("capd/turn", text="alpha things please")

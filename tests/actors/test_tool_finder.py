@@ -11,7 +11,8 @@ import structlog
 import trio
 import trio.testing
 
-from capd.actors.finder.finder import NAME, ToolFinder
+from capd.actor_clients.names import FINDER
+from capd.actors.finder.finder import ToolFinder
 from capd.actors.finder.indexing import AT_ONCE
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.tool_lists import ToolLists
@@ -169,7 +170,7 @@ class Stage:
         return reply
 
     async def ask(self, request: finder.Request) -> finder.Reply:
-        return await self.bus.ask(NAME, request, REPLIES, 10_000.0)
+        return await self.bus.ask(FINDER, request, REPLIES, 10_000.0)
 
 
 @asynccontextmanager

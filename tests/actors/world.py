@@ -21,8 +21,9 @@ from capd.actors.index.index import Index
 from capd.actors.ledger import Ledger
 from capd.actors.registry.registry import Registry
 from capd.actors.session.client_habits import HabitStore
-from capd.actors.session.host import CuratorHost
+from capd.actors.session.host import SessionHost
 from capd.actors.session.index import IndexCache
+from capd.actors.session.services import session_services
 from capd.actors.session.token_accounting import TokenAccounting
 from capd.actors.settings import SettingsWatcher
 from capd.actors.supervisor.starts import Starts, SupervisorSettings
@@ -42,6 +43,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.runtime.handle_table import HandleTable
 from capd_protos import curator, embedder, registry, supervisor
 from capd_protos.codec import MsgpackCodec
+from capd_protos.definitions import Mode
 from capd_protos.socket import StopParams
 from capd_protos.types import ActorName, SessionKey
 
@@ -227,7 +229,7 @@ class World:
         pieces: Counts | None = None,
         is_live: bool = False,
         habits: HabitStore | None = None,
-        mode: str = "notify",
+        mode: Mode = "notify",
     ) -> None:
         """`mode` is what becomes of definitions that changed."""
         self.folder = folder
@@ -241,7 +243,10 @@ class World:
         self.connections: HandleTable[int, Connection] = HandleTable()
         self.environments = SessionEnvironments()
         self.tap_list = folder / "taps.toml"
-        self.tap_list.write_text(f'[[taps]]\nname = "mine"\npath = "{folder}/tap"\n')
+        # Without the shipped phrases: what they say decides no test, and each boot reads them.
+        self.tap_list.write_text(
+            f'shipped_overlays = false\n[[taps]]\nname = "mine"\npath = "{folder}/tap"\n'
+        )
         (folder / "tap" / "capabilities").mkdir(parents=True, exist_ok=True)
         self.project = folder / "project"
         self.project.mkdir(exist_ok=True)
@@ -278,19 +283,21 @@ class World:
         self.pieces = PieceCounts(pieces)
         self.kept_definitions = KeptDefinitions()
         self.definitions = Definitions(bus, self.kept_definitions, mode)
-        self.host = CuratorHost(
-            bus,
+        self.host = SessionHost(
+            session_services(
+                bus,
+                self.instances,
+                self.environments,
+                rules=rules,
+                tokens=TokenAccounting(bus, counts),
+                live=self.live if is_live else None,
+                journal=self.journal,
+                habits=habits,
+                index=IndexCache(bus, self.pieces),
+            ),
             self.connections,
-            self.instances,
-            self.environments,
             self.kept,
-            rules=rules,
             version="0",
-            tokens=TokenAccounting(bus, counts),
-            live=self.live if is_live else None,
-            journal=self.journal,
-            habits=habits,
-            index=IndexCache(bus, self.pieces),
         )
         self.index = Index(bus, IndexFile(folder / INDEX_FILE), self.pieces)
         self.socket = folder / "s"
@@ -418,7 +425,7 @@ async def world(
     counts: Counts | None = None,
     pieces: Counts | None = None,
     is_live: bool = False,
-    mode: str = "notify",
+    mode: Mode = "notify",
 ) -> AsyncIterator[World]:
     """A world with the capabilities alpha, beta and both, not yet started.
 
@@ -456,7 +463,7 @@ async def running_world(
     counts: Counts | None = None,
     pieces: Counts | None = None,
     is_live: bool = False,
-    mode: str = "notify",
+    mode: Mode = "notify",
 ) -> AsyncIterator[World]:
     """A world that runs, ready to route."""
     async with world(

@@ -13,7 +13,7 @@ import pytest
 from capd.adapters import platform
 from capd.adapters.clients.peers import Peer, Peers
 from capd.adapters.platform import linux_peers
-from capd.core.servers.ancestry import Process
+from capd.core.servers.ancestry import Chain, Missing, Process
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="this is Linux' way")
 
@@ -127,6 +127,38 @@ async def test_a_mark_says_whose_it_is_wherever_it_hangs(tmp_path: Path) -> None
 
     with connected(tmp_path, peers) as peer:
         assert await peer.verdict() == "descendant"
+
+
+def test_a_chain_is_read_twice_and_whether_its_process_has_ended_is_asked_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In this order: a chain that was read once could be a mixture of two."""
+    done: list[object] = []
+    look_at = platform.look_at
+
+    def look(pid: int) -> Process | Missing:
+        done.append(pid)
+        return look_at(pid)
+
+    def is_marked(_pid: int) -> bool:
+        done.append("mark")
+        return False
+
+    def has_ended(_chains: tuple[Chain, Chain]) -> bool:
+        done.append("end")
+        return False
+
+    monkeypatch.setattr(platform, "look_at", look)
+    peers = Peers(is_marked)
+    peers._daemon = -1
+
+    found = peers.facts(os.getpid(), has_ended)
+
+    first, second = found.chains
+    above = [each.pid for each in first.processes]
+    assert first == second
+    assert above[:2] == [os.getpid(), os.getppid()]
+    assert done == [*above, *above, "mark", "end"]
 
 
 @ON_LINUX

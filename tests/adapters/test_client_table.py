@@ -1,39 +1,41 @@
 """The table of clients says what was measured of each, and whoever else names clients agrees."""
 
+import runpy
 from pathlib import Path
 
 import pytest
 
 from capd.adapters.client_table import client_table
 from capd.core.sessions.client_traits import traits_of
+from capd_client.hooks import CLIENTS as HOOK_FORMS
 from capd_client.install.known_clients import known_clients
-from capd_client.shim.client_facts import SESSION_VARIABLES
 
 TABLE, PROBLEMS = client_table()
+CLIENTS = Path(__file__).parents[2] / "clients"
 
-# What clients were measured to do, or their sources say: re-lists, shrinks, prefix, most
-# characters of a name, most tools, words seen by, id.
+# What clients were measured to do, or their sources say: re-lists, prefix, most characters of
+# a name, most tools, id.
 MEASURED = {
-    "claude-code": ("mid_turn", False, "mcp__capd__", 92, 128, "hook", "CLAUDE_CODE_SESSION_ID"),
-    "claude-desktop": ("before_turn", True, None, 64, 128, "none", ""),
-    "codex": ("never", True, "mcp__capd__", 80, 128, "hook", ""),
-    "gemini": ("before_turn", True, "mcp_capd_", 63, 128, "hook", ""),
-    "qwen": ("never", True, "mcp__capd__", 63, 128, "hook", "QWEN_CODE_SESSION_ID"),
-    "opencode": ("mid_turn", True, "capd_", 64, 128, "plugin", ""),
-    "kilo": ("mid_turn", True, "capd_", 64, 128, "plugin", ""),
-    "copilot": ("lag", True, "capd-", 64, 128, "hook", "COPILOT_AGENT_SESSION_ID"),
-    "vscode": ("before_turn", True, "mcp_capd_", 64, 128, "hook", ""),
-    "cursor": ("never", True, None, 60, 40, "hook", ""),
-    "windsurf": ("never", True, None, 64, 100, "hook", ""),
-    "zed": ("before_turn", True, None, 64, 128, "acp", ""),
-    "jetbrains": ("never", True, None, 64, 128, "acp", ""),
-    "goose": ("never", True, "capd__", 64, 128, "hook", ""),
-    "cline": ("never", True, "capd__", 64, 128, "hook", ""),
-    "roo": ("never", True, None, 64, 128, "none", ""),
-    "continue": ("never", True, "", 64, 128, "none", ""),
-    "codecompanion": ("before_turn", True, "capd_", 64, 128, "plugin", ""),
-    "mcphub": ("mid_turn", True, None, 64, 128, "plugin", ""),
-    "gptel": ("never", True, None, 64, 128, "plugin", ""),
+    "claude-code": ("mid_turn", "mcp__capd__", 92, 128, "CLAUDE_CODE_SESSION_ID"),
+    "claude-desktop": ("before_turn", None, 64, 128, ""),
+    "codex": ("never", "mcp__capd__", 80, 128, ""),
+    "gemini": ("before_turn", "mcp_capd_", 63, 128, ""),
+    "qwen": ("never", "mcp__capd__", 63, 128, "QWEN_CODE_SESSION_ID"),
+    "opencode": ("mid_turn", "capd_", 64, 128, ""),
+    "kilo": ("mid_turn", "capd_", 64, 128, ""),
+    "copilot": ("lag", "capd-", 64, 128, "COPILOT_AGENT_SESSION_ID"),
+    "vscode": ("before_turn", "mcp_capd_", 64, 128, ""),
+    "cursor": ("never", None, 60, 40, ""),
+    "windsurf": ("never", None, 64, 100, ""),
+    "zed": ("before_turn", None, 64, 128, ""),
+    "jetbrains": ("never", None, 64, 128, ""),
+    "goose": ("never", "capd__", 64, 128, ""),
+    "cline": ("never", "capd__", 64, 128, ""),
+    "roo": ("never", None, 64, 128, ""),
+    "continue": ("never", "", 64, 128, ""),
+    "codecompanion": ("before_turn", "capd_", 64, 128, ""),
+    "mcphub": ("mid_turn", None, 64, 128, ""),
+    "gptel": ("never", None, 64, 128, ""),
 }
 
 
@@ -41,11 +43,9 @@ def test_the_table_says_what_was_measured() -> None:
     said = {
         name: (
             line.relists,
-            line.shrinks,
             line.prefix,
             line.name_limit,
             line.tool_limit,
-            line.prompt_source,
             "".join(line.identity),
         )
         for name, line in TABLE.items()
@@ -70,10 +70,27 @@ def test_what_capd_can_be_put_into_is_in_the_table_under_the_same_title() -> Non
     assert titles.keys() == TABLE.keys()
 
 
-def test_the_shim_sends_the_id_of_every_client_that_gives_one() -> None:
-    given = {variable for line in TABLE.values() for variable in line.identity}
+def test_the_shims_constants_are_generated_from_the_table() -> None:
+    generator = runpy.run_path(str(CLIENTS / "regenerate.py"))
 
-    assert given == set(SESSION_VARIABLES)
+    assert generator["TARGET"].read_text(encoding="utf-8") == generator["generated"](), (
+        "run python clients/regenerate_clients.py"
+    )
+
+
+def test_every_client_with_a_prompt_hook_is_in_the_table() -> None:
+    unknown = {name for name in HOOK_FORMS if not traits_of(TABLE, [name])[0]}
+
+    assert unknown == set()
+
+
+def test_a_users_file_of_an_older_version_still_counts(tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text('[mine]\nnames = ["mine"]\nshrinks = false\nprompt_source = "hook"\n')
+
+    table, problems = client_table(file)
+
+    assert (table["mine"].names, problems) == (("mine",), [])
 
 
 def test_a_users_own_line_counts_before_the_one_that_knows_the_same_name(tmp_path: Path) -> None:
@@ -88,7 +105,7 @@ def test_a_users_own_line_counts_before_the_one_that_knows_the_same_name(tmp_pat
 
 @pytest.mark.parametrize(
     "line",
-    ['relists = "often"', 'prompt_source = "ears"', "name_limit = 3", 'identity = "X"', "moon = 1"],
+    ['relists = "often"', "name_limit = 3", 'identity = "X"', "moon = 1"],
 )
 def test_a_line_that_says_what_cannot_be_is_left_out_and_told(tmp_path: Path, line: str) -> None:
     file = tmp_path / "clients.toml"

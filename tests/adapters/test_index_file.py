@@ -177,6 +177,16 @@ def test_what_cannot_be_read_is_never_written_over(file: IndexFile, text: str) -
     assert file.path.read_text() == text
 
 
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_a_text_that_is_nested_without_end_is_refused(file: IndexFile, opening: str) -> None:
+    """The parser of C has no bound on its depth, and ends the whole process."""
+    file.path.parent.mkdir()
+    file.path.write_text(opening * 50_000)
+
+    with pytest.raises(IndexFileError, match="nested more than 100 levels deep"):
+        file.overrides()
+
+
 def test_who_comes_while_another_writes_is_told(
     file: IndexFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ async def lists_and_failures(stage: Stage, told: Told) -> None:
     async def listed(kind: str) -> list[bytes]:
         return [ENTRIES[kind]]
 
-    stage.talk.listed = listed  # type: ignore[method-assign]  # the fake's own way to be told
+    stage.talk.list_entries = listed  # type: ignore[method-assign]  # the fake's own way to be told
     for kind in KINDS:
         await told.ask(f"{kind}/list")
     await told.ask("tools/list", cursor="x")

@@ -19,6 +19,7 @@ from capd.adapters.spool import Spool
 from capd.core.results.handles import RETENTION
 from capd.core.results.large_results import LargeResult
 from capd_protos.types import SessionKey
+from support.examples import examples
 
 ONE, TWO = SessionKey("one"), SessionKey("two")
 MIB = 1 << 20
@@ -68,7 +69,7 @@ async def test_what_is_kept_is_read_back_from_any_place(store: ResultStore) -> N
     assert await read(store, handle) == data
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 700), min_size=1, max_size=9))
 def test_pages_put_together_are_the_bytes_that_were_kept(data: bytes, sizes: list[int]) -> None:
     async def joined(folder: Path) -> bytes:

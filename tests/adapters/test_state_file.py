@@ -109,6 +109,16 @@ async def test_a_disk_that_takes_nothing_is_no_exception(
     assert await file.save(ONE) is False
 
 
+async def test_what_could_not_be_read_again_does_not_replace_what_can(
+    file: StateFile[Document],
+) -> None:
+    await file.save(ONE)
+
+    is_kept = await file.save(Document(1, list(range(1000))))
+
+    assert (is_kept, await file.load()) == (False, ONE)
+
+
 @pytest.mark.parametrize("has_other_writers", [False, True])
 def test_a_failed_write_leaves_what_was_there_and_nothing_else(
     path: Path, has_other_writers: bool

@@ -217,7 +217,7 @@ async def test_the_room_is_given_back_by_whoever_forgets_a_line(tmp_path: Path) 
     assert spool.used_bytes == 0
 
 
-async def test_a_lane_that_ends_in_a_long_line_gives_its_room_back(tmp_path: Path) -> None:
+async def test_a_connection_that_ends_in_a_long_line_gives_its_room_back(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     reader = FrameReader(Chunks(b"a" * 100), 10, spool=spool.of_server())
     assert await read_all(reader) == []

@@ -6,8 +6,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_protos.places import places
 
 from .installing import User

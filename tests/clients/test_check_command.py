@@ -103,3 +103,45 @@ def test_a_folder_named_capd_where_it_is_typed_is_not_run(
     done = check(base_env, tmp_path)
 
     assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_misspelled_keys_and_files_that_cannot_be_used_are_found(
+    base_env: dict[str, str], tmp_path: Path
+) -> None:
+    config = Path(base_env["CAPD_HOME"], "config")
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("lingr = 3\n")
+    (config / "clients.toml").write_text('[zed]\nrelist = "never"\n')
+
+    for _ in range(2):
+        done = check(base_env, tmp_path)
+
+        assert f"{config}/config.toml:1: warning: unknown key `lingr`" in done.stdout
+        assert f"{config}/clients.toml: error: [zed] is not used" in done.stdout
+        assert (done.stderr, done.returncode) == ("", 1)
+
+
+def test_a_misspelled_key_alone_is_a_warning(base_env: dict[str, str], tmp_path: Path) -> None:
+    config = Path(base_env["CAPD_HOME"], "config")
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("lingr = 3\n")
+
+    done = check(base_env, tmp_path, "--json")
+
+    report = json.loads(done.stdout)
+    (finding,) = report["findings"]
+    assert (finding["path"], finding["line"]) == (str(config / "config.toml"), 1)
+    assert (finding["severity"], report["errors"], done.returncode) == ("warning", 0, 0)
+
+
+def test_a_configuration_that_is_no_toml_is_an_error(
+    base_env: dict[str, str], tmp_path: Path
+) -> None:
+    config = Path(base_env["CAPD_HOME"], "config")
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("x = [\n")
+
+    done = check(base_env, tmp_path)
+
+    assert f"{config}/config.toml" in done.stdout
+    assert done.returncode == 1

@@ -309,7 +309,6 @@ def test_tables_have_a_row_for_each(
     [
         (("turn", "log"), "git is on in 412 ms\n  + git__git_log\n  - fs__read\n"),
         (("enable", "git"), "git is on\n  + git__git_log\n"),
-        (("call", "x"), "one\ntwo\n[image  2 characters]\n"),
         (
             ("reload",),
             f"{TAP_LINE}\n",
@@ -324,6 +323,17 @@ def test_acts_are_told_in_plain_words(
     result = run(*arguments)
 
     assert (result.stdout, result.stderr, result.exit_code) == (expected, "", 0)
+
+
+def test_the_text_of_a_result_stands_alone_on_standard_output(
+    start_daemon: Start, run: Run
+) -> None:
+    start_daemon(ANSWERS)
+
+    result = run("call", "x")
+
+    assert (result.stdout, result.exit_code) == ("one\ntwo\n", 0)
+    assert result.stderr == "[image, 2 characters; --json has all of it]\n"
 
 
 def test_an_abstention_is_told_with_the_best_that_was_found(start_daemon: Start, run: Run) -> None:
@@ -401,7 +411,7 @@ def test_without_a_daemon_the_exit_code_is_3(
     result = run(*arguments)
 
     assert result.stdout == ""
-    assert result.stderr == f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    assert result.stderr == f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n"
     assert result.exit_code == 3
 
 

@@ -15,12 +15,12 @@ import pytest
 from capd_client.doctor import programs, storage
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.editors import check_editors
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.examination import examined
 from capd_client.doctor.other_editors import check_other_editors
 from capd_client.doctor.programs import check_commands, check_runners, check_search_path
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.doctor.taps import check_taps
 
 from .conftest import FakeDaemon
@@ -82,7 +82,7 @@ def test_without_a_daemon_all_else_is_looked_at(patient: Patient) -> None:
         "level": "warning",
         "what": "no daemon runs",
         "why": f"no daemon at {patient.socket}",
-        "fix": "start an editor that has capd, or `capd daemon run`",
+        "fix": "start it: `capd daemon start`",
     }
     assert {each["check"] for each in report["findings"]} == {
         "daemon", "PATH", "runners", "sandbox", "storage",

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.processes import check_processes
-from capd_client.doctor.surroundings import Surroundings
 from capd_protos.places import places
 from capd_protos.tree_marks import Mark, home_mark
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 
 from capd_client import commands
 from capd_client.commands import purposes
+from documents import command_tree
 
 from .conftest import PATIENT, SILENCE, FakeDaemon
 
@@ -82,6 +84,85 @@ def test_every_verb_is_there_or_says_that_it_is_not_yet(verb: str) -> None:
 
     assert shown.exit_code == 0
     assert shown.stdout.startswith("Usage: capd ")
+
+
+def every_command() -> dict[str, click.Command]:
+    context = click.Context(commands.cli)
+    found: dict[str, click.Command] = {}
+
+    def walk(path: str, command: click.Command) -> None:
+        found[path] = command
+        if isinstance(command, click.Group):
+            for name, each in command.commands.items():
+                walk(f"{path} {name}", each)
+
+    for name in [*listed_commands(), "mcp"]:
+        command = commands.cli.get_command(context, name)
+        assert command is not None
+        walk(name, command)
+    return found
+
+
+@pytest.mark.parametrize("path", every_command())
+def test_every_command_has_an_example_that_it_takes(path: str) -> None:
+    command = every_command()[path]
+    words = shlex.split(purposes.EXAMPLES[path])
+
+    assert words[: len(path.split())] == path.split()
+    assert command.epilog is not None
+    assert path == "completion" or f"  capd {purposes.EXAMPLES[path]}" in command.epilog
+    if path != "eval":
+        assert command_tree.check(f"capd {shlex.join(words)}").startswith(path)
+
+
+@pytest.mark.parametrize("path", every_command())
+def test_options_that_many_commands_have_stand_last_and_in_one_order(path: str) -> None:
+    names = [each.name for each in every_command()[path].params if isinstance(each, click.Option)]
+    common = [name for name in ("session", "yes", "as_json") if name in names]
+
+    assert names[len(names) - len(common) :] == common
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, each in every_command().items() if isinstance(each, click.Group)]
+)
+def test_no_one_liner_is_cut(path: str) -> None:
+    for width in ("60", "120"):
+        shown = CliRunner().invoke(
+            commands.cli, [*path.split(), "--help"], prog_name="capd", env={"COLUMNS": width}
+        )
+
+        assert "..." not in shown.stdout.partition("Commands:")[2].partition("Example:")[0]
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("-V",)])
+def test_the_version_is_one_line(arguments: tuple[str, ...]) -> None:
+    for _ in range(2):
+        shown = invoke(*arguments)
+
+        assert re.fullmatch(r"capd \d+\.\d+\.\d+\S*\n", shown.stdout)
+        assert (shown.stderr, shown.exit_code) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "same"), [((), ()), (("call",), ("call",)), (("tap", "add"), ("tap", "add"))]
+)
+def test_help_is_a_command_too(words: tuple[str, ...], same: tuple[str, ...]) -> None:
+    shown = invoke("help", *words)
+
+    assert (shown.stdout, shown.exit_code) == (invoke(*same, "--help").stdout, 0)
+
+
+@pytest.mark.parametrize("words", [("stauts",), ("status", "x"), ("tap", "x")])
+def test_help_for_what_is_no_command_is_a_mistake(words: tuple[str, ...]) -> None:
+    shown = invoke("help", *words)
+
+    assert shown.exit_code == 2
+    assert words[-1] in shown.stderr
+
+
+def test_list_lists_the_capabilities() -> None:
+    assert invoke("list", "--help").stdout.startswith("Usage: capd list [OPTIONS]\n\n  List every")
 
 
 def test_a_mistyped_command_is_told_the_near_one() -> None:
@@ -208,6 +289,6 @@ def test_no_command_says_more_than_what_why_and_what_next(
             assert process.stderr is not None
             spoken.append((process.stdout.read(), process.stderr.read(), process.wait(PATIENT)))
 
-    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n".encode()
+    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n".encode()
     assert set(spoken) == {(b"", said, 3)}
     assert not re.search(rb"Traceback", said)

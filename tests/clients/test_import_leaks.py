@@ -19,6 +19,7 @@ from capd_client.importing.stores import KnownValues, SecretStore
 from capd_client.importing.variables import Surroundings
 from capd_client.install.known_clients import known_clients
 from capd_client.own_tap import OwnTap
+from support.examples import examples
 
 CANARY = "Can4ry"
 _NAMES = st.sampled_from(
@@ -62,7 +63,7 @@ _HTTP = st.fixed_dictionaries(
 _SERVERS = st.dictionaries(st.sampled_from("abcd"), st.one_of(_STDIO, _HTTP), max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(_SERVERS, _SERVERS)
 def test_nothing_that_is_written_or_said_has_a_secret(
     cursors: dict[str, Any], windsurfs: dict[str, Any]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from capd_client.install.plain_data import with_value
 from capd_client.install.toml_edits import TomlError, put, take
+from support.examples import examples
 
 PATH = ("mcp_servers", "capd")
 OURS = {"command": "/capd", "args": [], "env_vars": ["A", "B"]}
@@ -115,7 +116,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.dictionaries(names, values, max_size=4), st.sampled_from(["\n", "\r\n"]))
 def test_what_is_put_in_is_there_and_goes_again(data: dict[str, Any], newline: str) -> None:
     if not isinstance(data.get("mcp_servers", {}), dict):

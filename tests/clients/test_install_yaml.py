@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from capd_client.install.plain_data import with_value
 from capd_client.install.yaml_edits import append, put, take
 from capd_client.install.yaml_tree import YamlError, compose, value_of
+from support.examples import examples
 
 OURS = {"type": "stdio", "cmd": "/capd", "args": [], "enabled": True}
 
@@ -152,7 +153,7 @@ def texts(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return draw(gaps) + "".join(part + draw(gaps) for part in parts), data
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(texts(), st.sampled_from([("capd",), ("capd", "x"), ("extensions", "capd")]))
 def test_what_is_put_in_is_there_and_the_rest_is_as_it_was(
     drawn: tuple[str, dict[str, Any]], path: tuple[str, ...]
@@ -171,7 +172,7 @@ def test_what_is_put_in_is_there_and_the_rest_is_as_it_was(
         assert take(after, path) == text
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(texts(), st.data())
 def test_any_member_can_be_taken_out_of_any_text(
     drawn: tuple[str, dict[str, Any]], data: st.DataObject
@@ -187,7 +188,7 @@ def test_any_member_can_be_taken_out_of_any_text(
     assert after.count("# x") == text.count("# x")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(texts(), values)
 def test_any_value_can_be_put_over_any_other(drawn: tuple[str, dict[str, Any]], value: Any) -> None:
     text, data = drawn

@@ -293,3 +293,24 @@ def test_what_cannot_be_listed_leaves_no_definition_behind(tmp_path: Path) -> No
         OwnTap(str(tmp_path)).add(OwnServer("a", ["true"]))
 
     assert OwnTap(str(tmp_path)).names() == []
+
+
+def test_an_address_in_place_of_a_command_is_a_url(run: Callable[..., Result], home: Path) -> None:
+    for _ in range(2):
+        added = run("add", "issues", "https://example.org/mcp")
+
+        assert added.exit_code == 0, added.stderr
+        place = home / "config" / "own" / "capabilities" / "issues"
+        (server,) = tomllib.loads((place / "default.toml").read_text())["mcp"]["servers"]
+        assert server == {"name": "issues", "type": "http", "url": "https://example.org/mcp"}
+        assert run("remove", "issues").exit_code == 0
+
+
+def test_an_address_with_arguments_is_still_a_command(
+    run: Callable[..., Result], home: Path
+) -> None:
+    run("add", "odd", "--", "https://example.org/mcp", "x")
+
+    place = home / "config" / "own" / "capabilities" / "odd"
+    (server,) = tomllib.loads((place / "default.toml").read_text())["mcp"]["servers"]
+    assert (server["command"], server["args"]) == ("https://example.org/mcp", ["x"])

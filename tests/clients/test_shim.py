@@ -620,7 +620,7 @@ def test_after_its_patience_the_shim_answers_and_still_comes_back(
 
     text = (
         f"capd is not running (no daemon at {daemon.path}), so nothing was sent and it is safe to "
-        "repeat. Start it with: capd daemon run"
+        "repeat. Start it with: capd daemon start"
     )
     assert first == error(1, 4001, "not_sent", text)
     assert second == error(2, 4001, "not_sent", text)
@@ -643,7 +643,7 @@ def test_a_daemon_that_was_stopped_for_good_is_not_waited_for(
 
     text = (
         "capd is not running (it closed the session: capd stop), so nothing was sent and it is "
-        "safe to repeat. Start it with: capd daemon run"
+        "safe to repeat. Start it with: capd daemon start"
     )
     assert host.read() == error(1, 4001, "not_sent", text)
 
@@ -715,7 +715,7 @@ def test_without_a_daemon_that_it_may_start_it_says_so_and_stands_in(
 
     assert instructions.startswith(f"capd has no tools to offer: no daemon at {socket_at}.\n")
     assert host.hang_up() == 0
-    assert host.stderr() == f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    assert host.stderr() == f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n"
 
 
 def test_the_socket_may_be_named(daemon: FakeDaemon, start_host: Start, tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_both_ways_of_asking_print_the_same(start_daemon: Start, base_env: dict[
 def test_without_a_daemon_the_exit_code_is_3(base_env: dict[str, str], socket_at: Path) -> None:
     done = capd(base_env, "status")
 
-    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    said = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n"
     assert (done.stdout, done.stderr, done.returncode) == ("", said, 3)
 
 
@@ -378,7 +378,7 @@ def test_memories_are_counted_where_there_are_any() -> None:
 
     lines = status_lines({**STATUS, "sessions": [session], "taps": taps}, now=NOW, columns=80)
 
-    assert "    memories: 3 told, 1900 of 2000 tokens, 2 left out" in lines
+    assert "    memories: 3 delivered, 1900 of 2000 tokens, 2 left out" in lines
     assert "  your own: 7 memories, 1 findings (`capd check`)" in lines
     assert "  t: 0 routable, 1 memories" in lines
 

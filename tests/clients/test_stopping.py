@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from capd_client import commands
-from capd_client.service import ending
+from capd_client.service import stopping
 from capd_client.service.launchd import Launchd
 from capd_client.service.manager import Manager
 from capd_client.service.plain import Plain
@@ -85,7 +85,7 @@ def test_stopping_what_does_not_run_is_an_error_for_one_and_fine_for_the_other(
 ) -> None:
     short, long = stop(base_env, "stop"), stop(base_env, "daemon", "stop")
 
-    text = f"capd: no daemon at {socket_at}\nStart it with: capd daemon run\n"
+    text = f"capd: no daemon at {socket_at}\nStart it with: capd daemon start\n"
     assert (short.stderr, short.exit_code) == (text, 3)
     assert (long.stderr, long.exit_code) == ("", 0)
 
@@ -118,8 +118,8 @@ def test_a_service_of_another_home_is_not_taken_for_this_one(
 def test_a_daemon_that_answers_nobody_is_found_by_its_lock_and_not_called_stopped(
     base_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "PATIENCE", 0.2)
-    monkeypatch.setattr(ending, "_SOCKET_BACK", 0.1)
+    monkeypatch.setattr(stopping, "PATIENCE", 0.2)
+    monkeypatch.setattr(stopping, "_SOCKET_BACK", 0.1)
     lock = Path(base_env["CAPD_HOME"], "state", STATE_LOCK)
     lock.parent.mkdir(parents=True)
     deaf = (

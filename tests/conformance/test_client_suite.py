@@ -19,7 +19,7 @@ EXPLAINED = {
     "auth/dpop": "an extension that capd does not have",
     "auth/dpop-nonce": "an extension that capd does not have",
 }
-"""Scenarios that fail, each with its reason (docs/conformance.md)."""
+"""Scenarios that fail, each with its reason (docs/protocol.md)."""
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

@@ -25,7 +25,7 @@ EXPLAINED = {
     ),
     ("tasks-lifecycle", "tasks-sync-tool-call"): NO_SUCH_TOOL,
 }
-"""Checks that end otherwise than without capd, each with its reason (docs/conformance.md)."""
+"""Checks that end otherwise than without capd, each with its reason (docs/protocol.md)."""
 
 
 def through_capd(

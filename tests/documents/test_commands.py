@@ -29,6 +29,7 @@ RUN_ELSEWHERE = {
     "import": "tests/clients/test_import.py",
     "index": "tests/clients/test_indexing.py",
     "learn": "tests/clients/test_learned.py",
+    "help": "tests/clients/test_help_and_ends.py",
     "mcp": "tests/clients/test_shim.py",
     "memory add": "tests/clients/test_memory_commands.py",
     "memory edit": "tests/clients/test_memory_commands.py",

@@ -58,11 +58,11 @@ def test_every_page_has_its_place_in_the_site() -> None:
     assert sorted(set(placed)) == sorted(there)
 
 
-def test_every_room_and_every_actor_has_its_place_in_the_picture() -> None:
+def test_every_folder_and_every_actor_has_its_place_in_the_picture() -> None:
     words = set(re.findall(r"[\w/]+", (pages.DOCS / "architecture.md").read_text("utf-8")))
     daemon, client = ROOT / "daemon/capd", ROOT / "clients/capd_client"
     actors = {path.stem for path in (daemon / "actors").glob("*.py")} - {"__init__"}
-    rooms = {
+    folders = {
         f"{path.parent.name}/"
         for top in (daemon, client)
         for path in top.rglob("__init__.py")
@@ -70,7 +70,7 @@ def test_every_room_and_every_actor_has_its_place_in_the_picture() -> None:
     }
     named = {f"{word.removesuffix('/').rpartition('/')[2]}/" for word in words if "/" in word}
 
-    missing = (actors - words) | (rooms - named)
+    missing = (actors - words) | (folders - named)
 
     assert missing == set()
 

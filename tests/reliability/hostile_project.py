@@ -12,7 +12,7 @@ from pathlib import Path
 from whole_daemon import PLAIN_SERVER
 
 # What nothing of capd's own tap is for.
-WORDS = "please polish the frobnicators on the shelf"
+WORDS = "please polish the frobnicators on the wall"
 TRIGGERS = (
     'triggers = ["polish the frobnicators", "count frobnicators", "shelve some frobnicators"]\n'
 )

@@ -22,7 +22,7 @@ from capd.core.definitions.baseline import Baseline, Change, TrustedTool
 from capd.core.records.retention import Retention
 from capd.core.sessions.habits import Habit
 from capd.core.trust.startable import Agreed
-from capd_client.kept_secrets import SecretError, keep_in_file, remove_from_file
+from capd_client.stored_secrets import SecretError, keep_in_file, remove_from_file
 from capd_client.taps import TapError, TapList
 from capd_protos.ledger import ActivationNote
 from capd_protos.types import ServerIdentity, ServerName, SessionKey, TapName, ToolName

@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for survivors in /proc"),
 ]
 
-DirectRoute = Literal["sweep", "cgroup", "namespace"]
+Route = Literal["sweep", "cgroup", "namespace"]
 SIGNALS = {
     "TERM": [signal.SIGTERM],
     "KILL": [signal.SIGKILL],
@@ -73,7 +73,7 @@ class Stage:
     """A world, and how its servers' processes are known."""
 
     world: World
-    way: DirectRoute
+    way: Route
     systemd: UserSystemd | None = None
     terminal: Terminal | None = None
     guards: dict[str, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Stage:
 
 @pytest.fixture(params=["sweep", "cgroup", "namespace"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    way: DirectRoute = request.param
+    way: Route = request.param
     if way == "cgroup" and missing():
         pytest.skip(f"systemd --user: {missing()}")
     if way == "namespace":

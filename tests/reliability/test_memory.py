@@ -9,7 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from capd.actors.session.activation import Activation
+from capd.actors.session.calls import SessionCalls
+from capd.actors.session.memories import SessionMemories
+from capd.actors.session.own_calls import OwnCalls
+from capd.actors.session.server_requests import ServerRequests
+from capd.actors.session.session import Session as CapdSession
+from capd.actors.session.turns import SessionTurns
+from capd.adapters.clients.direct_calls import DirectCalls
+from capd.adapters.clients.socket_sink import SocketSink
+from capd.adapters.clients.under_way import RequestsInFlight
+from capd.adapters.clients.upstream import Upstream
 from capd.adapters.platform import rss_bytes
+from capd.adapters.servers.instance import Instance
+from capd.adapters.servers.processes import ServerProcess
+from capd.adapters.servers.server_connection import ServerConnection
+from capd.adapters.servers.server_run import ServerRun
+from capd.core.sessions.session import SessionState
+from capd.core.sessions.surface import Surface
 from whole_daemon import wait_for
 
 from .world import MIB, Session, World
@@ -18,23 +35,22 @@ pytestmark = pytest.mark.reliability
 
 COUNTING_DAEMON = Path(__file__).parent / "counting_daemon.py"
 OF_A_SESSION = (
-    "capd.actors.session.session.Curator",
-    "capd.actors.session.activation.Activation",
-    "capd.actors.session.calls.Relaying",
-    "capd.actors.session.turns.Turns",
-    "capd.actors.session.own_calls.OwnCalls",
-    "capd.actors.session.memories.SessionMemories",
-    "capd.core.sessions.session.SessionState",
-    "capd.core.sessions.surface.Surface",
-    "capd.adapters.clients.upstream.Upstream",
-    "capd.adapters.clients.under_way.UnderWay",
-    "capd.adapters.clients.direct_calls.DirectCalls",
-    "capd.adapters.clients.socket_sink.SocketSink",
+    CapdSession,
+    Activation,
+    SessionCalls,
+    SessionTurns,
+    ServerRequests,
+    OwnCalls,
+    SessionMemories,
+    SessionState,
+    Surface,
+    Upstream,
+    RequestsInFlight,
+    DirectCalls,
+    SocketSink,
 )
-OF_A_SERVER = (
-    "capd.adapters.servers.instance.Instance",
-    "capd.adapters.servers.server_connection.Lane",
-)
+OF_A_SERVER = (Instance, ServerConnection, ServerProcess, ServerRun)
+"""The types themselves: a name in a text would be of nothing once they are renamed."""
 ROUNDS = 4
 MANY = 300
 
@@ -59,9 +75,10 @@ class Counted:
         found: dict[str, int] = json.loads(self._file.read_text())
         return found
 
-    def left(self, kinds: tuple[str, ...]) -> dict[str, int]:
+    def left(self, kinds: tuple[type, ...]) -> dict[str, int]:
         counted = self.counts()
-        return {kind: counted[kind] for kind in kinds if counted.get(kind)}
+        names = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds]
+        return {name: counted[name] for name in names if counted.get(name)}
 
     def check_nothing_is_left(self) -> None:
         """Say that no object of a session or a server is left, a moment after the last end."""
@@ -128,6 +145,19 @@ def test_a_client_that_is_killed_within_a_call_leaves_no_object(world: World) ->
         editor.leave()
     counted.wait_until_all_are_gone()
 
+    counted.check_nothing_is_left()
+
+
+def test_what_is_counted_is_seen_while_it_is_there(world: World) -> None:
+    counted = Counted(world)
+    session = world.session("one", "first")
+    session.said("first__echo", "hello")
+
+    found = counted.left(OF_A_SESSION + OF_A_SERVER)
+
+    assert len(found) == len(OF_A_SESSION + OF_A_SERVER), found
+    session.leave()
+    counted.wait_until_all_are_gone()
     counted.check_nothing_is_left()
 
 

@@ -25,7 +25,8 @@ from capd.adapters.overlay_files import read_overlays
 from capd.adapters.result_store import NotKeptError, ResultStore
 from capd.adapters.secrets.secrets_file import SecretsFile
 from capd.adapters.servers.generation_file import GenerationFile
-from capd.adapters.servers.http.logins import Logins, Record
+from capd.adapters.servers.http.login_record import Record
+from capd.adapters.servers.http.logins import Logins
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.http.token_store import FileStore
 from capd.adapters.session_files import SessionFiles

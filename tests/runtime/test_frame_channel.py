@@ -20,6 +20,7 @@ from capd.runtime.frame_channel import (
 from capd.runtime.mailbox import IncomingRequest
 from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
+from support.examples import examples
 
 ECHO = ActorName("echo")
 LONG = 1000.0
@@ -173,7 +174,7 @@ async def test_answers_that_are_queued_go_out_before_the_process_ends() -> None:
     assert kinds == ["test.say", "failure", "failure"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.text(max_size=300), max_size=8), st.integers(1, 50))
 def test_frames_come_whole_however_the_stream_cuts_them(texts: list[str], step: int) -> None:
     async def main() -> list[Say]:

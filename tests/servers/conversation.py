@@ -21,7 +21,7 @@ from .line_client import Answer, LineClient
 OWN_TOOLS = {"capability", "tool_search", "tool_call", "result_read"}
 TOOLS_CHANGED = "notifications/tools/list_changed"
 SETTLING = 10.0
-HEARING = 10.0
+LISTEN_SECONDS = 10.0
 LISTS = {"prompts": "prompts", "resources": "resources", "resources/templates": "resourceTemplates"}
 _NO_METHOD = -32601
 _NAMED = re.compile(r"\{\{NAME ([^{}]+)\}\}")
@@ -184,7 +184,7 @@ def _stepped(side: Side, step: Step) -> Transcript:
         case Ask(method, params):
             return [(f"{method} {params}", said(side.client.ask(method, side.fill(params))))]
         case Hear(method, count):
-            heard = side.client.hear(method, count, HEARING)
+            heard = side.client.hear(method, count, LISTEN_SECONDS)
             return [(method, params.decode()) for params in heard]
 
 

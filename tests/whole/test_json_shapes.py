@@ -116,7 +116,7 @@ def test_a_change_of_a_definition_is_of_its_shape() -> None:
     change = definitions.DefinitionChange(
         tool, "changed", "d1", is_withheld=True, is_rejected=False, seen_at=1.0, difference="+ x"
     )
-    flag = definitions.DefinitionFlag(tool, "hidden", "U+202E", "80, B5")
+    flag = definitions.DefinitionFlag(tool, "hidden", "U+202E", "a paper")
     listed = definitions.ServerDefinitions(
         server, ServerIdentity("9c1e"), 1, "pinned", is_lost=False, changes=[change], flags=[flag]
     )
@@ -139,7 +139,7 @@ def test_a_ranking_is_of_its_shape() -> None:
 def test_an_index_is_of_its_shape() -> None:
     server = finder.ServerIndexed(ServerName("git"), ServerIdentity("9c1e"), 12, 0.5, "")
 
-    printed = documents.indexed(finder.ServersIndexed([server]))
+    printed = documents.indexed([server])
 
     assert problems("index", printed) == []
 

@@ -126,7 +126,7 @@ def test_commands_say_where_the_daemon_should_be_and_exit_with_3(home: Home) -> 
 
     assert result.returncode == 3
     assert home.socket in result.stderr
-    assert "capd daemon run" in result.stderr
+    assert "capd daemon start" in result.stderr
 
 
 @pytest.mark.real

@@ -45,14 +45,14 @@ class Passing:
     prompt: Prompt | None = None
     message: Json = field(default_factory=dict, repr=False)
 
-    def telling(self, context: str) -> bytes:
+    def with_context(self, context: str) -> bytes:
         """Return the line of a prompt, with `context` as its last block."""
         if not context:
             return self.line
         block = {"type": "text", "text": context}
         params = self.message["params"]
-        told = {**params, "prompt": [*params["prompt"], block]}
-        return _line({**self.message, "params": told})
+        extended = {**params, "prompt": [*params["prompt"], block]}
+        return _line({**self.message, "params": extended})
 
 
 class Dialogue:
@@ -102,12 +102,12 @@ class Dialogue:
         result = message.get("result")
         if key == self._initialize:
             self._initialize = ""
-            self._met(result if isinstance(result, dict) else {})
+            self._on_agent_info(result if isinstance(result, dict) else {})
         session = self._opening.pop(key, "")
         if session and isinstance(result, dict) and result.get("sessionId"):
             self._keys[str(result["sessionId"])] = session
 
-    def _met(self, result: Json) -> None:
+    def _on_agent_info(self, result: Json) -> None:
         version, agent = result.get("protocolVersion"), result.get("agentInfo")
         self._names_transport = isinstance(version, int) and version > 1
         name = agent.get("name") if isinstance(agent, dict) else ""

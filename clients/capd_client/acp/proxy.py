@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 
-from capd_client.acp import ending
+from capd_client.acp import process_tree
 from capd_client.acp.dialogue import Dialogue
 from capd_client.acp.turns import Turns
 
@@ -40,15 +40,15 @@ class Proxy:
         self._lock = threading.Lock()
         self._mark = uuid.uuid4().hex
         self._is_ending = False
-        self._watcher = ending.watch(self._mark, grace)
+        self._watcher = process_tree.watch(self._mark, grace)
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env={**os.environ, VARIABLE: "1", ending.MARK: self._mark},
+            env={**os.environ, VARIABLE: "1", process_tree.MARK: self._mark},
         )
-        ending.tell(self._watcher, self._process.pid)
+        process_tree.tell(self._watcher, self._process.pid)
 
     def run(self) -> int:
         """Serve until the agent has ended; return its exit code."""
@@ -60,7 +60,7 @@ class Proxy:
         speaking.start()
         code = self._process.wait()
         if not self._is_ending:
-            ending.spare(self._watcher)
+            process_tree.spare(self._watcher)
         speaking.join(_DRAIN)
         return code if code >= 0 else _SIGNALLED - code
 
@@ -74,20 +74,20 @@ class Proxy:
         to_agent = self._process.stdin.fileno()
         with contextlib.suppress(OSError):
             for piece, is_line in _pieces(0):
-                _write(to_agent, self._told(piece) if is_line else piece)
+                _write(to_agent, self._with_context(piece) if is_line else piece)
         self._is_ending = True
         self._process.stdin.close()
         try:
             self._process.wait(self._grace)
         except subprocess.TimeoutExpired:
-            ending.end(self._process.pid, self._mark, self._grace)
+            process_tree.end(self._process.pid, self._mark, self._grace)
 
-    def _told(self, line: bytes) -> bytes:
+    def _with_context(self, line: bytes) -> bytes:
         with self._lock:
             passing = self._dialogue.from_editor(line)
         if passing.prompt is None:
             return passing.line
-        return passing.telling(self._turns.context(passing.prompt))
+        return passing.with_context(self._turns.context(passing.prompt))
 
     def _from_agent(self) -> None:
         assert self._process.stdout is not None

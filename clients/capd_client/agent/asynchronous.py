@@ -11,10 +11,10 @@ import anyio
 from anyio.abc import SocketAttribute, TaskGroup, UNIXSocketStream
 from anyio.to_thread import run_sync
 
+from capd_client.agent.address import FIRST_PAUSE, GREETING_TIMEOUT, LAST_PAUSE, Address
 from capd_client.agent.blocking import switched
 from capd_client.agent.errors import CapdError, NotSentError, OutcomeUnknownError
 from capd_client.agent.link import Facts, Link, Outcome
-from capd_client.agent.reaching import FIRST_PAUSE, GREETING_TIMEOUT, LAST_PAUSE, Address
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 
 _READ_BYTES = 256 * 1024

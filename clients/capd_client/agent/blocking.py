@@ -11,6 +11,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
 from typing import Any, Self
 
+from capd_client.agent.address import (
+    CONNECT_TIMEOUT,
+    FIRST_PAUSE,
+    GREETING_TIMEOUT,
+    LAST_PAUSE,
+    Address,
+)
 from capd_client.agent.errors import (
     CapdError,
     NotSentError,
@@ -19,13 +26,6 @@ from capd_client.agent.errors import (
     error_of,
 )
 from capd_client.agent.link import Facts, Link, Outcome
-from capd_client.agent.reaching import (
-    CONNECT_TIMEOUT,
-    FIRST_PAUSE,
-    GREETING_TIMEOUT,
-    LAST_PAUSE,
-    Address,
-)
 from capd_client.agent.shapes import Change, Result, Tool, Turn, tools_of
 from capd_client.control import Control, ControlError, DaemonDownError
 

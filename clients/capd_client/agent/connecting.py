@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from capd_client.agent.address import Address, address
 from capd_client.agent.blocking import Session
 from capd_client.agent.link import Facts
-from capd_client.agent.reaching import Address, address
 
 if TYPE_CHECKING:
     from capd_client.agent.asynchronous import AsyncSession

@@ -35,6 +35,7 @@ _WHERE = {
     "acting": ("call", "disable", "enable", "login", "reload", "routing", "turn"),
     "catalog": ("check", "eval", "tap"),
     "completion": ("completion",),
+    "helping": ("help",),
     "doctor": ("doctor",),
     "importing": ("import",),
     "indexing": ("index",),
@@ -51,6 +52,8 @@ _WHERE = {
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 _UNLISTED = set(purposes.FOR_PROGRAMS)
+_ALIASES = {"list": "caps"}
+"""Other names that people try first."""
 
 
 class _Capd(click.Group):
@@ -64,16 +67,18 @@ class _Capd(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, importing its module; None for an unknown name."""
         del ctx
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _MODULES:
             return None
         module = importlib.import_module(f"{__name__}.{_MODULES[cmd_name]}")
         found: click.Command = module.COMMANDS[cmd_name]
+        purposes.complete_help(found, cmd_name)
         return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is asked for; an unknown one is told the nearest."""
+        """Return the command that is asked for; for an unknown one the error names the nearest."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -127,5 +132,6 @@ class _Capd(click.Group):
     options_metavar="",
     epilog="Each has --help. Reading commands take --json. Editors start `capd mcp`.",
 )
+@click.version_option(None, "-V", "--version", package_name="capd", message="capd %(version)s")
 def cli() -> None:
     """Every editor and agent gets the MCP tools it needs, when it needs them."""

@@ -10,6 +10,7 @@ import click
 
 from capd_client import tables
 from capd_client.commands import completing
+from capd_client.commands.scratch import in_session
 from capd_client.commands.shared import (
     ask,
     fail,
@@ -64,9 +65,10 @@ def _line(topic: str, event: dict[str, Any]) -> str:
 @json_option
 def enable(*, name: str, session: str, as_json: bool) -> None:
     """Switch the capability NAME on."""
-    from capd_client.commands.acting import enabled  # noqa: PLC0415 - threads, which few commands need
-
-    result = enabled(this_places().socket, name, session, show_progress=not as_json)
+    result = in_session(
+        session,
+        lambda key: enabled(this_places().socket, name, key, show_progress=not as_json),
+    )
     _switched("enable", name, result, as_json=as_json)
 
 
@@ -76,7 +78,8 @@ def enable(*, name: str, session: str, as_json: bool) -> None:
 @json_option
 def disable(*, name: str, session: str, as_json: bool) -> None:
     """Switch the capability NAME off."""
-    _switched("disable", name, ask("disable", name=name, session=session), as_json=as_json)
+    result = in_session(session, lambda key: ask("disable", name=name, session=key))
+    _switched("disable", name, result, as_json=as_json)
 
 
 @click.command()
@@ -85,7 +88,7 @@ def disable(*, name: str, session: str, as_json: bool) -> None:
 @json_option
 def routing(*, switch: str, session: str, as_json: bool) -> None:
     """Have a session's messages switch capabilities on by themselves, or not."""
-    result = ask("routing", enabled=switch == "on", session=session)
+    result = in_session(session, lambda key: ask("routing", enabled=switch == "on", session=key))
     if as_json:
         print_json(result)
     else:
@@ -118,8 +121,10 @@ def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> 
     """Hand TEXT, the user's message, to a session; `-` reads it from standard input."""
     # A terminal shows no more than what is on; whoever reads JSON may have a model to tell.
     has_no_output = not as_json
-    result = ask(
-        "turn", text=text_of(text), session=session, budget=budget or "", mute=has_no_output
+    message = text_of(text)
+    result = in_session(
+        session,
+        lambda key: ask("turn", text=message, session=key, budget=budget or "", mute=has_no_output),
     )
     if as_json:
         print_json(result)
@@ -144,7 +149,7 @@ def call(*, name: str, arguments: str, session: str, as_json: bool) -> None:
         raise click.UsageError(f"the arguments are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise click.UsageError('the arguments are a JSON object, such as {"path": "/src"}')
-    result = ask("call", name=name, arguments=value, session=session)
+    result = in_session(session, lambda key: ask("call", name=name, arguments=value, session=key))
     outcome = result.get("outcome")
     answer = result.get("result") or {}
     if as_json:

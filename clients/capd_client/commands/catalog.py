@@ -18,7 +18,7 @@ from capd_client.taps import TapError, TapList, meant
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(*, path: Path | None, as_json: bool) -> None:
-    """Say what is wrong with taps and overlays, or with the one in the folder PATH."""
+    """Say what is wrong with the configuration, taps and overlays, or with the tap at PATH."""
     import subprocess  # noqa: PLC0415 - as in `tap add`
 
     # -P: a folder `capd` in the working directory is not the daemon.

@@ -19,9 +19,9 @@ _EXITS = {"ok": 0, "note": 0, "warning": EXIT_DEGRADED, "error": EXIT_FAILED}
 def doctor(*, as_json: bool) -> None:
     """Look at everything that capd rests on; exit code 1 on errors, 4 on warnings alone."""
     # Imported here, as no other command has use for them.
+    from capd_client.doctor.environment import looked_around  # noqa: PLC0415
     from capd_client.doctor.examination import examined  # noqa: PLC0415
     from capd_client.doctor.findings import Finding, document, worst  # noqa: PLC0415
-    from capd_client.doctor.surroundings import looked_around  # noqa: PLC0415
 
     findings: list[Finding] = []
     for finding in examined(looked_around(os.environ, os.getuid())):

@@ -51,7 +51,7 @@ def import_(
     from capd_client.importing import report  # noqa: PLC0415 - as few commands need it
     from capd_client.importing.carrying_out import carry_out  # noqa: PLC0415
     from capd_client.importing.stores import SecretStore  # noqa: PLC0415
-    from capd_client.kept_secrets import SecretError  # noqa: PLC0415
+    from capd_client.stored_secrets import SecretError  # noqa: PLC0415
 
     if undo or forget:
         replacing.undo(clients) if undo else replacing.forget(yes=yes)

@@ -16,7 +16,7 @@ from capd_client.control import DaemonDownError
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("name")
-@click.argument("command", metavar="-- COMMAND [ARGUMENT]...", nargs=-1)
+@click.argument("command", metavar="URL | -- COMMAND [ARGUMENT]...", nargs=-1)
 @click.option("--url", default="", help="An http server's address, in place of a command.")
 @click.option(
     "--trigger",
@@ -51,7 +51,7 @@ def add(
     headers: tuple[str, ...],
     scope: str | None,
 ) -> None:
-    """Add the MCP server that COMMAND starts, as the capability NAME."""
+    """Add the MCP server that COMMAND starts, or that a URL leads to, as the capability NAME."""
     from capd_client.own_tap import (  # noqa: PLC0415 - as few commands need it
         OwnServer,
         OwnTap,
@@ -59,6 +59,8 @@ def add(
         headers_of,
     )
 
+    if not url and len(command) == 1 and command[0].startswith(("http://", "https://")):
+        (url,), command = command, ()
     server = OwnServer(name, command, url, env_of(env), headers_of(headers), triggers, scope or "")
     place = OwnTap(this_places().config).add(server)
     tables.say(f"{name}: added ({place / 'default.toml'})")

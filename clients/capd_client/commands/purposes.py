@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
+import click
+
 PURPOSES: dict[str, dict[str, str]] = {
     "Look": {
         "status": "all of it on one page",
@@ -38,7 +40,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "index": "tools and capabilities",
         "learn": "a phrase of your own",
         "config": "settings, and from where",
-        "check": "what is wrong in taps",
+        "check": "taps, configuration",
         "reload": "read the taps again",
     },
     "Connect": {
@@ -54,11 +56,86 @@ PURPOSES: dict[str, dict[str, str]] = {
         "stop": "end it in good order",
         "doctor": "what is wrong, and fixes",
         "version": "of command and daemon",
+        "help": "for a command",
         "eval": "measure routing, search",
     },
 }
 FOR_PROGRAMS = frozenset({"hook", "mcp"})
 """What clients start, and nobody types."""
+
+EXAMPLES = {
+    "acp": "acp -- gemini --acp",
+    "add": "add weather -- npx -y weather-mcp@1.2.3",
+    "call": """call git__git_log '{"repo_path": "/src/app"}'""",
+    "caps": "caps",
+    "check": "check ~/taps/mine",
+    "completion": "completion fish",
+    "config": "config show --origin",
+    "config path": "config path --project .",
+    "config schema": "config schema",
+    "config show": "config show --all",
+    "daemon": "daemon start",
+    "daemon install": "daemon install --hardened",
+    "daemon logs": "daemon logs --follow",
+    "daemon restart": "daemon restart",
+    "daemon run": "daemon run",
+    "daemon start": "daemon start",
+    "daemon stop": "daemon stop",
+    "daemon uninstall": "daemon uninstall",
+    "disable": "disable git",
+    "discover": 'discover "what changed since yesterday?"',
+    "doctor": "doctor",
+    "enable": "enable git",
+    "eval": "eval --help",
+    "events": "events server. install.",
+    "help": "help call",
+    "import": "import --dry-run",
+    "index": "index --known",
+    "install": "install claude",
+    "learn": 'learn "what is the weather" weather',
+    "login": "login linear",
+    "logs": "logs --follow --level warning",
+    "mcp": "mcp",
+    "memory": "memory list",
+    "memory add": 'memory add "Dates are ISO 8601." --tool git__git_log',
+    "memory edit": "memory edit dates",
+    "memory forget": "memory forget dates",
+    "memory list": "memory list --tool git__git_log",
+    "memory suggest": "memory suggest --accept 1",
+    "metrics": "metrics",
+    "plugin": "plugin nvim",
+    "reload": "reload",
+    "remove": "remove weather",
+    "restart": "restart",
+    "routing": "routing off",
+    "search": 'search "read a pdf" --limit 10',
+    "secret": "secret set GITHUB_TOKEN",
+    "secret list": "secret list",
+    "secret remove": "secret remove GITHUB_TOKEN",
+    "secret set": "secret set GITHUB_TOKEN",
+    "servers": "servers",
+    "sessions": "sessions",
+    "status": "status --tokens",
+    "stop": "stop",
+    "tap": "tap add ~/taps/mine",
+    "tap add": "tap add https://example.org/team/tap.git --name team",
+    "tap list": "tap list",
+    "tap remove": "tap remove team",
+    "tap update": "tap update team",
+    "tools": "tools --session zed-1",
+    "top": "top --every 2",
+    "trust": "trust project .",
+    "trust definitions": "trust definitions git --accept",
+    "trust project": "trust project . --list",
+    "turn": 'turn "what changed since yesterday?"',
+    "uninstall": "uninstall claude",
+    "version": "version",
+    "why": "why --limit 3",
+}
+"""What to type, behind `capd`, for each command's help."""
+
+_LAST = ("session", "is_yes", "yes", "as_json")
+"""Options that many commands have stand behind a command's own, in this order."""
 
 _HEADING, _NAME, _TEXT = 9, 11, 25
 
@@ -72,6 +149,20 @@ def lines(names: Collection[str]) -> Iterator[str]:
         for at in range(0, len(cells), 2):
             start = heading if at == 0 else ""
             yield f"{start:{_HEADING}}{''.join(cells[at : at + 2])}".rstrip()
+
+
+def complete_help(command: click.Command, path: str) -> None:
+    """Give `command`, and those below it, an example, whole one-liners and an order of options."""
+    if path in EXAMPLES and not command.epilog:
+        command.epilog = f"\b\nExample:\n  capd {EXAMPLES[path]}"
+    if command.help:
+        # Unless it is given, click cuts the one-liner of a list of commands with dots.
+        first = command.help.partition("\n\n")[0]
+        command.short_help = " ".join(first.split()).rstrip(".")
+    command.params.sort(key=lambda each: _LAST.index(each.name) + 1 if each.name in _LAST else 0)
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            complete_help(each, f"{path} {name}")
 
 
 def text_of(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from capd_client import tables
+from capd_client.commands.scratch import ask_started, in_session
 from capd_client.commands.shared import (
     NoDaemon,
     ask,
@@ -40,13 +41,13 @@ def _reading(name: str, help_text: str, show: Callable[[Mapping[str, Any]], None
 def tools(*, session: str, flags: bool, as_json: bool) -> None:
     """List the tools that a session sees."""
     if flags:
-        found = ask("definitions", flags=True)
+        found = ask_started("definitions", flags=True)
         if as_json:
             print_json(found)
         else:
             tables.print_flags(found)
         return
-    result = ask("tools", session=session)
+    result = in_session(session, lambda key: ask("tools", session=key))
     if as_json:
         print_json(result)
     else:
@@ -59,7 +60,7 @@ def tools(*, session: str, flags: bool, as_json: bool) -> None:
 @json_option
 def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Rank capabilities for TEXT without switching any on."""
-    result = ask("discover", intent=text_of(text), limit=limit)
+    result = ask_started("discover", intent=text_of(text), limit=limit)
     if as_json:
         print_json(result)
     else:
@@ -73,7 +74,7 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 @json_option
 def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) -> None:
     """Find tools for TEXT among all that are known, whether their servers run or not."""
-    result = ask("search", query=text_of(text), limit=limit, session=session)
+    result = ask_started("search", query=text_of(text), limit=limit, session=session)
     if as_json:
         print_json(result)
     else:

@@ -1,12 +1,16 @@
-"""Commands that tell what has happened: why, logs, metrics."""
+"""Commands that show what has happened: why, logs, metrics."""
 
 from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
 from itertools import chain
+from typing import Any
 
 import click
 
-from capd_client import told
+from capd_client import log_lines
 from capd_client.commands.shared import ask, fail, json_option, print_json
+from capd_client.tables import say
 
 _SEEN = 4000
 
@@ -29,7 +33,7 @@ def why(*, session: str, limit: int, as_json: bool) -> None:
         return
     if result.get("problem"):
         click.echo(f"from memory, since the daemon began: {result['problem']}", err=True)
-    told.print_why(result)
+    _print_why(result)
 
 
 @click.command()
@@ -47,26 +51,27 @@ def metrics(*, as_json: bool) -> None:
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines come, until interrupted.")
 @click.option("--lines", "-n", default=50, show_default=True, type=click.IntRange(min=0))
 @click.option("--session", metavar="KEY", default="", help="Lines of this session alone.")
-@click.option("--level", default=None, type=click.Choice(told.LEVELS), help="This and above.")
+@click.option("--level", default=None, type=click.Choice(log_lines.LEVELS), help="This and above.")
 @click.option("--json", "as_json", is_flag=True, help="Print one document a line.")
 def logs(*, follow: bool, lines: int, session: str, level: str | None, as_json: bool) -> None:
     """Show the daemon's log."""
-    from capd_client import log_lines  # noqa: PLC0415 - other commands do without
     from capd_client.commands.service import the_manager  # noqa: PLC0415
     from capd_client.service.manager import ServiceError  # noqa: PLC0415
 
     manager = the_manager()
     seen: deque[str] = deque(maxlen=_SEEN)
-    last: deque[told.LogLine] = deque(maxlen=lines)
+    last: deque[log_lines.LogLine] = deque(maxlen=lines)
     try:
         is_all = session or level
-        for text in log_lines.there(manager, log_lines.ALL if is_all else lines + _SEEN):
+        for text in log_lines.existing_lines(manager, log_lines.ALL if is_all else lines + _SEEN):
             seen.append(text)
-            line = told.LogLine(text)
+            line = log_lines.LogLine(text)
             if line.is_wanted(session, level or ""):
                 last.append(line)
-        news = log_lines.coming(manager, seen) if follow else iter(())
-        wanted = (each for each in map(told.LogLine, news) if each.is_wanted(session, level or ""))
+        news = log_lines.new_lines(manager, seen) if follow else iter(())
+        wanted = (
+            each for each in map(log_lines.LogLine, news) if each.is_wanted(session, level or "")
+        )
         for line in chain(last, wanted):
             text = line.document() if as_json else line.shown()
             if text:
@@ -75,6 +80,49 @@ def logs(*, follow: bool, lines: int, session: str, level: str | None, as_json: 
         fail(str(error))
     except KeyboardInterrupt:
         return
+
+
+def _print_why(result: Mapping[str, Any]) -> None:
+    """Print decisions, the newest last, each with its reason and the way to another one."""
+    decisions = result.get("decisions") or []
+    for each in reversed(decisions):
+        _print_decision(each)
+    failed = [each for each in result.get("activations") or [] if _is_failure(each)]
+    if failed:
+        click.echo("\nnot switched on, though a model or a person asked for it")
+        for each in reversed(failed):
+            say(f"  {_when(each)}  {each.get('session', '?')}  {each.get('name')}: {each['why']}")
+    if not decisions:
+        click.echo("no decision yet: capd has heard no message of a user")
+        click.echo("capd turn TEXT tries one; capd doctor says whether prompts reach capd")
+
+
+def _is_failure(activation: Mapping[str, Any]) -> bool:
+    return activation.get("action") == "failed"
+
+
+def _print_decision(each: Mapping[str, Any]) -> None:
+    name = f" {each['name']}" if each.get("name") else ""
+    reason = f" ({each['reason']})" if each.get("reason") else ""
+    say(
+        f"{_when(each)}  {each.get('session', '?')}  message {each.get('fingerprint', '?')}  "
+        f"{each.get('outcome', '?')}{name}{reason}"
+    )
+    scores = ", ".join(f"{top.get('name')} {top.get('score'):.2f}" for top in each.get("top") or [])
+    for word, text in (
+        ("scores", scores),
+        ("why", each.get("why")),
+        ("then", each.get("came")),
+    ):
+        if text:
+            say(f"  {word + ':':8}{text}")
+    for line in each.get("next") or []:
+        say(f"  {'next:':8}{line}")
+
+
+def _when(each: Mapping[str, Any]) -> str:
+    at = each.get("at")
+    return f"{datetime.fromtimestamp(at):%m-%d %H:%M:%S}" if isinstance(at, int | float) else "?"
 
 
 COMMANDS = {"logs": logs, "metrics": metrics, "why": why}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from capd_client import kept_secrets, tables
+from capd_client import stored_secrets, tables
 from capd_client.commands import completing
 from capd_client.commands.shared import ask, fail, json_option, print_json, this_places
 from capd_client.control import ControlError, DaemonDownError
-from capd_client.kept_secrets import SecretError
+from capd_client.stored_secrets import SecretError
 from capd_protos.secret_places import FILE_NAME
 
 _ABSENT = "missing"
@@ -27,15 +27,15 @@ def secret() -> None:
 def secret_set(*, key: str, in_file: bool) -> None:
     """Keep the value of KEY, in the keyring; asks for it, or reads it from standard input."""
     try:
-        kept_secrets.checked_key(key)
-        if not in_file and not kept_secrets.has_keyring():
+        stored_secrets.checked_key(key)
+        if not in_file and not stored_secrets.has_keyring():
             text = "there is no keyring here that keeps secrets safely"
             fail(f"{text}: keep it in a file with --file")
-        value = kept_secrets.checked_value(_value(key))
+        value = stored_secrets.checked_value(_value(key))
         if in_file:
-            kept_secrets.keep_in_file(_file(), key, value)
+            stored_secrets.keep_in_file(_file(), key, value)
         else:
-            kept_secrets.keep_in_keyring(key, value)
+            stored_secrets.keep_in_keyring(key, value)
     except SecretError as error:
         fail(str(error))
     click.echo(f"{key}: kept in {_file() if in_file else 'the keyring'}")
@@ -49,7 +49,7 @@ def secret_remove(*, key: str) -> None:
     removed: list[str] = []
     problems: list[str] = []
     try:
-        kept_secrets.checked_key(key)
+        stored_secrets.checked_key(key)
     except SecretError as error:
         fail(str(error))
     for place, remove in (("the keyring", _from_keyring), (str(_file()), _from_file)):
@@ -94,11 +94,11 @@ def secret_list(*, as_json: bool) -> None:
 
 
 def _from_keyring(key: str) -> bool:
-    return kept_secrets.has_keyring() and kept_secrets.remove_from_keyring(key)
+    return stored_secrets.has_keyring() and stored_secrets.remove_from_keyring(key)
 
 
 def _from_file(key: str) -> bool:
-    return kept_secrets.remove_from_file(_file(), key)
+    return stored_secrets.remove_from_file(_file(), key)
 
 
 def _source(stored: object, sessions: object) -> str:

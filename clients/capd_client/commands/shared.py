@@ -87,7 +87,7 @@ def session_option(command: _F) -> _F:
         default="",
         envvar="CAPD_SESSION",
         shell_complete=session_keys,
-        help="Act for this session; may be left out while there is one.",
+        help="Act for this session.  [default: the only one, or a scratch session of this folder]",
     )(command)
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.remedies import remedy
 
 _ROUTING = "no routing: "
@@ -25,7 +25,7 @@ def check_daemon(seen: Surroundings) -> Iterator[Finding]:
             "warning",
             "no daemon runs",
             seen.down,
-            "start an editor that has capd, or `capd daemon run`",
+            "start it: `capd daemon start`",
         )
     else:
         pid, running = seen.daemon.get("pid", "?"), str(seen.daemon.get("version", "?"))

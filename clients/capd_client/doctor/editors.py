@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.install import InstallError, UnreadableError
 from capd_client.install.client import Client
 from capd_client.install.edits import plan_install

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from capd_client.doctor.daemon import check_daemon, check_degraded, check_model
 from capd_client.doctor.definitions import check_node, check_packages, check_secrets
 from capd_client.doctor.editors import check_editors
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.files import check_configuration, check_locks
 from capd_client.doctor.findings import Finding
 from capd_client.doctor.hooks import check_hooks
@@ -21,7 +22,6 @@ from capd_client.doctor.sandbox import check_default_level, check_sandbox
 from capd_client.doctor.service import check_service
 from capd_client.doctor.sockets import check_other_sockets, check_socket
 from capd_client.doctor.storage import check_storage
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.doctor.taps import check_taps
 
 Check = Callable[[Surroundings], Iterator[Finding]]

@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_protos.places import STATE_LOCK
 from capd_protos.secret_places import FILE_NAME, refusal_of_mode
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.service.launchd import LABEL, Launchd
 
 _AGAIN = "capd daemon install"

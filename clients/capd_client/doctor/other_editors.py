@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.install import UnreadableError
 from capd_client.install.documents import program_of, read_servers
 from capd_client.install.known_clients import ServersFile, known_clients

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding, Level
-from capd_client.doctor.surroundings import Surroundings
 from capd_protos.tree_marks import LIMIT_LINE, VARIABLE, Wanted, any_life, home_mark
 
 _MOST_NAMED = 10

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings, absolute_folders
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings, absolute_folders
 
 TIMEOUT = 10.0
 """Seconds for a shell's start-up files, or for a program to say its version."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 
 _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_VERSION = 1

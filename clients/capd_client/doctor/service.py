@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from capd_client.doctor.environment import Surroundings
 from capd_client.doctor.findings import Finding
-from capd_client.doctor.surroundings import Surroundings
 from capd_client.service.systemd import SERVICE, SOCKET, Systemd
 
 _WANTED_BY = {SERVICE: "default.target.wants", SOCKET: "sockets.target.wants"}

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from capd_client.importing.plan import Plan
 from capd_client.importing.stores import KnownValues, SecretStore
-from capd_client.kept_secrets import SecretError
 from capd_client.own_tap import OwnTap
+from capd_client.stored_secrets import SecretError
 from capd_client.taps import TapError
 
 

@@ -18,8 +18,8 @@ from capd_client.importing.entries import read_entry
 from capd_client.importing.merging import Merged, short_package
 from capd_client.importing.source_files import Sources, Unreadable
 from capd_client.importing.variables import NotImportedError, Surroundings
-from capd_client.kept_secrets import SecretError, checked_value
 from capd_client.own_tap import OwnServer, check, words_of
+from capd_client.stored_secrets import SecretError, checked_value
 from capd_client.taps import TapError
 
 IN_FOLDER = ("sh", "-c", 'cd "$0" && exec "$@"')

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from capd_client import kept_secrets
-from capd_client.kept_secrets import SecretError
+from capd_client import stored_secrets
+from capd_client.stored_secrets import SecretError
 from capd_protos.secret_places import FILE_NAME
 
 
@@ -13,7 +13,7 @@ class SecretStore:
 
     def __init__(self, config: str, *, in_file: bool) -> None:
         self._file = Path(config, FILE_NAME)
-        self._in_file = in_file or not kept_secrets.has_keyring()
+        self._in_file = in_file or not stored_secrets.has_keyring()
 
     def __str__(self) -> str:
         return str(self._file) if self._in_file else "the keyring"
@@ -25,9 +25,9 @@ class SecretStore:
             SecretError: it cannot be kept.
         """
         if self._in_file:
-            kept_secrets.keep_in_file(self._file, key, value)
+            stored_secrets.keep_in_file(self._file, key, value)
         else:
-            kept_secrets.keep_in_keyring(key, value)
+            stored_secrets.keep_in_keyring(key, value)
 
     def remove(self, key: str) -> None:
         """Remove what was kept.
@@ -36,9 +36,9 @@ class SecretStore:
             SecretError: it cannot be removed.
         """
         if self._in_file:
-            kept_secrets.remove_from_file(self._file, key)
+            stored_secrets.remove_from_file(self._file, key)
         else:
-            kept_secrets.remove_from_keyring(key)
+            stored_secrets.remove_from_keyring(key)
 
 
 class KnownValues(Mapping[str, str]):
@@ -51,7 +51,7 @@ class KnownValues(Mapping[str, str]):
             SecretError: the file is not private, so that nothing may be put into it either.
         """
         self._env = env
-        self._file = kept_secrets.in_file(Path(config, FILE_NAME))
+        self._file = stored_secrets.in_file(Path(config, FILE_NAME))
         self._keyring: dict[str, str | None] = {}
 
     def __getitem__(self, key: str) -> str:
@@ -73,7 +73,7 @@ class KnownValues(Mapping[str, str]):
     def _in_keyring(self, key: str) -> str | None:
         if key not in self._keyring:
             try:
-                self._keyring[key] = kept_secrets.in_keyring(key)
+                self._keyring[key] = stored_secrets.in_keyring(key)
             except SecretError:
                 # Whether it can be written to is seen, and said, when it is.
                 self._keyring[key] = None

@@ -1,13 +1,13 @@
 """Where each client keeps its MCP servers, how an entry looks there, and whether it is installed.
 
-The facts are data (`known_clients.toml`); what a client does with its tools is another table,
-the daemon's (`clients.toml`).
+The facts are the `install` tables of `capd_protos/clients.toml`.
 """
 
 import glob
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -42,7 +42,7 @@ name."""
 EDITED = frozenset({"json", "jsonc", "toml", "yaml"})
 """The formats that capd edits."""
 
-_NAME = "known_clients.toml"
+_NAME = "clients.toml"
 _REFERENCE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -95,11 +95,11 @@ class ServersFile:
 
 
 class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the table."""
+    """One program that capd can be put into."""
 
     title: str
     behaviour: str
-    """Its line in the daemon's table."""
+    """The client whose behaviour it has: the table that this one stands in."""
     format: Format
     id: str = ""
     aliases: tuple[str, ...] = ()
@@ -155,10 +155,6 @@ class KnownClient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         known = self.user_files(env) if self.is_edited else ()
         return next((file for file in known if file.path.exists()), known[-1] if known else None)
 
-    def system_files(self, env: Mapping[str, str]) -> tuple[ServersFile, ...]:
-        """Return the administrator's files."""
-        return tuple(self._file(path) for each in self.system if (path := expanded(each, env)))
-
     def project_files(self, project: Path) -> tuple[ServersFile, ...]:
         """Return the files of a project that may have servers; patterns only as far as they fit."""
         return tuple(self._project_files(project))
@@ -211,9 +207,14 @@ def expanded(path: str, env: Mapping[str, str]) -> Path | None:
 @cache
 def known_clients() -> Mapping[str, KnownClient]:
     """Return the table by the names that `capd install` takes."""
-    text = files("capd_client").joinpath("install", _NAME).read_text(encoding="utf-8")
-    lines = msgspec.toml.decode(text, type=dict[str, KnownClient])
-    return {name: msgspec.structs.replace(line, id=name) for name, line in lines.items()}
+    text = files("capd_protos").joinpath(_NAME).read_text(encoding="utf-8")
+    return {
+        name: msgspec.convert(
+            {"title": line["title"], **program, "behaviour": behaviour, "id": name}, KnownClient
+        )
+        for behaviour, line in tomllib.loads(text).items()
+        for name, program in line.get("install", {}).items()
+    }
 
 
 def known_client(name: str) -> KnownClient | None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.parsers.expat import ExpatError
 
-from capd_client.service.ending import end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import daemon_command, own_variables, run
+from capd_client.service.stopping import end
 from capd_protos.places import places
 
 LABEL = "dev.capd.daemon"

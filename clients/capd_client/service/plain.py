@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from capd_client.acp.ending import MARK
+from capd_client.acp.process_tree import MARK
 from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.daemon_process import daemon_environment
-from capd_client.service.ending import PATIENCE, end
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command
+from capd_client.service.stopping import PATIENCE, end
 from capd_protos.places import places
 from capd_protos.tree_marks import VARIABLE
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import capd_client
-from capd_client.service.ending import ask_to_end, await_end, end
 from capd_client.service.manager import daemon_command, own_variables, run
+from capd_client.service.stopping import ask_to_end, await_end, end
 from capd_protos.places import places
 
 SERVICE = "capd.service"

@@ -121,7 +121,7 @@ _LISTS = {
     "resources/templates/list": ("resources", "resourceTemplates"),
 }
 """What each of a host's lists is of: the kind that changes, and the member of the result."""
-_START_HINT = "Start it with: capd daemon run"
+_START_HINT = "Start it with: capd daemon start"
 _DISPATCHED = b'{"capd":"dispatched","id":'
 
 

@@ -97,9 +97,9 @@ class TopApp(App[int]):
                 status = control.call("status")
             except (DaemonDownError, ControlError) as error:
                 control.close()
-                self._tell(self._trouble, str(error))
+                self._update(self._trouble, str(error))
             else:
-                self._tell(self._show, status, time.time(), time.monotonic())
+                self._update(self._show, status, time.time(), time.monotonic())
             self._is_over.wait(_SOONEST)
             self._wake.wait(self._every - _SOONEST)
             self._wake.clear()
@@ -110,7 +110,7 @@ class TopApp(App[int]):
             self._listening = control = Control(self._socket, client="capd top")
             try:
                 for event in control.events():
-                    self._tell(self._heard, event)
+                    self._update(self._on_daemon_event, event)
                     self._wake.set()
             except (DaemonDownError, ControlError):
                 pass
@@ -118,7 +118,7 @@ class TopApp(App[int]):
                 control.close()
             self._is_over.wait(self._every)
 
-    def _tell(self, show: Any, *facts: Any) -> None:
+    def _update(self, show: Any, *facts: Any) -> None:
         if not self._is_over.is_set() and self.is_running:
             self.call_later(show, *facts)
 
@@ -128,7 +128,7 @@ class TopApp(App[int]):
         rate = self._rate.of(status, at)
         self.query_one("#head", Static).update(head_line(status, rate))
         degraded = (status.get("daemon") or {}).get("degraded") or []
-        self._say_trouble("\n".join(f"degraded: {printable(each)}" for each in degraded))
+        self._show_trouble("\n".join(f"degraded: {printable(each)}" for each in degraded))
         self._fill("#sessions", session_rows(status, now))
         self._fill("#servers", server_rows(status))
         self.query_one("#decisions", Static).update("\n".join(decision_lines(status)) or "none")
@@ -142,7 +142,7 @@ class TopApp(App[int]):
         if rows:
             table.move_cursor(row=min(at, len(rows) - 1))
 
-    def _heard(self, event: Mapping[str, Any]) -> None:
+    def _on_daemon_event(self, event: Mapping[str, Any]) -> None:
         facts = event.get("event") or {}
         words = " ".join(f"{key}={value}" for key, value in facts.items() if key != "type")
         line = f"{time.strftime('%H:%M:%S')} {event.get('topic', '?')} {words}"
@@ -150,9 +150,9 @@ class TopApp(App[int]):
         self.query_one("#events", Static).update("\n".join(self._events))
 
     def _trouble(self, why: str) -> None:
-        self._say_trouble(f"{printable(why)} - asked again each {duration(self._every)}")
+        self._show_trouble(f"{printable(why)} - asked again each {duration(self._every)}")
 
-    def _say_trouble(self, text: str) -> None:
+    def _show_trouble(self, text: str) -> None:
         place = self.query_one("#trouble", Static)
         place.update(text)
         place.display = bool(text)

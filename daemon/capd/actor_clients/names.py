@@ -11,3 +11,5 @@ LEDGER = ActorName("ledger")
 REGISTRY = ActorName("registry")
 SETTINGS = ActorName("settings")
 SUPERVISOR = ActorName("supervisor")
+
+EVERY = (*(CURATOR, DEFINITIONS, EMBEDDER, FINDER, INDEX, LEDGER, REGISTRY, SETTINGS, SUPERVISOR),)

@@ -7,18 +7,13 @@ from functools import partial
 import structlog
 import trio
 
+from capd.actor_clients.supervisor import SupervisorClient
 from capd.adapters.leftover_files import LeftoverFiles
 from capd.core.errors import CapdError
 from capd.core.records.leftovers import swept
 from capd.core.records.retention import DAY
 from capd.runtime.bus import Bus
-from capd_protos import supervisor
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
 
-SUPERVISOR = ActorName("supervisor")
-REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
-ASK_TIMEOUT = 5.0
 FIRST_AFTER = 60.0
 """Seconds after the start: whoever starts the daemon waits for something else."""
 LONGEST = 300.0
@@ -38,7 +33,7 @@ class Sweeper:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`others` remove what is theirs, once a day as well."""
-        self._bus = bus
+        self._supervisor = SupervisorClient(bus)
         self._files = files
         self._others = others
         self._now = now
@@ -61,12 +56,11 @@ class Sweeper:
             projects = await thread(self._files.projects)
             found = await thread(self._files.found)
             # Behind the look: what is started from here on is used at this moment.
-            reply = await self._bus.ask(SUPERVISOR, supervisor.ListServers(), REPLIES, ASK_TIMEOUT)
+            servers = await self._supervisor.servers()
         except (CapdError, OSError) as error:
             log.warning("not_swept", reason=str(error))
             return
-        assert isinstance(reply, supervisor.ServersListed)
-        running = {str(entry.identity) for entry in reply.servers}
+        running = {str(entry.identity) for entry in servers}
         gone = swept(found, self._now(), projects=projects, running=running)
         if gone:
             await thread(self._files.remove, gone)

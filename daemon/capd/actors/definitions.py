@@ -16,6 +16,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.names import DEFINITIONS
 from capd.adapters.definition_files import Loaded
 from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Instances, Rule
@@ -23,12 +24,12 @@ from capd.core.definitions.canonical import canonical, difference, digest
 from capd.core.definitions.flags import SOURCES, Flag, flags, flags_among
 from capd.core.tools.names import wire_name
 from capd.runtime.bus import Bus
+from capd.runtime.saver import Saver
 from capd.runtime.serving import serve
 from capd_protos import definitions as messages
 from capd_protos.codec import MalformedError, MsgpackCodec
-from capd_protos.types import ActorName, ServerIdentity, ServerName, ServerSpec, ToolName
+from capd_protos.types import ServerIdentity, ServerName, ServerSpec, ToolName
 
-NAME = ActorName("definitions")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 QUARANTINE = "quarantine"
@@ -61,7 +62,7 @@ class Definitions:
     """Message in, comparison, what is remembered written down."""
 
     def __init__(
-        self, bus: Bus, files: DefinitionStore, mode: str, own_tools: tuple[str, ...] = ()
+        self, bus: Bus, files: DefinitionStore, mode: messages.Mode, own_tools: tuple[str, ...] = ()
     ) -> None:
         """`own_tools` are the names of capd's own."""
         self._bus = bus
@@ -75,7 +76,7 @@ class Definitions:
         # With texts: what the disk did not take is written again.
         self._unsaved: dict[ServerIdentity, Baseline] = {}
         self._reasons: dict[ServerIdentity, str] = {}
-        self._has_unsaved = trio.Event()
+        self._saver = Saver(self._save_again, pause=TRY_AGAIN)
         self._unreadable: dict[ServerIdentity, ServerName] = {}
         self._turns: defaultdict[ServerIdentity, trio.Lock] = defaultdict(trio.Lock)
         self._instances: defaultdict[ServerIdentity, Instances] = defaultdict(Instances)
@@ -85,8 +86,10 @@ class Definitions:
         """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_all)
-            nursery.start_soon(self._save_again)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            nursery.start_soon(self._saver.run)
+            await serve(
+                self._bus, DEFINITIONS, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _read_all(self) -> None:
         for loaded in await self._files.load_all():
@@ -338,19 +341,15 @@ class Definitions:
             text = f"what is trusted of {baseline.name} is not written down: {problem}"
             self._reasons[baseline.identity] = text
             self._unsaved[baseline.identity] = baseline
-            self._has_unsaved.set()
+            self._saver.changed(baseline.identity)
         return problem
 
-    async def _save_again(self) -> None:
-        """Write down what a full disk, say, did not take, until it has."""
-        while True:
-            await self._has_unsaved.wait()
-            await trio.sleep(TRY_AGAIN)
-            self._has_unsaved = trio.Event()
-            for identity in list(self._unsaved):
-                async with self._turns[identity]:
-                    if identity in self._unsaved:
-                        await self._keep(self._unsaved[identity])
+    async def _save_again(self, identity: ServerIdentity) -> bool:
+        """Write down what a full disk, say, did not take."""
+        async with self._turns[identity]:
+            if identity not in self._unsaved:
+                return True
+            return not await self._keep(self._unsaved[identity])
 
 
 def _command(server: ServerName) -> str:

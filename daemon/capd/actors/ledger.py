@@ -16,15 +16,14 @@ from typing import TypeVar
 import structlog
 import trio
 
+from capd.actor_clients.names import LEDGER
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import ledger as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
 
-NAME = ActorName("ledger")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 PAUSE = 0.5
@@ -59,14 +58,14 @@ class Ledger:
         """Serve until cancelled; what waits then is written."""
         database = self._database
         if database is None:
-            await serve(self._bus, NAME, REQUESTS, _refused, log=log, task_status=task_status)
+            await serve(self._bus, LEDGER, REQUESTS, _refused, log=log, task_status=task_status)
             return
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, database)
                 nursery.start_soon(self._prune, database)
                 await serve(
-                    *(self._bus, NAME, REQUESTS, partial(self._replied, database)),
+                    *(self._bus, LEDGER, REQUESTS, partial(self._replied, database)),
                     log=log,
                     task_status=task_status,
                 )

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.names import SETTINGS
 from capd.adapters.client_table import NAME as CLIENTS_FILE
 from capd.adapters.live_settings import CONFIG_FILE, LiveSettings
 from capd.adapters.patient_reads import NoAnswerError
@@ -28,9 +29,7 @@ from capd.runtime.bus import Bus
 from capd.runtime.serving import serve
 from capd_protos import settings as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
 
-NAME = ActorName("settings")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 TRY_AGAIN = 10.0
 MOST_LOOKS = 2
@@ -54,7 +53,9 @@ class SettingsWatcher:
         async with trio.open_nursery() as nursery:
             if self._is_watching:
                 nursery.start_soon(self._follow)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus, SETTINGS, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         if isinstance(request, messages.ReloadSettings):

@@ -6,6 +6,7 @@ Nobody waits for it: until a keyring has answered, its keys are missing, and rou
 import structlog
 import trio
 
+from capd.actor_clients.registry import RegistryClient
 from capd.adapters.clients.session_environment import Stored
 from capd.core.errors import CapdError
 from capd.runtime.bus import Bus
@@ -14,8 +15,6 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
 
 NAME = ActorName("secrets")
-REGISTRY = ActorName("registry")
-DESCRIBED: MsgpackCodec[registry.RegistryDescribed] = MsgpackCodec(registry.RegistryDescribed)
 HINTS: MsgpackCodec[registry.CatalogChanged] = MsgpackCodec(registry.CatalogChanged)
 CATALOG_TIMEOUT = 30.0
 
@@ -27,6 +26,7 @@ class SecretPreloader:
 
     def __init__(self, bus: Bus, stored: Stored) -> None:
         self._bus = bus
+        self._registry = RegistryClient(bus)
         self._stored = stored
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -34,11 +34,8 @@ class SecretPreloader:
         async with self._bus.subscribe(HINTS, "registry.changed") as hints:
             task_status.started()
             try:
-                described = await self._bus.ask(
-                    REGISTRY,
-                    registry.DescribeRegistry(all_projects=True),
-                    DESCRIBED,
-                    CATALOG_TIMEOUT,
+                described = await self._registry.describe(
+                    all_projects=True, timeout=CATALOG_TIMEOUT
                 )
             except CapdError as error:
                 log.warning("secrets_not_asked_for", reason=str(error))

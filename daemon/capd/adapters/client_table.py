@@ -13,13 +13,16 @@ import msgspec
 from capd.core.sessions.client_traits import ClientTraits, Relists
 
 NAME = "clients.toml"
+_NOT_OURS = ("install", "empty_list_for")
+"""Keys of the package's table that the clients read, and the daemon does not."""
+_OBSOLETE = ("shrinks", "prompt_source")
+"""Keys that a user's file may have from an older version; nothing decides by them."""
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str = ""
     names: tuple[str, ...] = ()
     relists: Relists = "mid_turn"
-    shrinks: bool = True
     stateless_relists: bool = False
     appends: bool = False
     name_limit: Annotated[int, msgspec.Meta(ge=32, le=1024)] = 64
@@ -27,18 +30,21 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix: str | None = None
     reads_instructions: bool = True
     context: Annotated[int, msgspec.Meta(ge=1000)] = 200_000
-    prompt_source: Literal["hook", "plugin", "acp", "none", ""] = ""
     identity: tuple[str, ...] = ()
     mode: Literal["auto", "dynamic", "stable", "pass-through"] = "auto"
 
 
 def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits], list[str]]:
     """Return the table, and a line for each part of the user's own that could not be used."""
-    lines: dict[str, Any] = tomllib.loads(files("capd").joinpath(NAME).read_text(encoding="utf-8"))
+    text = files("capd_protos").joinpath(NAME).read_text(encoding="utf-8")
+    lines: dict[str, Any] = {
+        name: _without(line, _NOT_OURS) for name, line in tomllib.loads(text).items()
+    }
     problems: list[str] = []
     set_by_user: set[str] = set()
     own = _read(own_file, problems)
-    for name, line in own.items():
+    for name, each in own.items():
+        line = _without(each, _OBSOLETE) if isinstance(each, dict) else each
         merged = {**lines.get(name, {}), **line} if isinstance(line, dict) else line
         try:
             msgspec.convert(merged, _Line)
@@ -57,6 +63,10 @@ def client_table(own_file: Path | None = None) -> tuple[dict[str, ClientTraits],
         )
         for name, line in ordered.items()
     }, problems
+
+
+def _without(line: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in keys}
 
 
 def _read(own_file: Path | None, problems: list[str]) -> dict[str, Any]:

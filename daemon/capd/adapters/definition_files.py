@@ -6,8 +6,6 @@ itself as whatever the server lists.
 """
 
 import hashlib
-import os
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from capd.adapters.state_file import StateFile
 from capd.core.definitions.baseline import Baseline
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName
@@ -28,6 +27,24 @@ _DAMAGED = ".damaged"
 log = structlog.get_logger()
 
 _BASELINE: MsgpackCodec[Baseline] = MsgpackCodec(Baseline)
+
+
+class _Checksummed:
+    """A baseline behind the checksum of its own bytes."""
+
+    def decode(self, data: bytes) -> Baseline:
+        """Return the baseline; raise MalformedError where it is not what was written."""
+        digest, _, text = data.partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() != digest:
+            raise MalformedError(
+                "its checksum does not fit: it is damaged, or somebody has edited it"
+            )
+        return _BASELINE.decode(text)
+
+    def encode(self, message: Baseline) -> bytes:
+        """Return the bytes of a baseline."""
+        text = _BASELINE.encode(message)
+        return hashlib.sha256(text).hexdigest().encode() + b"\n" + text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +77,19 @@ class DefinitionFiles:
         """Write it down; return why it could not be, or nothing."""
         return await trio.to_thread.run_sync(self._save, baseline, limiter=self._limiter)
 
-    def _path(self, identity: str) -> Path:
+    def _file(self, identity: ServerIdentity) -> StateFile[Baseline]:
         # It is 16 hex digits; nothing else may become a path.
         if not (identity.isascii() and identity.isalnum()):
             raise ValueError(f"{identity!r} is no server's identity")
-        return self._folder / f"{identity}{_SUFFIX}"
+        return StateFile(
+            self._folder / f"{identity}{_SUFFIX}",
+            _Checksummed(),
+            most_bytes=MOST_BYTES,
+            refuse=lambda it: "" if it.identity == identity else "it is another server's",
+            is_private=True,
+            # What is trusted must not be lost with the power.
+            is_durable=True,
+        )
 
     def _load_all(self) -> list[Loaded]:
         try:
@@ -74,9 +99,10 @@ class DefinitionFiles:
         return [self._load(ServerIdentity(name)) for name in names if name.isalnum()]
 
     def _load(self, identity: ServerIdentity) -> Loaded:
-        path = self._path(identity)
+        file = self._file(identity)
+        path = file.path
         try:
-            baseline = _read(path, identity)
+            baseline = file.decoded()
         except FileNotFoundError:
             return Loaded(None)
         except OSError as error:
@@ -95,19 +121,8 @@ class DefinitionFiles:
         return Loaded(baseline)
 
     def _save(self, baseline: Baseline) -> str:
-        path = self._path(baseline.identity)
-        text = _BASELINE.encode(baseline)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-                file.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
-                file.flush()
-                # What is trusted must not be lost with the power.
-                os.fsync(file.fileno())
-            partial.replace(path)
+            self._file(baseline.identity).write(baseline)
             self._sweep()
         except OSError as error:
             reason = error.strerror or str(error)
@@ -123,41 +138,3 @@ class DefinitionFiles:
         for path in sorted(files, key=lambda path: path.stat().st_mtime)[:-MOST_FILES]:
             with suppress(OSError):
                 path.unlink()
-
-
-def _read(path: Path, identity: ServerIdentity) -> Baseline:
-    baseline = _BASELINE.decode(_checked(_private_bytes(path)))
-    if baseline.identity != identity:
-        raise MalformedError("it is another server's")
-    return baseline
-
-
-def _checked(data: bytes) -> bytes:
-    """Return what stands behind the checksum.
-
-    Raises:
-        MalformedError: it is not what was written.
-    """
-    digest, _, text = data.partition(b"\n")
-    if hashlib.sha256(text).hexdigest().encode() != digest:
-        raise MalformedError("its checksum does not fit: it is damaged, or somebody has edited it")
-    return text
-
-
-def _private_bytes(path: Path) -> bytes:
-    """Return the content of a regular file that only its owner can write.
-
-    Raises:
-        MalformedError: it is none.
-    """
-    # Non-blocking: opening a FIFO must not wait for a writer.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise MalformedError("it is not a regular file")
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise MalformedError("somebody else can write it")
-        if status.st_size > MOST_BYTES:
-            raise MalformedError("it is too large")
-        return file.read(MOST_BYTES)

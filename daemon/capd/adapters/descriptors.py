@@ -6,21 +6,26 @@ way through the daemon (docs/benchmarks.md, "Where the time goes").
 """
 
 import os
+from collections.abc import Callable
 
 import trio
 
 _CLOSED = -1
 
 
-def descriptor_of(stream: object) -> int:
-    """Return the non-blocking descriptor of a stream, -1 where it has none or is closed.
+def descriptor_of(stream: object) -> Callable[[], int]:
+    """Return what returns a stream's non-blocking descriptor, -1 where it has none or is closed.
 
-    Ask each time: a number that was kept may be another file's by then.
+    Call it each time: a number that was kept may be another file's by then.
     """
     if isinstance(stream, trio.SocketStream):
-        return stream.socket.fileno()
+        return stream.socket.fileno
     if isinstance(stream, trio.lowlevel.FdStream):
-        return stream.fileno()
+        return stream.fileno
+    return _no_descriptor
+
+
+def _no_descriptor() -> int:
     return _CLOSED
 
 

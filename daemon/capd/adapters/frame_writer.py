@@ -82,6 +82,7 @@ class FrameWriter:
         self._timeout = timeout
         # The first is the one being written. A list: most queues are empty, and a deque's
         # emptiness costs 600 bytes a session.
+        self._descriptor = descriptor_of(stream)
         self._queue: list[_Waiting] = []
         self._queued_bytes = 0
         self._gathered: list[bytes] = []
@@ -104,7 +105,7 @@ class FrameWriter:
     @property
     def is_prompt(self) -> bool:
         """Say whether a frame can be written at once, as far as can be seen."""
-        return self._is_running and not self._queue and descriptor_of(self._stream) >= 0
+        return self._is_running and not self._queue and self._descriptor() >= 0
 
     async def send(
         self, frame: bytes | LargeFrame, before_first_byte: Callable[[], None] | None = None
@@ -168,7 +169,7 @@ class FrameWriter:
 
         What is left of the last of them is queued; `on_cut` is called if it cannot be written.
         """
-        descriptor = descriptor_of(self._stream)
+        descriptor = self._descriptor()
         if descriptor < 0 or self._queue or self._gathered or not self._is_running:
             return 0
         data = b"\n".join(frames) + b"\n"
@@ -199,7 +200,7 @@ class FrameWriter:
         if self._gathered:
             self.flush()
         frame = waiting.frame
-        descriptor = descriptor_of(self._stream)
+        descriptor = self._descriptor()
         is_small = isinstance(frame, bytes) and len(frame) < _AT_ONCE_BYTES
         if is_small and descriptor >= 0 and not self._queue and self._is_running:
             assert isinstance(frame, bytes)

@@ -8,14 +8,13 @@ The copy is kept beside the daemon's state, since a daemon that started without 
 because of a typo would be worse than one with an old setting.
 """
 
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from capd.adapters.regular_files import opened_regular, read_up_to
+from capd.adapters.state_file import write_whole
 from capd.core.settings.layers import Layer, UnusableError
 from capd.core.settings.settling import STANDS, Settling, is_doubtful
 
@@ -118,13 +117,5 @@ class GoodFile:
                 self._kept.unlink(missing_ok=True)
                 self._text = None
                 return
-            self._kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=self._kept.parent)
-            try:
-                # mkstemp makes it 0600.
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(text)
-                Path(temporary).replace(self._kept)
-                self._text = text
-            except OSError:
-                Path(temporary).unlink()
+            write_whole(self._kept, text.encode(), has_other_writers=True)
+            self._text = text

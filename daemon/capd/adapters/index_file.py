@@ -1,8 +1,6 @@
 """capability-index.yaml on disk: followed, locked while it is written, replaced as a whole."""
 
 import fcntl
-import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ from capd.adapters.index_text import (
     revised,
     rewritten,
 )
+from capd.adapters.state_file import write_whole
 from capd.core.index import document
 
 LOCKED_FOR = 5.0
@@ -118,18 +117,14 @@ class IndexFile:
             raise IndexFileError(f"{self.path} cannot be read: {error}") from error
 
     def _store(self, text: str) -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{NAME}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+        write_whole(
+            self.path,
+            text.encode(),
+            is_durable=True,
+            has_other_writers=True,
             # A text that could not be read again must not replace the one that can.
-            loaded(Path(temporary).read_bytes().decode())
-            Path(temporary).replace(self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            check=lambda temporary: loaded(temporary.read_bytes().decode()),
+        )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ruamel.yaml import YAML
 
 NAME = "capability-index.yaml"
+DEEPEST = 100
+"""Levels of a text; what capd writes has five."""
 _HEAD = """\
 # What is installed, in a few words: capd writes this file with `capd index`, and reads it.
 # Change verb, do, use_when and activation as you like: what is not capd's own word any more stays
@@ -58,10 +61,8 @@ def loaded(text: str) -> Mapping[str, Any]:
     """
     import yaml  # noqa: PLC0415 - for who has such a file
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The loader is a safe one, of C where there is one.
-        read = yaml.load(text, loader)  # noqa: S506
+        read = yaml.load(text, _loader())  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         what = " ".join(str(error).split())
         raise IndexFileError(f"{NAME} is no YAML ({what}): correct it, or move it away") from error
@@ -70,6 +71,33 @@ def loaded(text: str) -> Mapping[str, Any]:
     if not isinstance(read, Mapping):
         raise IndexFileError(f"{NAME} is no mapping: correct it, or move it away")
     return read
+
+
+@cache
+def _loader() -> Any:
+    """Return a safe loader, of C where there is one, that bounds how deep a text is nested.
+
+    libyaml's own has no bound: 50,000 brackets overflow its stack and end the process. Both kinds
+    of PyYAML's call the two methods around each node.
+    """
+    import yaml  # noqa: PLC0415 - as above
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        depth = 0
+
+        def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+            super().descend_resolver(current_node, current_index)
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise yaml.YAMLError(f"it is nested more than {DEEPEST} levels deep")
+
+        def ascend_resolver(self) -> None:
+            super().ascend_resolver()
+            self.depth -= 1
+
+    return Loader
 
 
 def own_values(read: Mapping[str, Any]) -> dict[str, document.Overrides]:

@@ -4,12 +4,12 @@ A file is written whole or not at all, 0600; it is checked before, so that none 
 that would be left out. What is forgotten goes to `.forgotten` beside the others.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from capd.adapters.file_texts import file_text
+from capd.adapters.state_file import write_whole
 from capd.core.errors import CapdError
 from capd.core.memories.memory_format import OWN, SUFFIXES, MemoryFile, read_memory
 from capd.core.memories.memory_names import LONGEST, is_name
@@ -119,12 +119,7 @@ class MemoryStore:
                 "not written: it holds the value of a secret that capd keeps, and what is in a "
                 "memory is told to models"
             )
-        partial = file.with_name(f".{file.name}.partial")
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(partial, flags, 0o600), "wb") as opened:
-                opened.write(encoded)
-            partial.replace(file)
+            write_whole(file, encoded)
         except OSError as error:
             raise NotStoredError(f"{file} cannot be written: {error.strerror}") from None

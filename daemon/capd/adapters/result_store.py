@@ -23,6 +23,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.adapters.state_file import write_whole
 from capd.core.errors import CapdError
 from capd.core.results.handles import RETENTION, handle_of, is_handle
 from capd.core.results.large_results import LargeResult, Result
@@ -158,7 +159,7 @@ class ResultStore:
         known = records.get(handle)
         if known is None or known.start or not _is_whole(path, sha256):
             self._make_room(len(result), sha256)
-            self._write(path, result)
+            write_whole(path, result)
         # Anew in any case: what was known of it may be damaged, though its bytes are not.
         blocks = [hashlib.sha256(block).digest() for block in _blocks(result)]
         return self._put(
@@ -215,7 +216,7 @@ class ResultStore:
         return record.handle
 
     def _write_record(self, record: StoredResult) -> None:
-        self._write(self._folder / f"{record.handle}.handle", _RECORD.encode(record))
+        write_whole(self._folder / f"{record.handle}.handle", _RECORD.encode(record))
 
     def _note(self, record: StoredResult) -> None:
         assert self._records is not None
@@ -347,19 +348,8 @@ class ResultStore:
             if len(secret) == _SECRET_BYTES:
                 return secret
         secret = secrets.token_bytes(_SECRET_BYTES)
-        self._write(path, secret)
+        write_whole(path, secret)
         return secret
-
-    def _write(self, path: Path, data: bytes) -> None:
-        partial = path.with_suffix(".partial")
-        try:
-            with open(partial, "wb", opener=_private) as file:
-                file.write(data)
-            partial.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
 
     def _make_room(self, size_bytes: int, sha256: str) -> None:
         self._end_old()

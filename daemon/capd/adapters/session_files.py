@@ -8,7 +8,6 @@ must not have another one started.
 
 import contextlib
 import hashlib
-import os
 import time
 from pathlib import Path
 
@@ -16,9 +15,13 @@ import msgspec
 import structlog
 import trio
 
+from capd.adapters.state_file import StateFile
 from capd.core.sessions.session_record import SessionRecord, has_anything, is_kept
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import SessionKey
+
+MOST_BYTES = 64 << 20
+"""Of one record, which has a definition of each tool that its session has on."""
 
 _RECORD: MsgpackCodec[SessionRecord] = MsgpackCodec(SessionRecord)
 _DIGEST_LENGTH = 32
@@ -46,37 +49,23 @@ class SessionFiles:
         """Remove what is past its retention."""
         await trio.to_thread.run_sync(self._sweep, limiter=self._limiter)
 
-    def _path(self, key: SessionKey) -> Path:
+    def _file(self, key: SessionKey) -> StateFile[SessionRecord]:
         # A key may hold characters that a file name cannot.
-        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.session"
+        return _file(self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.session")
 
     def _load(self, key: SessionKey) -> SessionRecord | None:
-        record = self._read(self._path(key))
+        record = self._file(key).read()
         if record is None or record.key != key or not is_kept(record, time.time()):
             return None
         return record
 
-    def _read(self, path: Path) -> SessionRecord | None:
-        try:
-            return _decoded(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, MalformedError) as error:
-            log.warning("session_record_unreadable", file=path.name, reason=str(error))
-            return None
-
     def _save(self, record: SessionRecord) -> bool:
-        path = self._path(record.key)
+        file = self._file(record.key)
         try:
-            if not has_anything(record):
-                path.unlink(missing_ok=True)
-                return True
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(_encoded(record))
-            partial.replace(path)
+            if has_anything(record):
+                file.write(record)
+            else:
+                file.path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("session_not_saved", session=record.key, reason=str(error))
             return False
@@ -85,29 +74,35 @@ class SessionFiles:
     def _sweep(self) -> None:
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
-                record = self._read(path) if path.suffix == ".session" else None
+                record = _file(path).read() if path.suffix == ".session" else None
                 if record is None or not is_kept(record, time.time()):
                     path.unlink(missing_ok=True)
 
 
-def _encoded(record: SessionRecord) -> bytes:
-    """Return a record as bytes; the last of them are the digest of those before."""
-    with_room = msgspec.structs.replace(record, digest="0" * _DIGEST_LENGTH)
-    content = _RECORD.encode(with_room)[:-_DIGEST_LENGTH]
-    return content + _digest(content)
+class _WithDigest:
+    """Records whose last bytes are the digest of those before."""
 
+    def encode(self, record: SessionRecord, /) -> bytes:
+        """Return a record as bytes."""
+        with_room = msgspec.structs.replace(record, digest="0" * _DIGEST_LENGTH)
+        content = _RECORD.encode(with_room)[:-_DIGEST_LENGTH]
+        return content + _digest(content)
 
-def _decoded(data: bytes) -> SessionRecord:
-    """Return the record in a file.
+    def decode(self, data: bytes, /) -> SessionRecord:
+        """Return the record in a file.
 
-    Raises:
-        MalformedError: it is none, or is not as it was written.
-    """
-    record = _RECORD.decode(data)
-    if record.digest and data[-_DIGEST_LENGTH:] != _digest(data[:-_DIGEST_LENGTH]):
-        raise MalformedError("it is not as capd wrote it: its digest is another")
-    return msgspec.structs.replace(record, digest="")
+        Raises:
+            MalformedError: it is none, or is not as it was written.
+        """
+        record = _RECORD.decode(data)
+        if record.digest and data[-_DIGEST_LENGTH:] != _digest(data[:-_DIGEST_LENGTH]):
+            raise MalformedError("it is not as capd wrote it: its digest is another")
+        return msgspec.structs.replace(record, digest="")
 
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH].encode()
+
+
+def _file(path: Path) -> StateFile[SessionRecord]:
+    return StateFile(path, _WithDigest(), most_bytes=MOST_BYTES)

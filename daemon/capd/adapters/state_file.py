@@ -8,6 +8,7 @@
 All functions here block. Only `StateFile.load` and `StateFile.save` are for the event loop.
 """
 
+import errno
 import os
 import stat
 import tempfile
@@ -46,7 +47,7 @@ def read_private(path: Path, most_bytes: int) -> bytes:
         OSError: it cannot be read.
         MalformedError: it is no file, or too large, or somebody else can write it.
     """
-    # A link is an error of the system, as before: what is behind it is not known to be bad.
+    # Non-blocking: opening a FIFO must not wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -194,9 +195,12 @@ class StateFile(Generic[T]):
         """Write `value` down.
 
         Raises:
-            OSError: it cannot be written; what was there stays.
+            OSError: it cannot be written, or is too long to be read again; what was there stays.
         """
-        write_whole(self.path, self._codec.encode(value), is_durable=self._is_durable)
+        data = self._codec.encode(value)
+        if len(data) > self._most_bytes:
+            raise OSError(errno.EFBIG, f"its {len(data)} bytes are more than {self._most_bytes}")
+        write_whole(self.path, data, is_durable=self._is_durable)
 
     def _save(self, value: T) -> bool:
         try:

@@ -72,6 +72,7 @@ class FrameReader:
         spool: ServerSpool | None = None,
     ) -> None:
         self._stream = stream
+        self._descriptor = descriptor_of(stream)
         self._cap_bytes = cap_bytes
         self._spool = spool
         self._assembly_timeout = assembly_timeout
@@ -134,7 +135,7 @@ class FrameReader:
         return [ready.popleft() for _ in range(_FRAMES_BETWEEN_CHECKPOINTS)]
 
     async def _receive(self) -> None:
-        descriptor = descriptor_of(self._stream)
+        descriptor = self._descriptor()
         if descriptor >= 0 and not self._line_bytes:
             # No line has begun, so nothing has to be timed. Waiting comes first: a read that
             # finds nothing is a system call for nothing.

@@ -5,8 +5,6 @@ cache, never an authority: one that is damaged, too large, somebody else's or an
 as good as none, and is said once. What a server lists replaces what it listed before.
 """
 
-import os
-import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.adapters.state_file import StateFile
 from capd.core.protocol.generations import members_or_none
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition
@@ -70,58 +69,47 @@ class ToolLists:
         """Return what these servers listed last, without those that are not known."""
         return await trio.to_thread.run_sync(self._load_all, identities, limiter=self._limiter)
 
-    def _path(self, identity: ServerIdentity) -> Path | None:
+    def _file(self, identity: ServerIdentity) -> StateFile[ToolList] | None:
         # It is 16 hex digits; nothing else may become a path.
-        is_hex = identity.isascii() and identity.isalnum()
-        return self._folder / f"{identity}{_SUFFIX}" if is_hex else None
+        if not (identity.isascii() and identity.isalnum()):
+            return None
+
+        def refuse(listed: ToolList) -> str:
+            if listed.identity != identity:
+                return "it is another server's"
+            if not all(members_or_none(tool.json) for tool in listed.tools):
+                return "it has a definition that is no JSON object"
+            return ""
+
+        path = self._folder / f"{identity}{_SUFFIX}"
+        return StateFile(path, _LIST, most_bytes=MOST_BYTES, refuse=refuse, is_private=True)
 
     def _load_all(self, identities: list[ServerIdentity]) -> dict[ServerIdentity, ToolList]:
         found = {identity: self._load(identity) for identity in identities}
         return {identity: listed for identity, listed in found.items() if listed is not None}
 
     def _load(self, identity: ServerIdentity) -> ToolList | None:
-        path = self._path(identity)
-        if path is None:
+        file = self._file(identity)
+        if file is None:
             return None
         try:
-            listed = _LIST.decode(_private_bytes(path))
+            return file.decoded()
         except FileNotFoundError:
             return None
         except (OSError, MalformedError) as error:
-            self._say(path, str(error))
+            # Searches read the lists again and again.
+            if file.path.name not in self._said:
+                self._said.add(file.path.name)
+                log.warning("tool_list_unreadable", file=file.path.name, reason=str(error))
             return None
-        if listed.identity != identity:
-            self._say(path, "it is another server's")
-            return None
-        if not all(members_or_none(tool.json) for tool in listed.tools):
-            self._say(path, "it has a definition that is no JSON object")
-            return None
-        return listed
-
-    def _say(self, path: Path, reason: str) -> None:
-        if path.name not in self._said:
-            self._said.add(path.name)
-            log.warning("tool_list_unreadable", file=path.name, reason=reason)
 
     def _save(self, listed: ToolList) -> None:
-        path = self._path(listed.identity)
-        if path is None:
-            return
-        content = _LIST.encode(listed)
-        if len(content) > MOST_BYTES:
-            reason = f"its {len(content)} bytes are too many"
-            log.warning("tool_list_not_saved", server=listed.name, reason=reason)
+        file = self._file(listed.identity)
+        if file is None:
             return
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # One name a server: what a crash leaves behind, the next save removes.
-            partial = path.with_suffix(".partial")
-            partial.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-                file.write(content)
-            partial.replace(path)
-            self._said.discard(path.name)
+            file.write(listed)
+            self._said.discard(file.path.name)
             self._sweep()
         except OSError as error:
             log.warning("tool_list_not_saved", server=listed.name, reason=str(error))
@@ -134,18 +122,3 @@ class ToolLists:
         for path in sorted(files, key=lambda path: path.stat().st_mtime)[:-MOST_FILES]:
             with suppress(OSError):
                 path.unlink()
-
-
-def _private_bytes(path: Path) -> bytes:
-    """Return the content of a regular file that only its owner can write."""
-    # Non-blocking: opening a FIFO must not wait for a writer.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is not a regular file")
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise OSError("somebody else can write it")
-        if status.st_size > MOST_BYTES:
-            raise OSError("it is too large")
-        return file.read(MOST_BYTES)

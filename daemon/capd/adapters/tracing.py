@@ -63,11 +63,8 @@ class Traces:
 
     def __init__(self) -> None:
         self._start: Callable[..., Span] | None = None
-
-    @property
-    def is_on(self) -> bool:
+        self.is_on = False
         """Whether anybody wants spans."""
-        return self._start is not None
 
     def begin(self, method: str, params: bytes, session: str) -> "Span | None":
         """Return the span of a request that begins, None where it is to have none."""
@@ -108,11 +105,13 @@ class Traces:
             log.warning("not_traced", reason=MISSING)
             return
         self._start = _starter(provider)
+        self.is_on = True
         log.info("tracing")
         try:
             await trio.sleep_forever()
         finally:
             self._start = None
+            self.is_on = False
             with trio.CancelScope(shield=True), trio.move_on_after(FLUSH_TIMEOUT):
                 await trio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
 

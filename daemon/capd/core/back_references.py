@@ -1,7 +1,7 @@
 """How a part calls its owner back without keeping it alive.
 
-An owner holds its parts. Where a part held its owner as well, both would stay in memory after
-their end until the garbage collector looks for cycles, which it rarely does in the daemon: a
+An owner refers to its parts. If a part also referred to its owner, both would stay in memory after
+their end until the garbage collector finds the cycle, which it rarely does in the daemon: a
 thousand ended sessions were 8 MB of garbage.
 """
 
@@ -27,9 +27,9 @@ class _WeakCall(Generic[P, R]):
 
 
 def weakly(method: Callable[P, R]) -> Callable[P, R]:
-    """Return a callable that calls a bound `method`, and does not keep its object alive.
+    """Return a callable that calls a bound `method` without keeping its object alive.
 
-    Calling it when the object is gone raises ReferenceError, as a weak proxy does: whoever works
-    for an owner has a hold of it.
+    Calling it when the object is gone raises ReferenceError, as a weak proxy does. Whoever works
+    for an owner therefore holds a reference to it.
     """
     return _WeakCall(method)

@@ -1,4 +1,4 @@
-"""The root of every error that capd raises on purpose, and how to look into groups of them."""
+"""The root of capd's exceptions, and a helper for exception groups."""
 
 from collections.abc import Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class CapdError(Exception):
-    """Something a caller can act on; its text says what, why and what to do next, in one line."""
+    """An error that a caller can act on: in one line what happened, why and what to do next."""
 
 
 def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:

@@ -12,25 +12,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 _MOST_KEPT = 4096
-"""Compiled patterns; each is a few hundred bytes."""
+"""Number of cached compiled patterns; each takes a few hundred bytes."""
 
 Match = Callable[[str], bool]
 Takes = Callable[[str], bool]
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Tell whether `text` as a whole is what `pattern` means; case counts."""
+    """Tell whether `pattern` matches the whole of `text`. Case matters."""
     return compiled(pattern)(text)
-
-
-def any_matches(text: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of `patterns` means `text`."""
-    return any(compiled(pattern)(text) for pattern in patterns)
 
 
 @lru_cache(maxsize=_MOST_KEPT)
 def compiled(pattern: str) -> Match:
-    """Return what tells whether a text is what `pattern` means."""
+    """Return a function that tells whether a text matches `pattern`."""
     if "?" in pattern or "[" in pattern:
         found = GlobSet([pattern]).found
         return lambda text: bool(found(text))
@@ -40,7 +35,7 @@ def compiled(pattern: str) -> Match:
 
 
 class _Parts:
-    """A pattern whose only glob is `*`: its texts, in their order."""
+    """A pattern whose only glob is `*`: the texts between the stars, in order."""
 
     __slots__ = ("_first", "_inner", "_last", "_least")
 
@@ -59,7 +54,8 @@ class _Parts:
             return False
         at, end = len(self._first), len(text) - len(self._last)
         for part in self._inner:
-            # The first place is as good as any later one: what follows has the more room.
+            # The first match is as good as any later one, because it leaves the most text for the
+            # rest.
             found = text.find(part, at, end)
             if found < 0:
                 return False
@@ -68,22 +64,24 @@ class _Parts:
 
 
 class GlobSet:
-    """Several patterns, looked for together: a text costs the same two operations a character.
+    """Several patterns, matched together: a text costs two operations a character.
 
-    Bit `n` of a state stands for `n` elements being matched, of the patterns one after another.
+    Bit `n` of a state means that element `n` is the next to match; the elements are those of all
+    patterns, one pattern after another.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._starts = self._stays = 0
         self._ends: list[int] = []
         takers: dict[str, list[int]] = {}
-        """The places of the elements that take a few ASCII characters, by each of those."""
+        """For each ASCII character, the places of the elements that accept it among a few
+        characters."""
         refusers: dict[str, list[int]] = {}
-        """The same of those that take all but a few."""
+        """The same for the elements that accept all but a few characters."""
         most: list[int] = []
-        """The places of those."""
+        """The places of those elements."""
         self._others: list[tuple[int, Takes]] = []
-        """What takes other ones."""
+        """The elements that accept other characters."""
         at = 0
         for pattern in patterns:
             self._starts |= 1 << at
@@ -114,12 +112,13 @@ class GlobSet:
         self._end = _mask(self._ends, size)
 
     def found(self, text: str) -> tuple[int, ...]:
-        """Return the numbers of the patterns that mean `text`, in their order."""
+        """Return the numbers of the patterns that match `text`, in order."""
         states, stays, masks = self._starts, self._stays, self._masks
         for character in text:
             mask = masks.get(character)
             if mask is None:
-                # Names are ASCII; whatever else there is costs its look each time, and no memory.
+                # Names are ASCII. For other characters the mask is computed each time and not
+                # stored.
                 mask = self._most if character.isascii() else self._mask_of(character)
             states = ((states & mask) << 1) | (states & stays)
             if not states:
@@ -133,7 +132,7 @@ class GlobSet:
 
 
 def _mask(places: Iterable[int], size: int) -> int:
-    """Return a number of `size` bytes with a bit at each of `places`."""
+    """Return a number of `size` bytes in which the bits at `places` are set."""
     bits = bytearray(size)
     for place in places:
         bits[place >> 3] |= 1 << (place & 7)
@@ -141,16 +140,16 @@ def _mask(places: Iterable[int], size: int) -> int:
 
 
 class _Set(NamedTuple):
-    """What takes one of several characters."""
+    """An element that accepts one of several characters."""
 
     named: Iterable[str]
-    """Those of ASCII, or, with `is_other`, those that are not taken."""
+    """The ASCII characters that are accepted; with `is_other`, those that are not."""
     takes: Takes
     is_other: bool = False
 
 
 def _elements(pattern: str) -> Iterator[str | _Set | None]:
-    """Yield what takes each character; None for `*`."""
+    """Yield the element for each character; None for `*`."""
     at = 0
     while at < len(pattern):
         character = pattern[at]
@@ -162,7 +161,7 @@ def _elements(pattern: str) -> Iterator[str | _Set | None]:
             yield _Set("", character.__eq__) if not character.isascii() else character
         else:
             start = at + 1
-            # A `]` that stands first is one of the characters.
+            # A `]` in the first place is an ordinary character.
             first = start + (2 if pattern[start : start + 1] == "!" else 1)
             close = pattern.find("]", first)
             if close < 0:
@@ -174,7 +173,7 @@ def _elements(pattern: str) -> Iterator[str | _Set | None]:
 
 
 def _set(written: str) -> _Set:
-    """Return what takes the characters of `[written]`."""
+    """Return the element for `[written]`."""
     is_other = written.startswith("!")
     singles: set[str] = set()
     ranges: list[tuple[str, str]] = []

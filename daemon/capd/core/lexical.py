@@ -30,7 +30,7 @@ _K1 = 1.2
 _B = 0.75
 _NGRAM = 4
 _MOST_CHARACTERS = 4096
-"""Longer texts are compared by their beginning: a paste must not cost the turn its time."""
+"""Of a longer text only the beginning is compared: a paste must not cost the turn its time."""
 
 _SHORTEST_STEMMED = 4
 _SHORTEST_STEM = 3
@@ -51,7 +51,7 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 
 def words(text: str) -> list[str]:
-    """Return the stems of a text's words in order; parts of an identifier count, and it whole."""
+    """Return the stems of a text's words in order: the parts of each identifier, and the whole."""
     folded = unicodedata.normalize("NFKC", text[:_MOST_CHARACTERS])
     found: list[str] = []
     for run in _RUN.findall(folded.replace("'", "").replace("’", "")):
@@ -63,7 +63,7 @@ def words(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """Return a word without the commonest English endings; `query` and `queries` meet."""
+    """Return a word without the commonest English endings: `query` and `queries` become equal."""
     if len(word) < _SHORTEST_STEMMED or not word.isascii() or not word.isalpha():
         return word
     if word.endswith("ies"):
@@ -86,12 +86,12 @@ def stem(word: str) -> str:
 
 
 class _Postings:
-    """Which documents hold a term, and with what weight."""
+    """Which documents contain a term, and with what weight."""
 
     def __init__(self, rows: Iterable[dict[str, float]]) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        # Machine numbers, and one row at a time: ten thousand rows of objects are 100 MB.
+        # Arrays of machine numbers, row by row: ten thousand rows of Python objects take 100 MB.
         at: dict[str, array[int]] = {}
         weights: dict[str, array[float]] = {}
         self.size = 0
@@ -108,14 +108,14 @@ class _Postings:
         }
 
     def sums(self, wanted: Iterable[tuple[str, float]]) -> "Numbers":
-        """Return for each document the sum of its weights for `wanted`, each times its own."""
+        """Return for each document the sum of its weights for `wanted`, each times its factor."""
         import numpy as np  # noqa: PLC0415 - as above
 
         total = np.zeros(self.size, np.float32)
         for term, factor in wanted:
             found = self._terms.get(term)
             if found is not None:
-                # Each document stands once in a posting, so no sum is lost.
+                # Each document is in a posting once, so this indexed addition loses nothing.
                 total[found[0]] += found[1] * np.float32(factor)
         return total
 
@@ -146,9 +146,9 @@ class Bm25:
 
 
 class Coverage:
-    """The share of a query, rare words counting more, that a document has words for.
+    """The share of a query's words that a document has; rare words count more.
 
-    `others` are texts that only say how common words are.
+    `others` are texts that only determine how common words are.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Coverage:
         present = Counter(term for text in (*documents, *others) for term in set(text))
         total = len(documents) + len(others) + 1
         self._idf = {term: math.log(total / (number + 0.5)) for term, number in present.items()}
-        # A word of no text is the rarest, so that it counts fully for what is not covered.
+        # A word that is in no text counts as the rarest, so it fully counts as not covered.
         self._unseen = math.log(total / 0.5)
         self._postings = _Postings(
             [{term: self._idf[term] for term in dict.fromkeys(document)} for document in documents]

@@ -1,6 +1,7 @@
-"""What the daemon needs of its machine: less and it does not start, little and it says so.
+"""What the daemon needs of its machine.
 
-A daemon that starts and then fails at each session, call or search helps nobody, and hides why.
+Below a minimum the daemon does not start, because a daemon that then fails at each session, call or
+search helps nobody and hides why. Below a comfortable amount it starts and reports it.
 """
 
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from capd.core.errors import CapdError
 
 LEAST_DESCRIPTORS = 128
-"""An idle daemon has 60, a start of a server takes 20 for a moment."""
+"""An idle daemon has 60 open; starting a server takes 20 for a moment."""
 FEW_DESCRIPTORS = 1024
 LEAST_ADDRESS_BYTES = 1000 * 10**6
 LITTLE_ADDRESS_BYTES = 4000 * 10**6
@@ -19,26 +20,26 @@ _MIB = 1 << 20
 
 
 class MachineError(CapdError):
-    """The daemon cannot serve here; the text says what to change."""
+    """The daemon cannot run here; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What was found; None is no limit."""
+    """What was found; None means no limit."""
 
     pid: int
     proc_pid: int | None
-    """Who /proc says that this process is; None where it says nothing."""
+    """The pid that /proc gives this process; None if /proc is not available."""
     descriptors: int | None
     address_bytes: int | None
     data_bytes: int | None
 
 
 def checked(machine: Machine) -> list[str]:
-    """Return what is degraded, each with what repairs it.
+    """Return what is degraded, each with its repair.
 
     Raises:
-        MachineError: the daemon cannot serve here.
+        MachineError: the daemon cannot run here.
     """
     if machine.proc_pid != machine.pid:
         what = "is not there" if machine.proc_pid is None else "is that of another process space"

@@ -1,8 +1,8 @@
-"""Taking secrets out of texts that leave the daemon: errors, logs, the status.
+"""Removes secrets from texts that leave the daemon: errors, logs, the status.
 
-By value first: the value as it is, quoted for a URL, and in base64. Values under four characters
-are left alone; they would tear every text apart and hide nothing. What nobody declared is known
-by its look alone, where its maker gave it one.
+Known values are removed first: as they are, quoted for a URL, and in base64. Values under four
+characters are left alone; they would tear every text apart and hide nothing. A secret that nobody
+declared is recognised only if its maker gave it a distinctive form.
 """
 
 import base64
@@ -13,7 +13,7 @@ from urllib.parse import quote
 SHORTEST = 4
 MARK = "[secret]"
 SHORTEST_ANYWHERE = 8
-"""Below that a value is taken out of its own server's texts, and not out of all."""
+"""A shorter value is removed only from the texts of its own server, not from all texts."""
 
 _LOOKS = re.compile(
     r"(?:"
@@ -29,20 +29,20 @@ PyPI, Google, and JSON web tokens."""
 _KEPT = (
     re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"),
     re.compile(r"[a-z][a-z0-9+.-]{1,30}://[^\s/:@]{1,200}:[^\s/:@]{3,200}@", re.IGNORECASE),
-    # A word for a secret with a value that nobody would take for a word.
+    # A word for a secret, followed by a value that is no ordinary word.
     re.compile(
         r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|authorization|bearer)"
         r"[\"'`]?\s{0,3}(?:[:=]|\s)\s{0,3}[\"'`]?"
         r"(?=[^\s\"'`]{0,200}\d)(?=[^\s\"'`]{0,200}[A-Za-z])[A-Za-z0-9+/_=.~-]{16,}",
         re.IGNORECASE,
     ),
-    # Forty letters and digits of both cases are a key's, not a path's or a digest's.
+    # Forty letters and digits of both cases are a key: paths and digests do not look like that.
     re.compile(
         r"(?<![A-Za-z0-9+_-])(?=[A-Za-z0-9+_-]{0,200}[a-z])(?=[A-Za-z0-9+_-]{0,200}[A-Z])"
         r"(?=[A-Za-z0-9+_-]{0,200}\d)[A-Za-z0-9+_-]{40,}"
     ),
 )
-"""What else is a secret where a text is to be kept, in which nothing is taken out by value."""
+"""Other secrets in texts that are stored, from which no known values are removed."""
 
 
 def redactor(values: Iterable[str]) -> Callable[[str], str]:
@@ -53,7 +53,7 @@ def redactor(values: Iterable[str]) -> Callable[[str], str]:
             continue
         encoded = value.encode("utf-8", "surrogatepass")
         forms |= {value, quote(encoded, safe=""), base64.b64encode(encoded).decode().rstrip("=")}
-    # The longest first: a secret may be a part of another.
+    # The longest first, because a secret may be part of another one.
     ordered = sorted(forms, key=len, reverse=True)
 
     def redacted(text: str) -> str:
@@ -65,14 +65,14 @@ def redactor(values: Iterable[str]) -> Callable[[str], str]:
 
 
 def anywhere(values: Iterable[str]) -> Callable[[str], str]:
-    """Return a function for texts of all kinds: it replaces `values`, and what looks like a token.
+    """Return a function for texts of all kinds: it removes `values`, and what looks like a token.
 
-    Left alone are short values and paths, which such texts are full of.
+    Short values and paths are left alone, because such texts are full of them.
     """
     redacted = redactor(v for v in values if len(v) >= SHORTEST_ANYWHERE and v[0] not in "/~")
     return lambda text: _LOOKS.sub(MARK, redacted(text))
 
 
 def looks_secret(text: str) -> bool:
-    """Tell whether a text that somebody wants to keep holds what looks like a secret."""
+    """Tell whether a text that is to be stored contains what looks like a secret."""
     return any(pattern.search(text) for pattern in (_LOOKS, *_KEPT))

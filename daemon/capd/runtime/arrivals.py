@@ -4,26 +4,20 @@ Apart from ZeroMQ, which the embedder's own process does without.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import msgspec
 
 from capd_protos.codec import MsgpackCodec
-from capd_protos.envelope import Envelope
+from capd_protos.envelope import Envelope, FailureCode
 from capd_protos.types import ActorName
-
-if TYPE_CHECKING:
-    from capd.runtime.mailbox import Mailbox
-
-Q = TypeVar("Q")
 
 ENVELOPES: MsgpackCodec[Envelope] = MsgpackCodec(Envelope)
 BODIES: MsgpackCodec[msgspec.Struct] = MsgpackCodec(msgspec.Struct)
 """Encodes any message; what comes in is decoded by the codec of its reader."""
 
-LOST = "lost"
+LOST: Literal["lost"] = "lost"
 """The code of a `Failure` that says: whom the request was passed on to has ended."""
 
 
@@ -57,7 +51,7 @@ class Arrivals(Protocol):
         """Send the answer."""
         ...
 
-    def fail(self, arrival: Arrival, code: str, message: str) -> None:
+    def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
         """Answer for an actor that does not; never waits."""
         ...
 
@@ -67,14 +61,4 @@ class Arrivals(Protocol):
 
     def count(self, event: str, envelope: Envelope) -> None:
         """Count what became of a request that got no good answer."""
-        ...
-
-
-class Mailboxes(Protocol):
-    """Where an actor gets its mailbox: the bus, or the channel of a process of its own."""
-
-    def mailbox(
-        self, actor: ActorName, request_codec: MsgpackCodec[Q]
-    ) -> "AbstractAsyncContextManager[Mailbox[Q]]":
-        """Listen as `actor` for the length of a block."""
         ...

@@ -20,7 +20,7 @@ from capd.runtime.zmq_socket import (
     TrioSocket,
 )
 from capd_protos.codec import MalformedError
-from capd_protos.envelope import Envelope, Failure
+from capd_protos.envelope import Envelope, Failure, FailureCode
 from capd_protos.types import ActorName, Address
 
 log = structlog.get_logger()
@@ -86,7 +86,7 @@ class ActorEndpoint:
                 self.count("undeliverable_answer", arrival.envelope)
         await trio.lowlevel.checkpoint()
 
-    def fail(self, arrival: Arrival, code: str, message: str) -> None:
+    def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
         """Answer for an actor that does not; never waits, so it works while being cancelled."""
         body = BODIES.encode(Failure(code=code, message=message))
         try:

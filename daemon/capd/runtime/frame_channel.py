@@ -23,7 +23,7 @@ from capd.core.errors import CapdError
 from capd.runtime.arrivals import BODIES, Arrival
 from capd.runtime.mailbox import Mailbox
 from capd_protos.codec import MalformedError, MsgpackCodec
-from capd_protos.envelope import Envelope, Failure
+from capd_protos.envelope import Envelope, Failure, FailureCode
 from capd_protos.types import ActorName, Address, MessageId
 
 Q = TypeVar("Q")
@@ -245,7 +245,7 @@ class FramePostbox:
         """Queue an answer."""
         await self._channel.send(Frame(arrival.envelope.id, 0.0, msgspec.Raw(body)))
 
-    def fail(self, arrival: Arrival, code: str, message: str) -> None:
+    def fail(self, arrival: Arrival, code: FailureCode, message: str) -> None:
         """Answer for an actor that does not; a daemon that does not read hears nothing."""
         body = msgspec.Raw(BODIES.encode(Failure(code=code, message=message)))
         try:

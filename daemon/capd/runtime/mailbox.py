@@ -3,8 +3,9 @@
 A request:  taken -> answered   by `reply`, by leaving its block, or by the mailbox's end
 """
 
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 import trio
@@ -130,3 +131,13 @@ class Mailbox(Generic[Q]):
         self.unanswered.clear()
         for arrival in self.endpoint.drain():
             self.endpoint.stop(arrival)
+
+
+class Mailboxes(Protocol):
+    """Where an actor gets its mailbox: the bus, or the channel of a process of its own."""
+
+    def mailbox(
+        self, actor: ActorName, request_codec: MsgpackCodec[Q]
+    ) -> AbstractAsyncContextManager[Mailbox[Q]]:
+        """Listen as `actor` for the length of a block."""
+        ...

@@ -112,17 +112,6 @@ class TrioSocket:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return frames
 
-    def recv_nowait(self) -> list[bytes] | None:
-        """Return the next message; None where there is none."""
-        self._check_open()
-        try:
-            return self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        finally:
-            if self._turns:
-                self.refresh()
-
     async def send(self, frames: Sequence[bytes]) -> None:
         """Send one message, waiting for room; a cancelled send has sent nothing.
 

@@ -21,8 +21,8 @@ from client_stage import Json, Stage, Talk, staged
 TIMEOUT = 30.0
 
 
-class TalkWay:
-    """A way that notes how often it was left, and with what."""
+class TalkRoute:
+    """A route that notes how often it was left, and with what."""
 
     def __init__(self, talk: "DirectTalk", members: Members) -> None:
         self._talk = talk
@@ -65,8 +65,8 @@ class DirectTalk(Talk):
         """What clients get of results, where these are not passed on as they came."""
         self.released = 0
 
-    def way(self, request: Request) -> TalkWay:  # type: ignore[override]  # the fake has none
-        return TalkWay(self, request.members)
+    def direct_route(self, request: Request) -> TalkRoute:  # type: ignore[override]  # the fake has none
+        return TalkRoute(self, request.members)
 
 
 class Server:

@@ -106,7 +106,7 @@ async def test_a_client_that_reads_nothing_is_given_up(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with staged() as stage:
-        stage.upstream.is_initialized = True
+        stage.connection.is_initialized = True
         for _ in range(20_000):
             stage.upstream.list_changed("tools")
             await trio.lowlevel.checkpoint()
@@ -363,9 +363,7 @@ async def test_a_subscription_outlives_the_connection_that_it_was_made_on(
         level = {"jsonrpc": "2.0", "id": 2, "method": "logging/setLevel"}
         await answers(stage, {**subscribe, "params": {"uri": "n:1"}})
         await answers(stage, {**level, "params": {"level": "error"}})
-        talk = stage.talk
-        talk.log_level = "error"
-    async with staged(talk=talk) as stage:
+    async with staged(connection=stage.connection) as stage:
         await wait_all_tasks_blocked()
         stage.upstream.resource_updated("n:1", b'{"uri":"n:1"}')
         stage.upstream.resource_updated("n:2", b'{"uri":"n:2"}')
@@ -373,7 +371,7 @@ async def test_a_subscription_outlives_the_connection_that_it_was_made_on(
 
         updated = {"method": "notifications/resources/updated", "params": {"uri": "n:1"}}
         assert heard == [{"jsonrpc": "2.0", **updated}]
-        assert stage.upstream.log_level == "error"
+        assert stage.upstream.connection.log_level == "error"
 
 
 # Requests that ask
@@ -447,7 +445,7 @@ async def test_answers_that_are_none_leave_the_request_as_it_was(
 
 async def test_a_handshake_client_is_asked_by_a_request(autojump_clock: MockClock) -> None:
     async with staged() as stage:
-        stage.upstream.is_initialized = True
+        stage.connection.is_initialized = True
         stage.talk.run = ask_who
         asked = await answers(stage, CALL)
         heard = await answers(stage, {"jsonrpc": "2.0", "id": "capd-1", "result": {"x": 1}})

@@ -16,6 +16,7 @@ from capd_protos.ledger import (
     CapabilityCalls,
     DecisionNote,
     Note,
+    RecordedOutcome,
     SessionNote,
     Use,
 )
@@ -26,7 +27,11 @@ ONE = SessionKey("one")
 
 
 def call(
-    tool: str = "git_log", *, at: float = NOW, outcome: str = "result", granted: str = "starter/git"
+    tool: str = "git_log",
+    *,
+    at: float = NOW,
+    outcome: RecordedOutcome = "result",
+    granted: str = "starter/git",
 ) -> CallNote:
     capabilities = [granted] if granted else []
     return CallNote(

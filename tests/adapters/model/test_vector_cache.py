@@ -258,7 +258,7 @@ def test_the_put_after_a_failed_one_writes_everything(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_left_behind_does_not_stop_the_next_put(stored: Path) -> None:
-    stored.with_name(".vectors.new").write_bytes(b"half")
+    stored.with_name(".vectors.partial").write_bytes(b"half")
     cache = opened(stored)
 
     cache.put({"three": ONE})

@@ -236,7 +236,7 @@ async def test_junk_is_counted_logged_five_times_and_survived(
     "lines",
     [[b"noise"] * 1001, [b"x" * 300_000] * 4, [b'{"x":"%s"}' % (b"y" * 300_000)] * 4],
 )
-async def test_a_flood_of_junk_ends_the_lane_and_every_call(
+async def test_a_flood_of_junk_ends_the_connection_and_every_call(
     autojump_clock: MockClock, lines: list[bytes]
 ) -> None:
     async with staged() as (stage, start):
@@ -322,7 +322,9 @@ def progress(token: object) -> Json:
     return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
 
 
-async def test_progress_finds_its_call_by_the_lanes_own_token(autojump_clock: MockClock) -> None:
+async def test_progress_finds_its_call_by_the_connections_own_token(
+    autojump_clock: MockClock,
+) -> None:
     async with staged() as (stage, start):
         heard: dict[str, list[bytes]] = {"a": [], "b": []}
         for name, notes in heard.items():
@@ -566,7 +568,7 @@ async def test_a_server_that_stops_reading_refuses_what_does_not_fit(
         assert kinds == ["not_sent"] * 1099 + ["outcome_unknown"]
 
 
-async def test_a_line_that_never_ends_breaks_the_lane(autojump_clock: MockClock) -> None:
+async def test_a_line_that_never_ends_breaks_the_connection(autojump_clock: MockClock) -> None:
     async with staged() as (stage, start):
         call = start()
         await stage.asked()

@@ -12,6 +12,7 @@ from capd.core.definitions import baseline as rules
 from capd.core.definitions.baseline import Baseline, Change, Compared, Instances, Rule, TrustedTool
 from capd.core.definitions.canonical import digest
 from capd_protos.types import InstanceId, ServerIdentity, ServerName, ServerSpec, TapName, ToolName
+from support.examples import examples
 
 NOTIFY, QUARANTINE = Rule(), Rule(is_quarantine=True)
 FRESH = Baseline(ServerIdentity("9c1e"), ServerName("git"))
@@ -313,5 +314,7 @@ class Quarantine(RuleBasedStateMachine):
         assert set().union(*self.barred.values()) <= undecided
 
 
-Quarantine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+Quarantine.TestCase.settings = settings(
+    max_examples=examples(50), stateful_step_count=30, deadline=None
+)
 TestQuarantine = Quarantine.TestCase

@@ -10,6 +10,7 @@ from capd.core.index.token_costs import TokenCosts
 from capd.core.index.trigger_map import Mapped, trigger_map
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, TapName
+from support.examples import examples
 
 
 class Everything(dict[str, int]):
@@ -83,7 +84,7 @@ def test_a_name_that_is_too_long_keeps_no_other_from_the_map() -> None:
     assert (got.listed, got.left_out) == (1, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ENTRIES, COSTS, st.integers(0, 200))
 def test_a_map_takes_no_more_than_its_budget_and_forgets_nobody(
     entries: list[IndexEntry], costs: TokenCosts, room: int
@@ -137,7 +138,7 @@ def test_those_that_have_no_room_are_counted_and_the_best_stays() -> None:
     assert '"name":"git"' in got.text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ENTRIES.map(lambda entries: entries[:4]), COSTS, st.integers(0, 70))
 def test_suggestions_take_no_more_than_their_budget_and_forget_nobody(
     entries: list[IndexEntry], costs: TokenCosts, room: int
@@ -148,7 +149,7 @@ def test_suggestions_take_no_more_than_their_budget_and_forget_nobody(
     assert got.told + got.left_out == len(entries)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ENTRIES.filter(bool), COSTS)
 def test_one_capability_takes_sixty_tokens_at_most(
     entries: list[IndexEntry], costs: TokenCosts

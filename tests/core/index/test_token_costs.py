@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from capd.adapters.tokens.token_counts import count
 from capd.core.index.token_costs import FRAMES, TokenCosts, one_line, pieces
+from support.examples import examples
 
 SCRIPTS = st.text(
     st.one_of(
@@ -22,7 +23,7 @@ def counted(text: str) -> TokenCosts:
     return TokenCosts({piece: count(piece) for piece in pieces(text)})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SCRIPTS)
 @example("git__git_log, git__git_show and 3 more")
 @example('mcp__capd__capability {"action":"enable","name":"docker-compose"}')
@@ -34,7 +35,7 @@ def test_a_text_is_the_sum_of_its_pieces(text: str) -> None:
     assert got == count(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SCRIPTS, st.sets(st.integers(0, 20)))
 def test_what_was_never_counted_is_taken_for_too_much_and_never_for_too_little(
     text: str, left: set[int]
@@ -47,7 +48,7 @@ def test_what_was_never_counted_is_taken_for_too_much_and_never_for_too_little(
     assert got >= count(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SCRIPTS, st.integers(0, 30), st.booleans())
 def test_a_cut_text_takes_no_more_than_there_is_room_for(
     text: str, room: int, is_counted: bool

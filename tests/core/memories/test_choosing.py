@@ -8,13 +8,17 @@ from capd.core.memories.choosing import HEAD_TOKENS, Chosen, Priced, chosen, ord
 from capd.core.memories.known import PricedMemory, key_of, known_memories, texts_of
 from capd.core.memories.telling import Telling
 from capd.core.memories.wording import entry, told
-from capd_protos.types import MemorySpec, TapName
+from capd_protos.types import (
+    MemoryKind,
+    MemorySpec,
+    TapName,
+)
 
 TAP = TapName("t")
 
 
 def memory(
-    name: str, kind: str = "declarative", content: str = "c", priority: float = 1.0
+    name: str, kind: MemoryKind = "declarative", content: str = "c", priority: float = 1.0
 ) -> MemorySpec:
     return MemorySpec(TAP, name, kind, content, priority=priority, capability="git")
 

@@ -1,13 +1,19 @@
 """What notes come to, with as many labels as there may be."""
 
 from capd.core.records.tally import CALL_BOUNDS, DECISION_BOUNDS, MOST_NAMES, Histogram, Tally
-from capd_protos.ledger import ActivationNote, CallNote, DecisionNote, SessionNote
+from capd_protos.ledger import (
+    ActivationNote,
+    CallNote,
+    DecisionNote,
+    RecordedOutcome,
+    SessionNote,
+)
 from capd_protos.types import SessionKey
 
 ONE = SessionKey("one")
 
 
-def call(server: str = "git", outcome: str = "result", ms: float = 3.0) -> CallNote:
+def call(server: str = "git", outcome: RecordedOutcome = "result", ms: float = 3.0) -> CallNote:
     return CallNote(0.0, ONE, "zed", "/src", "id-1", server, "log", [], outcome, ms, 20, 300)
 
 

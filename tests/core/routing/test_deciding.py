@@ -1,6 +1,6 @@
 """A decision by all rules together, over scores that are given."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pytest
@@ -42,8 +42,8 @@ def spec(name: str, *triggers: str, key: str = "") -> CapabilitySpec:
 class Given:
     """A scorer whose scores are given."""
 
-    def __init__(self, **scores: float) -> None:
-        self._scores = {name.replace("_", "-"): score for name, score in scores.items()}
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        self._scores = scores
 
     def ranked(self, text: str, message: object, among: Collection[CapabilityId]) -> list[Score]:
         del text, message
@@ -54,12 +54,12 @@ class Given:
 def decision_on(
     text: str,
     specs: list[CapabilitySpec],
+    scores: Mapping[str, float],
     active: tuple[str, ...] = (),
     files: tuple[str, ...] = (),
     profile: RoutingProfile = PROFILE,
-    **scores: float,
 ) -> Decision:
-    compared = Comparison(Given(**scores), Phrases(specs), Siblings(specs))
+    compared = Comparison(Given(scores), Phrases(specs), Siblings(specs))
     known = Circumstances(
         eligible(specs, "", ()),
         [id_of(name) for name in active],
@@ -94,13 +94,13 @@ LOCKED = [spec("chat", key="CHAT_TOKEN"), spec("pods")]
 def test_what_lacks_a_key_is_named_and_nothing_takes_its_place(
     scores: dict[str, float], expected: tuple[str, str, list[str], list[str]]
 ) -> None:
-    got = decision_on("drop a note in the channel", LOCKED, **scores)
+    got = decision_on("drop a note in the channel", LOCKED, scores)
 
     assert named(got) == expected
 
 
 def test_the_keys_that_are_missing_are_told() -> None:
-    got = decision_on("drop a note in the channel", LOCKED, chat=0.9)
+    got = decision_on("drop a note in the channel", LOCKED, {"chat": 0.9})
 
     assert got.unusable == (UnusableCapability(id_of("chat"), "missing_secrets", ("CHAT_TOKEN",)),)
 
@@ -136,7 +136,7 @@ def test_a_trigger_in_a_message_is_heard(
     active: tuple[str, ...],
     expected: tuple[str, str, list[str], list[str]],
 ) -> None:
-    got = decision_on(text, REMEMBER, active, **scores)
+    got = decision_on(text, REMEMBER, scores, active)
 
     assert named(got) == expected
 
@@ -150,19 +150,19 @@ BASES = [
 @pytest.mark.parametrize(
     ("text", "scores", "files", "expected"),
     [
-        ("count orders", {"db_postgres": 0.9, "db_sqlite": 0.05}, (), "suggest"),
-        ("count orders", {"db_postgres": 0.9, "db_sqlite": 0.01}, (), "activate"),
-        ("count orders in postgres", {"db_postgres": 0.9, "db_sqlite": 0.05}, (), "activate"),
-        ("count orders with psql", {"db_postgres": 0.9, "db_sqlite": 0.05}, (), "activate"),
+        ("count orders", {"db-postgres": 0.9, "db-sqlite": 0.05}, (), "suggest"),
+        ("count orders", {"db-postgres": 0.9, "db-sqlite": 0.01}, (), "activate"),
+        ("count orders in postgres", {"db-postgres": 0.9, "db-sqlite": 0.05}, (), "activate"),
+        ("count orders with psql", {"db-postgres": 0.9, "db-sqlite": 0.05}, (), "activate"),
         (
             "count orders",
-            {"db_postgres": 0.9, "db_sqlite": 0.05},
+            {"db-postgres": 0.9, "db-sqlite": 0.05},
             ("db-postgres",),
             "activate",
         ),
         (
             "count orders",
-            {"db_postgres": 0.9, "db_sqlite": 0.05},
+            {"db-postgres": 0.9, "db-sqlite": 0.05},
             ("db-postgres", "db-sqlite"),
             "suggest",
         ),
@@ -171,7 +171,7 @@ BASES = [
 def test_siblings_are_both_suggested_unless_something_names_one(
     text: str, scores: dict[str, float], files: tuple[str, ...], expected: str
 ) -> None:
-    got = decision_on(text, BASES, files=files, **scores)
+    got = decision_on(text, BASES, scores, files=files)
 
     assert got.outcome == expected
     if expected == "suggest":
@@ -180,7 +180,10 @@ def test_siblings_are_both_suggested_unless_something_names_one(
 
 def test_the_published_rule_ranks_what_can_be_used_and_knows_no_other_rule() -> None:
     got = decision_on(
-        "remember this for later", [*LOCKED, *REMEMBER], profile=MINILM_INT8, chat=0.9, pods=0.3
+        "remember this for later",
+        [*LOCKED, *REMEMBER],
+        {"chat": 0.9, "pods": 0.3},
+        profile=MINILM_INT8,
     )
 
     assert named(got) == ("abstain", "below_threshold", [], [])
@@ -198,9 +201,8 @@ def test_what_cannot_be_used_is_never_switched_on_or_suggested(
     scores: dict[str, float], lacking: set[str], active: set[str]
 ) -> None:
     specs = [spec(name, "list all of it", key="K" if name in lacking else "") for name in _NAMES]
-    given_scores = {name.replace("-", "_"): score for name, score in scores.items()}
 
-    got = decision_on("please list all of it", specs, tuple(active), **given_scores)
+    got = decision_on("please list all of it", specs, scores, tuple(active))
 
     on = {got.id.name} if got.outcome == "activate" and got.id else set()
     assert (on | {each.name for each in got.suggested}).isdisjoint(lacking)

@@ -25,6 +25,7 @@ from capd.core.servers.ancestry import (
     judge,
     walk,
 )
+from support.examples import examples
 
 DAEMON = 2
 
@@ -139,8 +140,8 @@ changes = st.one_of(
     st.tuples(st.just("end"), targets),
     st.tuples(st.just("replace"), targets, st.sampled_from([INIT, 3, 8])),
 )
-SCRIPTS = st.lists(st.lists(changes, max_size=1), max_size=8)
-"""What happens before the first look, and after each."""
+SCRIPTS = st.lists(st.lists(changes, max_size=1), max_size=16)
+"""What happens before the first look, and after each, until both readings are over."""
 
 
 class TreeMachine(RuleBasedStateMachine):
@@ -224,5 +225,6 @@ class TreeMachine(RuleBasedStateMachine):
 
 def test_no_process_of_a_server_is_ever_taken_for_a_persons() -> None:
     run_state_machine_as_test(
-        TreeMachine, settings=settings(max_examples=800, stateful_step_count=4, deadline=None)
+        TreeMachine,
+        settings=settings(max_examples=examples(800), stateful_step_count=4, deadline=None),
     )

@@ -13,6 +13,7 @@ from hypothesis.stateful import (
 
 from capd.core.servers.leases import Effect, Leases, Start, State, Stop
 from capd_protos.types import SessionKey
+from support.examples import examples
 
 KEYS = ("git", "db")
 SESSIONS = tuple(SessionKey(name) for name in ("one", "two", "three"))
@@ -198,7 +199,8 @@ class LeaseMachine(RuleBasedStateMachine):
 
 def test_no_order_of_events_loses_a_holder_or_starts_or_stops_an_instance_wrongly() -> None:
     run_state_machine_as_test(
-        LeaseMachine, settings=settings(max_examples=150, deadline=None, stateful_step_count=30)
+        LeaseMachine,
+        settings=settings(max_examples=examples(150), deadline=None, stateful_step_count=30),
     )
 
 

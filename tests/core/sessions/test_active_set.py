@@ -12,6 +12,7 @@ from hypothesis.stateful import (
 
 from capd.core.sessions.active_set import Activation, ActiveSet, Change, Grant
 from capd_protos.types import CapabilityId, CapabilityName, ServerIdentity, TapName, ToolName
+from support.examples import examples
 
 
 def capability(name: str) -> CapabilityId:
@@ -195,7 +196,8 @@ class ActiveSetMachine(RuleBasedStateMachine):
 
 def test_no_order_of_steps_breaks_the_cap_or_misreports_a_change() -> None:
     run_state_machine_as_test(
-        ActiveSetMachine, settings=settings(max_examples=150, deadline=None, stateful_step_count=30)
+        ActiveSetMachine,
+        settings=settings(max_examples=examples(150), deadline=None, stateful_step_count=30),
     )
 
 

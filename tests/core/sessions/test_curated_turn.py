@@ -27,6 +27,7 @@ from capd_protos.types import (
     ToolName,
     WireName,
 )
+from support.examples import examples
 
 VIA = CapabilityId(TapName("t"), CapabilityName("c"))
 SPECS = [ServerSpec(ServerName(name), "stdio", TapName("t"), command=name) for name in "abc"]
@@ -189,5 +190,7 @@ class CuratedSession(RuleBasedStateMachine):
         assert all(grant in listed for grant in self.pins[:room])
 
 
-CuratedSession.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+CuratedSession.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=20, deadline=None
+)
 TestCuratedSession = CuratedSession.TestCase

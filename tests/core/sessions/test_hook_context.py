@@ -20,6 +20,7 @@ from capd.core.sessions.hook_context import (
 )
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, TapName, WireName
+from support.examples import examples
 
 GIT = CapabilityName("git")
 CALL = WireName("capd_tool_call")
@@ -166,7 +167,7 @@ NAMES = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     NAMES,
     st.lists(NAMES, max_size=20),

@@ -31,6 +31,7 @@ from capd_protos.types import (
     ToolName,
     WireName,
 )
+from support.examples import examples
 
 TAP = TapName("tap")
 OWN = (WireName("capability"), b'{"name":"capability"}')
@@ -229,7 +230,8 @@ class SessionMachine(RuleBasedStateMachine):
 
 def test_surface_and_holds_agree_with_the_active_set_after_any_order_of_steps() -> None:
     run_state_machine_as_test(
-        SessionMachine, settings=settings(max_examples=200, deadline=None, stateful_step_count=30)
+        SessionMachine,
+        settings=settings(max_examples=examples(200), deadline=None, stateful_step_count=30),
     )
 
 

@@ -31,6 +31,7 @@ from capd_protos.types import (
     ToolName,
     WireName,
 )
+from support.examples import examples
 
 TAP = TapName("tap")
 VIA = CapabilityId(TAP, CapabilityName("via"))
@@ -234,5 +235,6 @@ class StepsMachine(RuleBasedStateMachine):
 
 def test_no_order_of_steps_leaves_a_hold_a_tool_or_a_list_that_nothing_asks_for() -> None:
     run_state_machine_as_test(
-        StepsMachine, settings=settings(max_examples=150, deadline=None, stateful_step_count=30)
+        StepsMachine,
+        settings=settings(max_examples=examples(150), deadline=None, stateful_step_count=30),
     )

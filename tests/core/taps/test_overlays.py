@@ -18,6 +18,7 @@ from capd_protos.types import (
     Finding,
     ServerName,
     ServerSpec,
+    Severity,
     TapName,
 )
 
@@ -49,7 +50,7 @@ def overlay(*of: Words, tap: str | None = "t", least: int = 0, path: str = PATH)
     return Overlay(path, TapName(tap) if tap else None, least, of, ())
 
 
-def finding(file: str, line: int, reason: str, severity: str = "error") -> Finding:
+def finding(file: str, line: int, reason: str, severity: Severity = "error") -> Finding:
     return Finding(f"{PATH}/{file}", line, reason, severity)
 
 

@@ -12,6 +12,7 @@ from capd_protos.types import (
     Finding,
     ServerName,
     ServerSpec,
+    Severity,
     TapName,
 )
 
@@ -35,7 +36,7 @@ def tap(command: str = "", scripts: tuple[str, ...] = ()) -> Tap:
     ],
 )
 def test_a_missing_script_counts_by_whether_the_command_is_there(
-    the_tap: Tap, severity: str, reason: str
+    the_tap: Tap, severity: Severity, reason: str
 ) -> None:
     got = missing_scripts(the_tap, {"uvx"}.__contains__)
 

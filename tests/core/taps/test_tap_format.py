@@ -12,6 +12,7 @@ from capd_protos.types import (
     Finding,
     ServerName,
     ServerSpec,
+    Severity,
     TapName,
 )
 
@@ -37,7 +38,9 @@ def spec(*servers: ServerSpec, provider: str = "default") -> CapabilitySpec:
     return CapabilitySpec(CapabilityId(TAP, GIT), provider, triggers=TRIGGERS, servers=servers)
 
 
-def finding(line: int, reason: str, file: str = "default.toml", severity: str = "error") -> Finding:
+def finding(
+    line: int, reason: str, file: str = "default.toml", severity: Severity = "error"
+) -> Finding:
     return Finding(f"capabilities/git/{file}", line, reason, severity)
 
 

@@ -11,6 +11,7 @@ from capd_protos.types import (
     OAuthClient,
     ServerName,
     ServerSpec,
+    Severity,
     TapName,
 )
 
@@ -33,7 +34,7 @@ def spec(*servers: ServerSpec) -> CapabilitySpec:
     return CapabilitySpec(CapabilityId(TAP, GIT), "default", triggers=triggers, servers=servers)
 
 
-def finding(line: int, reason: str, severity: str = "error") -> Finding:
+def finding(line: int, reason: str, severity: Severity = "error") -> Finding:
     return Finding("capabilities/git/default.toml", line, reason, severity)
 
 

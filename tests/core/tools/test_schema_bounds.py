@@ -16,6 +16,7 @@ from capd.core.tools.schema_bounds import (
     Examined,
     examined,
 )
+from support.examples import examples
 
 Schema = dict[str, Any]
 
@@ -235,7 +236,7 @@ DOCUMENTS = st.builds(
 
 
 @given(schema=DOCUMENTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_a_look_ends_within_steps_that_the_document_bounds(schema: Schema) -> None:
     got = examined(json.loads(json.dumps(schema)))
 
@@ -262,7 +263,7 @@ def test_the_worst_that_fits_costs_a_bounded_number_of_steps(schema: Schema) -> 
 
 
 @given(schema=DOCUMENTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_what_is_within_the_bounds_can_be_walked_for_one_value_in_as_many_steps(
     schema: Schema,
 ) -> None:

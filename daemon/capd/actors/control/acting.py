@@ -1,18 +1,13 @@
 """Methods that act: on a session, on the catalog, on a server's login."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from capd.actors.control import documents
-from capd.actors.control.questions import (
-    ASK_TIMEOUT,
-    MethodError,
-    Questions,
-)
-from capd_protos import curator, registry, settings, supervisor
+from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
+from capd_protos import curator
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
 
@@ -34,12 +29,12 @@ _OUTCOME_CODES = {
 class Acting:
     """What changes something."""
 
-    def __init__(self, questions: Questions) -> None:
-        self._ask = questions
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "turn": self._turn,
-            "enable": partial(self._change, curator.EnableCapability),
-            "disable": partial(self._change, curator.DisableCapability),
+            "enable": self._enable,
+            "disable": self._disable,
             "routing": self._routing,
             "call": self._call,
             "reload": self._reload,
@@ -60,40 +55,35 @@ class Acting:
             params.mute,
             params.patience,
         )
-        taken = await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT)
-        return documents.turn(taken)
+        taken = await self._actors.curator.take_hook_turn(request, timeout=TURN_TIMEOUT)
+        return documents.turn(accepted(taken))
 
     async def _turn(self, params: frames.TurnParams) -> dict[str, Any]:
         request = curator.TakeTurn(
             SessionKey(params.session), params.text, params.budget, params.mute, params.patience
         )
-        return documents.turn(await self._ask.curator(request, curator.TurnTaken, TURN_TIMEOUT))
+        taken = await self._actors.curator.take_turn(request, timeout=TURN_TIMEOUT)
+        return documents.turn(accepted(taken))
 
-    async def _change(
-        self,
-        change: type[curator.EnableCapability | curator.DisableCapability],
-        params: frames.CapabilityParams,
-    ) -> dict[str, Any]:
-        request = change(SessionKey(params.session), params.name)
-        return await self._answered(request, INSTALL_TIMEOUT)
+    async def _enable(self, params: frames.CapabilityParams) -> dict[str, Any]:
+        session = SessionKey(params.session)
+        return _switched(
+            await self._actors.curator.enable(session, params.name, timeout=INSTALL_TIMEOUT)
+        )
+
+    async def _disable(self, params: frames.CapabilityParams) -> dict[str, Any]:
+        session = SessionKey(params.session)
+        return _switched(
+            await self._actors.curator.disable(session, params.name, timeout=INSTALL_TIMEOUT)
+        )
 
     async def _routing(self, params: frames.RoutingParams) -> dict[str, Any]:
-        request = curator.SwitchRouting(SessionKey(params.session), params.enabled)
-        return await self._answered(request, ASK_TIMEOUT)
-
-    async def _answered(self, request: msgspec.Struct, timeout: float) -> dict[str, Any]:
-        answered = await self._ask.curator(request, curator.CapabilityAnswered, timeout)
-        return {
-            "schema": documents.SCHEMA,
-            "session": answered.session,
-            "ok": answered.is_ok,
-            "text": answered.text,
-            "changed": {"added": answered.added, "removed": answered.removed},
-        }
+        session = SessionKey(params.session)
+        return _switched(await self._actors.curator.switch_routing(session, is_on=params.enabled))
 
     async def _call(self, params: frames.CallParams) -> dict[str, Any]:
         request = curator.CallTool(SessionKey(params.session), params.name, bytes(params.arguments))
-        called = await self._ask.curator(request, curator.ToolCalled, CALL_TIMEOUT)
+        called = accepted(await self._actors.curator.call_tool(request, timeout=CALL_TIMEOUT))
         if called.outcome in _OUTCOME_CODES:
             raise MethodError(_OUTCOME_CODES[called.outcome], called.message)
         if called.outcome == "error":
@@ -108,10 +98,8 @@ class Acting:
 
     async def _reload(self, _: frames.NoParams) -> dict[str, Any]:
         # It has begun when it is asked for, and takes as long as there are files.
-        await self._ask.settings(settings.ReloadSettings(), RELOAD_TIMEOUT)
-        described = await self._ask.registry(
-            registry.ReloadCatalog(), registry.RegistryDescribed, RELOAD_TIMEOUT
-        )
+        await self._actors.settings.reload(timeout=RELOAD_TIMEOUT)
+        described = await self._actors.registry.reload(timeout=RELOAD_TIMEOUT)
         return {"schema": documents.SCHEMA, "taps": documents.taps(described)}
 
     async def _stop(self, _: frames.StopParams) -> dict[str, Any]:
@@ -119,11 +107,21 @@ class Acting:
         return {"schema": documents.SCHEMA, "stopping": True}
 
     async def _login(self, params: frames.LoginParams) -> dict[str, Any]:
-        begin = supervisor.LogIn(ServerName(params.name))
-        opened = await self._ask.supervisor(begin, supervisor.LoginOpened, ASK_TIMEOUT * 10)
+        name = ServerName(params.name)
+        opened = accepted(await self._actors.supervisor.log_in(name, timeout=ASK_TIMEOUT * 10))
         return {"schema": documents.SCHEMA, "ticket": opened.ticket, "open": opened.address}
 
     async def _login_wait(self, params: frames.LoginWaitParams) -> dict[str, Any]:
-        wait = supervisor.AwaitLogin(params.ticket)
-        await self._ask.supervisor(wait, supervisor.LoggedIn, LOGIN_TIMEOUT)
+        accepted(await self._actors.supervisor.await_login(params.ticket, timeout=LOGIN_TIMEOUT))
         return {"schema": documents.SCHEMA, "logged_in": True}
+
+
+def _switched(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dict[str, Any]:
+    answered = accepted(reply)
+    return {
+        "schema": documents.SCHEMA,
+        "session": answered.session,
+        "ok": answered.is_ok,
+        "text": answered.text,
+        "changed": {"added": answered.added, "removed": answered.removed},
+    }

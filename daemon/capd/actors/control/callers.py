@@ -6,7 +6,7 @@ is asked: the process may have ended since, and its connection be somebody else'
 
 import structlog
 
-from capd.actors.control.questions import MethodError
+from capd.actors.control.actors import MethodError
 from capd.adapters import platform
 from capd.adapters.clients.peers import Peer
 from capd.core.servers.ancestry import ADMITTED

@@ -13,11 +13,11 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control.acting import Acting
+from capd.actors.control.actors import Actors, MethodError
 from capd.actors.control.callers import DESCENDS, READING, is_still_let_in
 from capd.actors.control.definitions import DefinitionMethods
 from capd.actors.control.indexing import Indexing
 from capd.actors.control.memories import MemoryMethods
-from capd.actors.control.questions import UNANSWERED, MethodError, Questions
 from capd.actors.control.reading import Reading
 from capd.actors.control.records import Records
 from capd.actors.control.trusting import Trusting
@@ -38,6 +38,7 @@ from capd.adapters.stdio_frames import (
 from capd.core.records.tally import Tally
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import socket as frames
 from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
 
@@ -76,23 +77,23 @@ class Control:
         """`tally` has what has happened since the daemon began; `memories` is the user's folder."""
         self._bus = bus
         self._stop = stop
-        questions = Questions(bus)
-        self._acting = Acting(questions)
-        reading = Reading(questions, environments, daemon)
-        definitions = DefinitionMethods(questions)
+        actors = Actors(bus)
+        self._acting = Acting(actors)
+        reading = Reading(actors, environments, daemon)
+        definitions = DefinitionMethods(actors)
         # Where there is no folder, none is made.
         store = MemoryStore(memories or Path(os.devnull), environments.all_values)
-        known = MemoryMethods(questions, store)
-        self._personal = {**Trusting(bus).methods, **definitions.personal, **known.personal}
+        known = MemoryMethods(actors, store)
+        self._personal = {**Trusting(actors).methods, **definitions.personal, **known.personal}
         status, caps = reading.methods["status"], reading.methods["caps"]
-        records = Records(questions, tally or Tally(), status=status, caps=caps)
+        records = Records(actors, tally or Tally(), status=status, caps=caps)
         self._methods = {
             **reading.methods,
             **records.methods,
             **self._acting.methods,
             **definitions.methods,
             **known.methods,
-            **Indexing(questions).methods,
+            **Indexing(actors).methods,
         }
 
     async def serve(self, stream: trio.SocketStream, reader: FrameReader, peer: Peer) -> None:
@@ -142,7 +143,7 @@ class Control:
             await writer.send(_error(request.id, frames.INVALID_PARAMS, text))
         except MethodError as error:
             await writer.send(_error(request.id, error.code, str(error)))
-        except UNANSWERED as error:
+        except ActorUnavailableError as error:
             await writer.send(_error(request.id, frames.UNAVAILABLE, str(error)))
         else:
             if isinstance(params, frames.StopParams):

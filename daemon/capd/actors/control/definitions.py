@@ -6,18 +6,15 @@ from typing import Any
 
 import msgspec
 
+from capd.actor_clients.definitions import DefinitionsClient
 from capd.actors.control import documents
+from capd.actors.control.actors import Actors
 from capd.actors.control.callers import check_person
-from capd.actors.control.questions import ASK_TIMEOUT, Questions
 from capd.adapters.clients.peers import Peer
-from capd.runtime.bus import Bus
 from capd_protos import definitions as messages
 from capd_protos import socket as frames
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, ServerIdentity, ToolName
+from capd_protos.types import ServerIdentity, ToolName
 
-DEFINITIONS = ActorName("definitions")
-REPLIES: MsgpackCodec[messages.Reply] = MsgpackCodec(messages.Reply)
 STATUS_TIMEOUT = 1.0
 READ_TIMEOUT = 30.0
 """Seconds in which every server's file is read, and every definition looked at."""
@@ -26,8 +23,8 @@ READ_TIMEOUT = 30.0
 class DefinitionMethods:
     """What is asked of, and told to, the definitions actor."""
 
-    def __init__(self, questions: Questions) -> None:
-        self._bus = questions.bus
+    def __init__(self, actors: Actors) -> None:
+        self._client = actors.definitions
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "definitions": self._definitions
         }
@@ -40,8 +37,7 @@ class DefinitionMethods:
         request = messages.ListDefinitions(
             params.server, with_differences=params.differences, with_flags=params.flags
         )
-        reply = await self._bus.ask(DEFINITIONS, request, REPLIES, READ_TIMEOUT)
-        assert isinstance(reply, messages.DefinitionsListed)
+        reply = await self._client.describe(request, timeout=READ_TIMEOUT)
         return {
             "schema": documents.SCHEMA,
             "mode": reply.mode,
@@ -55,8 +51,7 @@ class DefinitionMethods:
         request = messages.DecideDefinitions(
             ServerIdentity(params.identity), digests, params.accept
         )
-        reply = await self._bus.ask(DEFINITIONS, request, REPLIES, ASK_TIMEOUT)
-        assert isinstance(reply, messages.DefinitionsDecided)
+        reply = await self._client.decide(request)
         return {
             "schema": documents.SCHEMA,
             "decided": reply.decided,
@@ -65,11 +60,13 @@ class DefinitionMethods:
         }
 
 
-async def summary(bus: Bus) -> dict[str, Any]:
-    """Return the definitions' part of the status; raises what `UNANSWERED` names."""
-    request = messages.ListDefinitions()
-    reply = await bus.ask(DEFINITIONS, request, REPLIES, STATUS_TIMEOUT)
-    assert isinstance(reply, messages.DefinitionsListed)
+async def summary(client: DefinitionsClient) -> dict[str, Any]:
+    """Return the definitions' part of the status.
+
+    Raises:
+        ActorUnavailableError: the definitions actor does not answer in time.
+    """
+    reply = await client.describe(messages.ListDefinitions(), timeout=STATUS_TIMEOUT)
     counts = Counter(change.kind for server in reply.servers for change in server.changes)
     withheld = {
         str(server.name): sum(change.is_withheld for change in server.changes)

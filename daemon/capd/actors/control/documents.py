@@ -21,7 +21,7 @@ NO_METRICS: Mapping[CapabilityId, Document] = {}
 
 
 def caps(
-    listed: registry.CapabilitiesListed,
+    listed: Sequence[registry.CapabilityEntry],
     sessions: Sequence[curator.SessionEntry],
     available_keys: frozenset[str],
     metrics: Mapping[CapabilityId, Document] = NO_METRICS,
@@ -51,14 +51,14 @@ def caps(
                 "active_in": active.get((entry.tap, entry.name), []),
                 "metrics": metrics.get(CapabilityId(entry.tap, entry.name)),
             }
-            for entry in listed.capabilities
+            for entry in listed
         ],
     }
 
 
-def servers(listed: supervisor.ServersListed) -> Document:
+def servers(listed: Sequence[supervisor.ServerEntry]) -> Document:
     """Return `servers`."""
-    return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed.servers]}
+    return {"schema": SCHEMA, "servers": [_server(entry) for entry in listed]}
 
 
 def sessions(listed: curator.SessionsListed) -> Document:
@@ -71,7 +71,7 @@ def status(
     described: registry.RegistryDescribed,
     model: embedder.EmbedderDescribed | None,
     listed_sessions: curator.SessionsListed,
-    listed_servers: supervisor.ServersListed,
+    listed_servers: Sequence[supervisor.ServerEntry],
 ) -> Document:
     """Return `status`."""
     return {
@@ -90,7 +90,7 @@ def status(
         "taps": taps(described),
         "not_watched": described.watch,
         "sessions": [_session(entry) for entry in listed_sessions.sessions],
-        "servers": [_server(entry) for entry in listed_servers.servers],
+        "servers": [_server(entry) for entry in listed_servers],
         "decisions": [_decision(entry) for entry in described.decisions[-20:]],
         "hooks": [msgspec.to_builtins(count) for count in listed_sessions.hooks],
     }
@@ -109,6 +109,18 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
         "dropped": described.dropped,
         "problem": described.problem,
     }
+
+
+def usable(
+    listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
+) -> dict[str, int]:
+    """Return for each tap how many of its capabilities lack no key."""
+    counted: dict[str, int] = {}
+    for each in listed:
+        has_keys = available_keys.issuperset(each.wanted_keys)
+        is_usable = each.is_routable and not each.reason and has_keys
+        counted[each.tap] = counted.get(each.tap, 0) + is_usable
+    return counted
 
 
 def taps(described: registry.RegistryDescribed) -> list[Document]:
@@ -175,6 +187,10 @@ def turn(taken: curator.TurnTaken) -> Document:
         "reason": decision.reason,
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
+        "unusable": [
+            {"name": each.id.name, "reason": each.reason, "keys": list(each.keys)}
+            for each in decision.unusable
+        ],
         "suggestion": taken.suggestion,
         "tools": taken.tools,
         "changed": {"added": taken.added, "removed": taken.removed},
@@ -283,7 +299,7 @@ def _decision(entry: registry.DecisionEntry) -> Document:
     }
 
 
-def indexed(reply: finder.ServersIndexed) -> Document:
+def indexed(servers: Sequence[finder.ServerIndexed]) -> Document:
     """Return `index`: what each server of the catalog answered."""
     return {
         "schema": SCHEMA,
@@ -295,7 +311,7 @@ def indexed(reply: finder.ServersIndexed) -> Document:
                 "seconds": each.seconds,
                 "error": each.error,
             }
-            for each in reply.servers
+            for each in servers
         ],
     }
 
@@ -332,7 +348,7 @@ def found_tools(reply: finder.ToolsFound) -> Document:
 
 
 def secrets(
-    listed: registry.CapabilitiesListed,
+    listed: Sequence[registry.CapabilityEntry],
     stored: Stored,
     own: Mapping[SessionKey, Collection[str]],
 ) -> Document:
@@ -341,7 +357,7 @@ def secrets(
     `own` are the keys that each session's client sent values for.
     """
     wanted_by: dict[str, list[str]] = {}
-    for entry in listed.capabilities:
+    for entry in listed:
         for key in entry.wanted_keys:
             wanted_by.setdefault(key, []).append(f"{entry.tap}/{entry.name}")
     sources = stored.sources()

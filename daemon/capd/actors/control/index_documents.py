@@ -1,4 +1,4 @@
-"""The documents of the control role that tell of the index, as docs/index-and-memories.md has them.
+"""The documents of the control role that tell of the index, as docs/memories.md has them.
 
 Members may be added, never renamed or removed.
 """

@@ -5,7 +5,7 @@ from typing import Any
 
 from capd.actors.control import documents
 from capd.actors.control import index_documents as index_report
-from capd.actors.control.questions import FINDER, FINDER_REPLIES, MethodError, Questions
+from capd.actors.control.actors import Actors, MethodError, accepted
 from capd.core.index.improving import (
     AT_ONCE,
     SYSTEM,
@@ -26,8 +26,8 @@ SAMPLE_TIMEOUT = 310.0
 class Indexing:
     """What makes the index."""
 
-    def __init__(self, questions: Questions) -> None:
-        self._ask = questions
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "index": self._index,
             "index_propose": self._propose,
@@ -35,21 +35,20 @@ class Indexing:
         }
 
     async def _index(self, params: frames.IndexParams) -> dict[str, Any]:
-        reply = finder.ServersIndexed([])
+        servers: list[finder.ServerIndexed] = []
         if params.asks_servers:
             session = params.session
             if not session:
-                live = (await self._ask.sessions()).sessions
+                live = (await self._actors.curator.sessions()).sessions
                 session = live[0].key if len(live) == 1 else ""
-            request = finder.IndexServers(SessionKey(session), params.project)
-            asked = await self._ask.bus.ask(FINDER, request, FINDER_REPLIES, INDEX_TIMEOUT)
-            assert isinstance(asked, finder.ServersIndexed)
-            reply = asked
-        written = await self._ask.index(index.WriteIndex(), index.IndexWritten, WRITE_TIMEOUT)
-        return {**documents.indexed(reply), "index": index_report.written(written)}
+            servers = await self._actors.finder.index_servers(
+                SessionKey(session), params.project, timeout=INDEX_TIMEOUT
+            )
+        written = accepted(await self._actors.index.write(timeout=WRITE_TIMEOUT))
+        return {**documents.indexed(servers), "index": index_report.written(written)}
 
     async def _propose(self, params: frames.ProposeParams) -> dict[str, Any]:
-        listed = await self._ask.index(index.ListIndex(), index.IndexListed)
+        listed = await self._actors.index.entries()
         found: list[tuple[index.IndexEntry, index.Revision]] = []
         by_name = {str(entry.id): entry for entry in listed.entries}
         session = params.session
@@ -58,7 +57,7 @@ class Indexing:
             request = curator.SampleText(
                 SessionKey(session), question(some), SYSTEM, TOKENS_EACH * len(some)
             )
-            answer = await self._ask.curator(request, curator.TextSampled, SAMPLE_TIMEOUT)
+            answer = accepted(await self._actors.curator.sample(request, timeout=SAMPLE_TIMEOUT))
             try:
                 revised = revisions(answer.text, some)
             except BadAnswerError as error:
@@ -75,6 +74,6 @@ class Indexing:
     async def _accept(self, params: frames.AcceptParams) -> dict[str, Any]:
         words = [index.Revision(w.name, w.verb, w.do, w.use_when) for w in params.words]
         # What was never written has no place for other words.
-        await self._ask.index(index.WriteIndex(), index.IndexWritten, WRITE_TIMEOUT)
-        revised = await self._ask.index(index.ReviseIndex(words), index.IndexWritten, WRITE_TIMEOUT)
+        accepted(await self._actors.index.write(timeout=WRITE_TIMEOUT))
+        revised = accepted(await self._actors.index.revise(words, timeout=WRITE_TIMEOUT))
         return {"schema": documents.SCHEMA, "index": index_report.written(revised)}

@@ -14,14 +14,15 @@ import msgspec
 import trio
 
 from capd.actors.control import documents
-from capd.actors.control.questions import UNANSWERED, MethodError, Questions
+from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError
 from capd.adapters.clients.peers import Peer
 from capd.adapters.memory_store import MemoryStore, NotStoredError
 from capd.core.memories.memory_format import OWN, written_memory
 from capd.core.memories.memory_names import made_name
 from capd.core.memories.mistakes import mistake_of
 from capd.core.memories.subjects import Subjects
-from capd_protos import curator, registry
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import curator
 from capd_protos import socket as frames
 from capd_protos.types import CapabilityId, Finding, ServerName
 
@@ -33,8 +34,8 @@ DESCENDS = "a process that capd started may not change what models are told"
 class MemoryMethods:
     """What is asked of memories; those that change something hear which process asks."""
 
-    def __init__(self, questions: Questions, store: MemoryStore) -> None:
-        self._ask = questions
+    def __init__(self, actors: Actors, store: MemoryStore) -> None:
+        self._actors = actors
         self._store = store
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "memories": self._memories,
@@ -52,9 +53,7 @@ class MemoryMethods:
 
     async def _memories(self, params: frames.MemoriesParams) -> dict[str, Any]:
         described = await self._described(params.project)
-        listed = await self._ask.registry(
-            registry.ListMemories(params.project), registry.MemoriesListed
-        )
+        listed = await self._actors.registry.memories(params.project)
         return {
             "schema": documents.SCHEMA,
             "folder": str(self._store.folder),
@@ -147,17 +146,14 @@ class MemoryMethods:
 
     async def _subjects(self, project: str = "") -> Subjects:
         """Return what there is to be about, in every project that is known."""
-        request = registry.ListCapabilities(project, all_projects=True)
-        listed = await self._ask.registry(request, registry.CapabilitiesListed)
+        listed = await self._actors.registry.capabilities(project, all_projects=True)
         return Subjects(
-            (CapabilityId(each.tap, each.name) for each in listed.capabilities),
-            (ServerName(server) for each in listed.capabilities for server in each.servers),
+            (CapabilityId(each.tap, each.name) for each in listed),
+            (ServerName(server) for each in listed for server in each.servers),
         )
 
     async def _described(self, project: str = "") -> curator.MemoriesDescribed:
-        return await self._ask.curator(
-            curator.DescribeMemories(project), curator.MemoriesDescribed, COUNT_TIMEOUT
-        )
+        return await self._actors.curator.memories(project, timeout=COUNT_TIMEOUT)
 
     async def _lessons(self) -> list[curator.LessonEntry]:
         """Return what was learned and is no memory yet."""
@@ -172,8 +168,8 @@ class MemoryMethods:
 
     async def _reload(self) -> None:
         """Have every session know what is written, where that does not take too long."""
-        with suppress(*UNANSWERED):
-            await self._ask.registry(registry.ReloadCatalog(), registry.RegistryDescribed)
+        with suppress(ActorUnavailableError):
+            await self._actors.registry.reload(timeout=ASK_TIMEOUT)
             await self._described()
 
     async def _stored(self, act: Callable[..., Any], *arguments: str) -> Any:

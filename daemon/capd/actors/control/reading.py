@@ -9,22 +9,17 @@ import msgspec
 from capd.actors.control import documents
 from capd.actors.control import index_documents as index_report
 from capd.actors.control import token_document as token_report
-from capd.actors.control.definitions import summary
-from capd.actors.control.questions import (
+from capd.actors.control.actors import (
     ASK_TIMEOUT,
-    EMBEDDER,
-    EMBEDDER_REPLIES,
-    FINDER,
-    FINDER_REPLIES,
-    REGISTRY,
-    REGISTRY_REPLIES,
-    UNANSWERED,
-    MethodError,
-    Questions,
+    LEDGER_TIMEOUT,
+    Actors,
+    accepted,
 )
+from capd.actors.control.definitions import summary
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.trust.project_tap import project_of
-from capd_protos import curator, embedder, finder, ledger, registry, settings
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import curator, finder, registry
 from capd_protos import index as messages
 from capd_protos import socket as frames
 from capd_protos.types import SessionKey
@@ -42,12 +37,12 @@ class Reading:
 
     def __init__(
         self,
-        questions: Questions,
+        actors: Actors,
         environments: SessionEnvironments,
         daemon: Callable[[], dict[str, Any]],
     ) -> None:
         """`daemon` returns the daemon's own part of the status."""
-        self._ask = questions
+        self._actors = actors
         self._environments = environments
         self._daemon = daemon
         self.methods: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -64,32 +59,34 @@ class Reading:
         }
 
     async def _status(self, _: frames.NoParams) -> dict[str, Any]:
-        described = await self._ask.registry(
-            registry.DescribeRegistry(), registry.RegistryDescribed
-        )
+        described = await self._actors.registry.describe()
         model = None
         if described.embedder_state in {"ready", "loading"}:
-            with suppress(*UNANSWERED):
-                reply = await self._ask.bus.ask(
-                    EMBEDDER, embedder.DescribeEmbedder(), EMBEDDER_REPLIES, EMBEDDER_TIMEOUT
-                )
-                model = reply if isinstance(reply, embedder.EmbedderDescribed) else None
+            with suppress(ActorUnavailableError):
+                model = await self._actors.embedder.describe(timeout=EMBEDDER_TIMEOUT)
         daemon = self._daemon()
         daemon["degraded"] = [*daemon["degraded"], *_degraded(described)]
         daemon["degraded"] += self._environments.stored.problems()
         kept = None
-        with suppress(*UNANSWERED, MethodError):
-            kept = await self._ask.ledger(ledger.DescribeLedger(), ledger.LedgerDescribed)
+        with suppress(ActorUnavailableError):
+            kept = await self._actors.ledger.describe(timeout=LEDGER_TIMEOUT)
         daemon["degraded"] += [kept.problem] if kept and kept.problem else []
         index = await self._index()
         daemon["degraded"] += [index.problem] if index and index.problem else []
-        sessions, servers = await self._ask.sessions(), await self._ask.servers()
+        sessions = await self._actors.curator.sessions()
+        servers = await self._actors.supervisor.servers()
         daemon["degraded"] += sessions.problem.splitlines()
         vetted: dict[str, Any] = {}
-        with suppress(*UNANSWERED):
-            vetted = await summary(self._ask.bus)
+        with suppress(ActorUnavailableError):
+            vetted = await summary(self._actors.definitions)
             daemon["degraded"] += vetted["problems"]
         document = documents.status(daemon, described, model, sessions, servers)
+        with suppress(ActorUnavailableError):
+            listed = await self._actors.registry.capabilities(all_projects=True)
+            usable = documents.usable(listed, self._keys(sessions))
+            document["taps"] = [
+                {**tap, "usable": usable.get(tap["name"], 0)} for tap in document["taps"]
+            ]
         return {
             **document,
             "ledger": documents.ledger(kept),
@@ -98,44 +95,38 @@ class Reading:
         }
 
     async def _caps(self, _: frames.NoParams) -> dict[str, Any]:
-        request = registry.ListCapabilities(all_projects=True)
-        listed = await self._ask.registry(request, registry.CapabilitiesListed)
-        sessions = await self._ask.sessions()
+        listed = await self._actors.registry.capabilities(all_projects=True)
+        sessions = await self._actors.curator.sessions()
         index = await self._index()
         metrics = index_report.metrics(index) if index is not None else {}
         return documents.caps(listed, sessions.sessions, self._keys(sessions), metrics)
 
     async def _index(self) -> messages.IndexDescribed | None:
-        with suppress(*UNANSWERED, MethodError):
-            return await self._ask.index(
-                messages.DescribeIndex(), messages.IndexDescribed, INDEX_TIMEOUT
-            )
+        with suppress(ActorUnavailableError):
+            return await self._actors.index.describe(timeout=INDEX_TIMEOUT)
         return None
 
     async def _servers(self, _: frames.NoParams) -> dict[str, Any]:
-        return documents.servers(await self._ask.servers())
+        return documents.servers(await self._actors.supervisor.servers())
 
     async def _sessions(self, _: frames.NoParams) -> dict[str, Any]:
-        return documents.sessions(await self._ask.sessions())
+        return documents.sessions(await self._actors.curator.sessions())
 
     async def _tokens(self, _: frames.NoParams) -> dict[str, Any]:
-        described = await self._ask.curator(
-            curator.DescribeTokens(TOKENS_WITHIN),
-            curator.TokensDescribed,
-            TOKENS_WITHIN + ASK_TIMEOUT,
+        described = await self._actors.curator.tokens(
+            TOKENS_WITHIN, timeout=TOKENS_WITHIN + ASK_TIMEOUT
         )
         return token_report.tokens(described)
 
     async def _secrets(self, _: frames.NoParams) -> dict[str, Any]:
-        listed = await self._ask.registry(registry.ListCapabilities(), registry.CapabilitiesListed)
-        sessions = await self._ask.sessions()
+        listed = await self._actors.registry.capabilities()
+        sessions = await self._actors.curator.sessions()
         keys = [SessionKey(session.key) for session in sessions.sessions]
         own = {key: self._environments.own(key).keys() for key in keys}
         return documents.secrets(listed, self._environments.stored, own)
 
     async def _tools(self, params: frames.SessionParams) -> dict[str, Any]:
-        request = curator.ListTools(SessionKey(params.session))
-        tools = await self._ask.curator(request, curator.ToolsListed)
+        tools = accepted(await self._actors.curator.tools(SessionKey(params.session)))
         return {
             "schema": documents.SCHEMA,
             "session": tools.session,
@@ -144,26 +135,17 @@ class Reading:
 
     async def _discover(self, params: frames.DiscoverParams) -> dict[str, Any]:
         request = registry.DiscoverCapabilities(params.intent, params.limit)
-        found = await self._ask.bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
-        if isinstance(found, registry.RegistryRefused):
-            is_empty = found.code == "no_intent"
-            code = frames.INVALID_PARAMS if is_empty else frames.UNAVAILABLE
-            raise MethodError(code, found.message)
-        assert isinstance(found, registry.CapabilitiesFound)
-        sessions = await self._ask.sessions()
+        found = accepted(await self._actors.registry.discover(request))
+        sessions = await self._actors.curator.sessions()
         skills: list[finder.SkillHit] = []
-        with suppress(*UNANSWERED):
-            reply = await self._ask.bus.ask(
-                FINDER, finder.FindSkills(params.intent), FINDER_REPLIES, FIND_TIMEOUT
-            )
-            skills = reply.hits if isinstance(reply, finder.SkillsFound) else []
+        with suppress(ActorUnavailableError):
+            skills = await self._actors.finder.find_skills(params.intent, timeout=FIND_TIMEOUT)
         return documents.discovered(found, skills, sessions.sessions, self._keys(sessions))
 
     async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
         request = finder.FindTools(params.query, params.limit)
         if params.session:
-            asked = curator.DescribeReach(SessionKey(params.session))
-            reach = await self._ask.curator(asked, curator.ReachDescribed)
+            reach = accepted(await self._actors.curator.reach(SessionKey(params.session)))
             request = finder.FindTools(
                 params.query,
                 params.limit,
@@ -171,14 +153,11 @@ class Reading:
                 keys=reach.keys,
                 domain=reach.domain,
             )
-        reply = await self._ask.bus.ask(FINDER, request, FINDER_REPLIES, ASK_TIMEOUT)
-        if isinstance(reply, finder.FinderRefused):
-            raise MethodError(frames.INVALID_PARAMS, reply.message)
-        assert isinstance(reply, finder.ToolsFound)
-        return documents.found_tools(reply)
+        found = await self._actors.finder.find_tools(request)
+        return documents.found_tools(accepted(found))
 
     async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
-        described = await self._ask.settings(settings.DescribeSettings(params.project))
+        described = await self._actors.settings.describe(params.project)
         return documents.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:

@@ -6,19 +6,16 @@ from typing import Any
 import trio
 
 from capd.actors.control import documents
-from capd.actors.control.questions import UNANSWERED, MethodError, Questions
+from capd.actors.control.actors import LEDGER_TIMEOUT, Actors, MethodError, accepted
 from capd.core.records.tally import Tally
 from capd.core.routing.explanation import explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import registry
 from capd_protos import socket as frames
 from capd_protos.ledger import (
     ActivationNote,
-    ActivationsListed,
     DecisionNote,
-    DecisionsListed,
-    ListActivations,
-    ListDecisions,
 )
 from capd_protos.types import SessionKey
 
@@ -31,9 +28,9 @@ Method = Callable[[Any], Awaitable[dict[str, Any]]]
 class Records:
     """What reads the ledger, or what actors remember without it."""
 
-    def __init__(self, questions: Questions, tally: Tally, *, status: Method, caps: Method) -> None:
+    def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
         """`tally` has what happened since the daemon began; the others are methods beside."""
-        self._ask = questions
+        self._actors = actors
         self._tally = tally
         self._status = status
         self._caps = caps
@@ -41,21 +38,23 @@ class Records:
 
     async def _why(self, params: frames.WhyParams) -> dict[str, Any]:
         session = SessionKey(params.session)
-        described = await self._ask.registry(
-            registry.DescribeRegistry(), registry.RegistryDescribed
-        )
+        described = await self._actors.registry.describe()
         problem, activations = "", list[ActivationNote]()
         try:
-            listed = await self._ask.ledger(ListDecisions(params.limit, session), DecisionsListed)
-            more = ListActivations(params.limit * ACTIVATIONS_FOR_EACH, session)
-            activations = (await self._ask.ledger(more, ActivationsListed)).activations
-            decisions = listed.decisions
-        except (*UNANSWERED, MethodError) as error:
+            listed = await self._actors.ledger.decisions(
+                params.limit, session, timeout=LEDGER_TIMEOUT
+            )
+            decisions = accepted(listed).decisions
+            more = await self._actors.ledger.activations(
+                params.limit * ACTIVATIONS_FOR_EACH, session, timeout=LEDGER_TIMEOUT
+            )
+            activations = accepted(more).activations
+        except (ActorUnavailableError, MethodError) as error:
             problem = str(error)
             decisions = _remembered(described, session)[: params.limit]
         caps = await self._caps(frames.NoParams())
         known = {f"{each['tap']}/{each['name']}": _known(each) for each in caps["capabilities"]}
-        live = {entry.key for entry in (await self._ask.sessions()).sessions}
+        live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
         told = [
             _told(note, followed(note, activations), known, profile, is_live=note.session in live)

@@ -12,26 +12,21 @@ from typing import Any
 import msgspec
 
 from capd.actors.control import documents
+from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
 from capd.actors.control.callers import check_ancestry, check_person
-from capd.actors.control.questions import (
-    ASK_TIMEOUT,
-    REGISTRY,
-    REGISTRY_REPLIES,
-    MethodError,
-    Questions,
-)
 from capd.adapters.clients.peers import Peer
-from capd.runtime.bus import Bus
-from capd_protos import curator, registry, supervisor
+from capd_protos import registry
 from capd_protos import socket as frames
+
+TRUST_TIMEOUT = ASK_TIMEOUT * 2
+"""A project's files are read for each answer."""
 
 
 class Trusting:
     """What is asked of trust; each method hears which process asks."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._ask = Questions(bus)
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
         self.methods: dict[str, Callable[[Any, Peer], Awaitable[Any]]] = {
             "trust": self._show,
             "trust_list": self._list,
@@ -41,34 +36,29 @@ class Trusting:
 
     async def _show(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
         await check_ancestry("trust", peer)
-        return _shown(await self._asked(registry.ListStartables(_absolute(params.project))))
+        project = _absolute(params.project)
+        return _shown(await self._actors.registry.startables(project, timeout=TRUST_TIMEOUT))
 
     async def _list(self, _: frames.NoParams, peer: Peer) -> dict[str, Any]:
         await check_ancestry("trust_list", peer)
-        return _listed(await self._asked(registry.ListTrusted()))
+        return _listed(await self._actors.registry.trusted(timeout=TRUST_TIMEOUT))
 
     async def _grant(self, params: frames.GrantParams, peer: Peer) -> dict[str, Any]:
         await check_person("trust_grant", peer)
-        request = registry.GrantTrust(_absolute(params.project), params.digests)
-        return _shown(await self._asked(request))
+        granted = await self._actors.registry.grant_trust(
+            _absolute(params.project), params.digests, timeout=TRUST_TIMEOUT
+        )
+        return _shown(accepted(granted))
 
     async def _revoke(self, params: frames.TrustParams, peer: Peer) -> dict[str, Any]:
         await check_person("trust_revoke", peer)
-        reply = await self._asked(registry.RevokeTrust(_absolute(params.project)))
-        listed = _listed(reply)
-        assert isinstance(reply, registry.TrustedListed)
-        # Servers first: a session that still waits for one to start lets go of nothing meanwhile.
-        ended = await self._ask.supervisor(
-            supervisor.EndProject(reply.revoked), supervisor.ProjectEnded
+        reply = await self._actors.registry.revoke_trust(
+            _absolute(params.project), timeout=TRUST_TIMEOUT
         )
-        await self._ask.curator(curator.LeaveProject(reply.revoked), curator.ProjectLeft)
-        return {**listed, "ended": ended.servers}
-
-    async def _asked(self, request: msgspec.Struct) -> registry.Reply:
-        reply = await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT * 2)
-        if isinstance(reply, registry.RegistryRefused):
-            raise MethodError(frames.REFUSED, reply.message)
-        return reply
+        # Servers first: a session that still waits for one to start lets go of nothing meanwhile.
+        ended = await self._actors.supervisor.end_project(reply.revoked)
+        await self._actors.curator.leave_project(reply.revoked)
+        return {**_listed(reply), "ended": ended}
 
 
 def _absolute(project: str) -> str:
@@ -77,8 +67,7 @@ def _absolute(project: str) -> str:
     return project
 
 
-def _shown(reply: registry.Reply) -> dict[str, Any]:
-    assert isinstance(reply, registry.StartablesListed)
+def _shown(reply: registry.StartablesListed) -> dict[str, Any]:
     return {
         "schema": documents.SCHEMA,
         "project": reply.project,
@@ -111,8 +100,7 @@ def _server(entry: registry.StartableEntry) -> dict[str, Any]:
     }
 
 
-def _listed(reply: registry.Reply) -> dict[str, Any]:
-    assert isinstance(reply, registry.TrustedListed)
+def _listed(reply: registry.TrustedListed) -> dict[str, Any]:
     return {
         "schema": documents.SCHEMA,
         "projects": [{"project": p.project, "servers": p.servers} for p in reply.projects],

@@ -14,15 +14,13 @@ from typing import Literal, Protocol
 import structlog
 import trio
 
+from capd.actor_clients.names import EMBEDDER
 from capd.adapters import platform
 from capd.adapters.model.minilm import MODEL, ModelUnusableError
-from capd.runtime.arrivals import Mailboxes
-from capd.runtime.mailbox import IncomingRequest
+from capd.runtime.mailbox import IncomingRequest, Mailboxes
 from capd_protos import embedder as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
 
-NAME = ActorName("embedder")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 MOST_TEXTS = 64
@@ -63,7 +61,7 @@ class Embedder:
         self._idle = idle
         self._on_idle = on_idle
         self._model: Model | None = None
-        self._state = "cold"
+        self._state: messages.EmbedderState = "cold"
         self._reason = ""
         self._settled = trio.Event()
         self._last_used_at = 0.0
@@ -77,7 +75,7 @@ class Embedder:
             self._nursery = nursery
             self._last_used_at = trio.current_time()
             nursery.start_soon(self._drop_when_idle)
-            async with self._mailboxes.mailbox(NAME, REQUESTS) as mailbox:
+            async with self._mailboxes.mailbox(EMBEDDER, REQUESTS) as mailbox:
                 task_status.started()
                 async for incoming in mailbox:
                     nursery.start_soon(self._answer, incoming)

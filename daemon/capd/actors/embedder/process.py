@@ -18,6 +18,7 @@ from random import random
 import structlog
 import trio
 
+from capd.actor_clients.names import EMBEDDER
 from capd.core.servers.restarts import Backoff
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -26,9 +27,7 @@ from capd.runtime.mailbox import IncomingRequest
 from capd_protos import embedder as messages
 from capd_protos.codec import MalformedError, MsgpackCodec
 from capd_protos.envelope import Failure
-from capd_protos.types import ActorName
 
-NAME = ActorName("embedder")
 Hint = messages.EmbedderNeeded | messages.EmbedderStuck
 EVENTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
@@ -78,7 +77,7 @@ class EmbedderProcess:
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         async with (
             trio.open_nursery() as nursery,
-            self._bus.mailbox(NAME, REQUESTS) as mailbox,
+            self._bus.mailbox(EMBEDDER, REQUESTS) as mailbox,
         ):
             task_status.started()
             async for incoming in mailbox:

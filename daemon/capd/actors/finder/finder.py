@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from capd.actor_clients.definitions import DefinitionsClient
+from capd.actor_clients.names import FINDER
+from capd.actor_clients.registry import RegistryClient
 from capd.actors.finder.indexing import distinct, index_servers, index_session
 from capd.actors.finder.skill_search import MOST_BESIDE_TOOLS, SkillFinder
 from capd.actors.finder.tool_sets import ToolSet, ToolSets
@@ -31,14 +34,13 @@ from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd.runtime.serving import serve
 from capd_protos import definitions, registry
 from capd_protos import finder as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
-    ActorName,
     CapabilitySpec,
     ServerIdentity,
     ToolDefinition,
@@ -82,49 +84,17 @@ def _described(
     return CapabilityTools(capability, tools, sum(tokens[wire] for wire in tools))
 
 
-NAME = ActorName("finder")
-
-
-REGISTRY = ActorName("registry")
-
-
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
-
-
-REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
-
-
-DEFINITIONS = ActorName("definitions")
-
-
-DEFINITION_REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
-
-
 Hint = ToolListKept | registry.CatalogChanged | definitions.DefinitionsSettled
-
-
 HINTS: MsgpackCodec[Hint] = MsgpackCodec(Hint)
-
-
 TOPICS = ("server.listed", "registry.changed", "definitions.settled")
 
-
 CATALOG_TIMEOUT = 10.0
-
-
 DESCRIBE_TIMEOUT = 3.0
-
-
 DEBOUNCE = 0.2
-
-
 """Seconds for which further changes are awaited: a start-up brings many lists at once."""
 
-
 log = structlog.get_logger(actor="finder")
-
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 class ToolFinder:
@@ -147,6 +117,8 @@ class ToolFinder:
         self._tokens = ToolTokens(counts or CountedTexts())
         self._is_screened = is_screened
         self._bus = bus
+        self._definitions = DefinitionsClient(bus)
+        self._registry = RegistryClient(bus)
         self._lists = lists
         self._environments = environments
         self._vectors = ToolVectors(bus, cache_file)
@@ -175,7 +147,9 @@ class ToolFinder:
             nursery.start_soon(self._follow)
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._skills.follow)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus, FINDER, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -386,17 +360,14 @@ class ToolFinder:
     async def _read_catalog(self) -> None:
         started_at = trio.current_time()
         try:
-            skills = await self._bus.ask(
-                REGISTRY, registry.ListSkills(), REGISTRY_REPLIES, CATALOG_TIMEOUT
-            )
+            skills = await self._registry.skills(timeout=CATALOG_TIMEOUT)
             capabilities = await self._capabilities()
             servers = distinct(server for c in capabilities for server in c.servers)
             lists = await self._screened(list(servers))
-        except _UNANSWERED as error:
+        except ActorUnavailableError as error:
             log.warning("catalog_not_read", reason=str(error))
             self._changed.set()
             return
-        assert isinstance(skills, registry.SkillsListed)
         await self._skills.take(skills)
         await self._sets.take(capabilities, lists, self._nursery)
         self._read = capabilities
@@ -419,24 +390,22 @@ class ToolFinder:
         kept = {i: each.tools for i, each in (await self._lists.load_all(servers)).items()}
         if not self._is_screened or not kept:
             return kept
-        request = definitions.ScreenTools({i: [t.name for t in kept[i]] for i in kept})
-        reply = await self._bus.ask(DEFINITIONS, request, DEFINITION_REPLIES, CATALOG_TIMEOUT)
-        assert isinstance(reply, definitions.ToolsScreened)
-        barred = {identity: frozenset(names) for identity, names in reply.withheld.items()}
+        names = {i: [t.name for t in kept[i]] for i in kept}
+        withheld = await self._definitions.screen(names, timeout=CATALOG_TIMEOUT)
+        barred = {identity: frozenset(names) for identity, names in withheld.items()}
         none: frozenset[ToolName] = frozenset()
         return {i: [t for t in kept[i] if t.name not in barred.get(i, none)] for i in kept}
 
     async def _capabilities(self) -> list[CapabilitySpec]:
         """Return what the user's taps define, and what projects do as far as it is trusted."""
-        everything = registry.ListCapabilities(all_projects=True)
-        listed = await self._bus.ask(REGISTRY, everything, REGISTRY_REPLIES, CATALOG_TIMEOUT)
-        assert isinstance(listed, registry.CapabilitiesListed)
+        listed = await self._registry.capabilities(all_projects=True, timeout=CATALOG_TIMEOUT)
         found: list[CapabilitySpec] = []
-        for entry in listed.capabilities:
+        for entry in listed:
             if not entry.is_routable:
                 continue
-            request = registry.ResolveCapability(f"{entry.tap}/{entry.name}", project_of(entry.tap))
-            reply = await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, CATALOG_TIMEOUT)
+            reply = await self._registry.resolve(
+                f"{entry.tap}/{entry.name}", project_of(entry.tap), timeout=CATALOG_TIMEOUT
+            )
             if isinstance(reply, registry.CapabilityResolved):
                 found.append(reply.capability)
         return found

@@ -6,27 +6,24 @@ by the supervisor, as after any other start.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import count
 
 import trio
 
+from capd.actor_clients.supervisor import SupervisorClient
 from capd.core.servers.identity import server_identity
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError, AskTimeoutError
 from capd_protos import supervisor
-from capd_protos.codec import MsgpackCodec
 from capd_protos.finder import ServerIndexed
-from capd_protos.types import ActorName, ServerIdentity, ServerSpec, SessionKey
-
-SUPERVISOR = ActorName("supervisor")
-REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
+from capd_protos.types import ServerIdentity, ServerSpec, SessionKey
 
 AT_ONCE = 4
 START_TIMEOUT = 75.0
 """A server has 60 s to be ready; a package runner may fetch it first."""
 RELEASE_TIMEOUT = 5.0
 
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 _RUNS = count(1)
 
 
@@ -48,13 +45,14 @@ async def index_servers(
     bus: Bus, servers: dict[ServerIdentity, ServerSpec], session: SessionKey, project: str
 ) -> list[ServerIndexed]:
     """Ask each of `servers` as `session`, which holds none of them afterwards."""
+    client = SupervisorClient(bus)
     limiter = trio.CapacityLimiter(AT_ONCE)
     results: list[ServerIndexed] = []
 
     async def one(identity: ServerIdentity, server: ServerSpec) -> None:
         async with limiter:
             started_at = trio.current_time()
-            tools, error = await _listed(bus, server, session, project)
+            tools, error = await _listed(client, server, session, project)
             seconds = round(trio.current_time() - started_at, 3)
             done = len(results) + 1
             result = ServerIndexed(server.name, identity, tools, seconds, error, done, len(servers))
@@ -67,33 +65,26 @@ async def index_servers(
                 nursery.start_soon(one, identity, server)
     finally:
         # Whatever ended this: what was started for it must not stay.
-        with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
-            await _told(bus, supervisor.ReleaseSession(session))
+        # Where the supervisor restarts, its instances are gone with it.
+        with trio.move_on_after(RELEASE_TIMEOUT, shield=True), suppress(ActorUnavailableError):
+            await client.release_session(session, timeout=RELEASE_TIMEOUT)
     return sorted(results, key=lambda result: (result.name, result.identity))
 
 
 async def _listed(
-    bus: Bus, server: ServerSpec, session: SessionKey, project: str
+    client: SupervisorClient, server: ServerSpec, session: SessionKey, project: str
 ) -> tuple[int, str]:
     """Return how many tools a server lists, or why it lists none."""
     request = supervisor.AcquireServer(session, server, project)
     try:
-        reply = await bus.ask(SUPERVISOR, request, REPLIES, START_TIMEOUT)
+        reply = await client.acquire(request, timeout=START_TIMEOUT)
     except AskTimeoutError:
         return 0, f"it was not ready within {START_TIMEOUT:g} s"
-    except (PeerUnreachableError, AskFailedError) as error:
+    except ActorUnavailableError as error:
         return 0, str(error)
     if isinstance(reply, supervisor.ServerReady):
-        await _told(bus, supervisor.ReleaseServer(session, reply.instance, at_once=True))
+        with suppress(ActorUnavailableError):
+            await client.release(session, reply.instance, at_once=True, timeout=RELEASE_TIMEOUT)
         return len(reply.tools), ""
-    assert isinstance(reply, supervisor.ServerRefused)
     said = f" (last on stderr: {reply.stderr[-1]})" if reply.stderr else ""
     return 0, f"{reply.message}{said}"
-
-
-async def _told(bus: Bus, request: supervisor.ReleaseServer | supervisor.ReleaseSession) -> None:
-    try:
-        await bus.ask(SUPERVISOR, request, REPLIES, RELEASE_TIMEOUT)
-    except _UNANSWERED:
-        # The supervisor is restarting, and its instances are gone with it.
-        return

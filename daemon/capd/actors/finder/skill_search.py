@@ -35,9 +35,9 @@ class SkillFinder:
         """Bring vectors in whenever skills want them, until cancelled."""
         await self._vectors.follow()
 
-    async def take(self, listed: registry.SkillsListed) -> None:
+    async def take(self, skills: list[registry.SkillEntry]) -> None:
         """Search these skills from here on."""
-        entries = {entry.prompt: entry for entry in listed.skills}
+        entries = {entry.prompt: entry for entry in skills}
         if entries == self._entries:
             return
         self._entries = entries
@@ -49,7 +49,7 @@ class SkillFinder:
                 description=entry.skill.description,
                 capabilities=entry.skill.capabilities,
             )
-            for entry in listed.skills
+            for entry in skills
         ]
         self._index = await trio.to_thread.run_sync(ToolIndex, tools)
         self._vectors.wanted(self._index)

@@ -5,12 +5,14 @@ kept on disk by text hash, so that a restart embeds nothing again.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.core.errors import CapdError
@@ -18,17 +20,12 @@ from capd.core.tools.tool_search import ToolIndex
 from capd.core.tools.tool_text import texts
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError, AskTimeoutError
 from capd_protos import embedder
-from capd_protos.codec import MsgpackCodec
 from capd_protos.finder import ToolsIndexed
-from capd_protos.types import ActorName
 
 if TYPE_CHECKING:
     from capd.core.tools.tool_search import Vectors
-
-EMBEDDER = ActorName("embedder")
-REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
 
 QUERY_TIMEOUT = 0.5
 WARM_UP_TIMEOUT = 20.0
@@ -39,8 +36,6 @@ SAVED_TOGETHER = 512
 TRY_AGAIN = 5.0
 
 log = structlog.get_logger(actor="finder")
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 class NoVectorsError(CapdError):
@@ -66,6 +61,7 @@ class ToolVectors:
         self._users = users
         self._turn = trio.Lock()
         self._bus = bus
+        self._embedder = EmbedderClient(bus)
         self._cache_file = cache_file
         self._cache: VectorCache | None = None
         self._index = ToolIndex()
@@ -90,11 +86,9 @@ class ToolVectors:
             return None
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
-        request = embedder.EmbedTexts([text])
-        try:
-            reply = await self._bus.ask(EMBEDDER, request, REPLIES, QUERY_TIMEOUT)
-        except _UNANSWERED:
-            reply = None
+        reply: embedder.TextsEmbedded | embedder.EmbedderRefused | None = None
+        with suppress(ActorUnavailableError):
+            reply = await self._embedder.embed([text], timeout=QUERY_TIMEOUT)
         if isinstance(reply, embedder.TextsEmbedded):
             self._is_silent = False
             return np.frombuffer(reply.vectors, dtype="<f4")
@@ -121,7 +115,7 @@ class ToolVectors:
             if is_asked:
                 await self._warm_up()
             await self.ensure()
-        except (*_UNANSWERED, NoVectorsError) as error:
+        except (ActorUnavailableError, NoVectorsError) as error:
             log.info("tool_vectors_not_ready", reason=str(error))
             await trio.sleep(TRY_AGAIN)
             if index is self._index and not isinstance(error, NoVectorsError):
@@ -129,9 +123,9 @@ class ToolVectors:
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
-        reply = await self._bus.ask(EMBEDDER, embedder.WarmUp(), REPLIES, WARM_UP_TIMEOUT)
-        if not isinstance(reply, embedder.EmbedderDescribed) or reply.state != "ready":
-            raise NoVectorsError(getattr(reply, "reason", "") or "the model is not ready")
+        model = await self._embedder.warm_up(timeout=WARM_UP_TIMEOUT)
+        if model.state != "ready":
+            raise NoVectorsError(model.reason or "the model is not ready")
         self._is_silent = False
 
     async def ensure(self) -> None:
@@ -177,9 +171,9 @@ class ToolVectors:
     async def _batch(self, batch: list[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above
 
-        reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts(batch), REPLIES, BATCH_TIMEOUT)
+        reply = await self._embedder.embed(batch, timeout=BATCH_TIMEOUT)
         if not isinstance(reply, embedder.TextsEmbedded):
-            raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
+            raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(batch), reply.dimensions)
         return dict(zip(batch, rows, strict=True))
 

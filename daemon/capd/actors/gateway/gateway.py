@@ -14,6 +14,9 @@ import structlog
 import trio
 from trio.abc import Listener
 
+from capd.actor_clients.client import ANSWER_TIMEOUT
+from capd.actor_clients.curator import CuratorClient
+from capd.actor_clients.registry import RegistryClient
 from capd.actors.control.connection import Control
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
@@ -24,24 +27,16 @@ from capd.adapters.stdio_frames import Frame, FrameReader, FrameStalledError
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import SOCKET_PROTOCOL, curator, registry
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
-from capd_protos.codec import JsonCodec, MalformedError, MsgpackCodec
-from capd_protos.types import ActorName
-
-CURATOR = ActorName("curator")
-REGISTRY = ActorName("registry")
-CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
-REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
+from capd_protos.codec import JsonCodec, MalformedError
 
 HELLO_TIMEOUT = 10.0
 MOST_WAITING = 256
 """Connections without a hello."""
-ASK_TIMEOUT = 5.0
 
 _HELLO: JsonCodec[frames.Hello] = JsonCodec(frames.Hello)
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="gateway")
 
@@ -67,8 +62,9 @@ class Gateway:
         """
         self._peers = peers or Peers()
         self._rules = PeerRules(bus, may_connect)
-        self._waiting = WaitingPool(MOST_WAITING, HELLO_TIMEOUT + ASK_TIMEOUT)
-        self._bus = bus
+        self._waiting = WaitingPool(MOST_WAITING, HELLO_TIMEOUT + ANSWER_TIMEOUT)
+        self._curator = CuratorClient(bus)
+        self._registry = RegistryClient(bus)
         self._stopping = stopping
         self._listener = listener
         self._connections = connections
@@ -173,19 +169,11 @@ class Gateway:
         welcomed = trio.Event()
         self._connections.put(connection, Connection(SocketSink(stream), reader, welcomed))
         try:
-            described = await self._bus.ask(
-                REGISTRY,
-                registry.DescribeRegistry(hello.project or hello.cwd),
-                REGISTRY_REPLIES,
-                ASK_TIMEOUT,
+            described = await self._registry.describe(hello.project or hello.cwd)
+            opened = await self._curator.open_session(
+                curator.OpenSession(connection, hello, peer_pid)
             )
-            opened = await self._bus.ask(
-                CURATOR,
-                curator.OpenSession(connection, hello, peer_pid),
-                CURATOR_REPLIES,
-                ASK_TIMEOUT,
-            )
-        except _UNANSWERED as error:
+        except ActorUnavailableError as error:
             is_taken = self._connections.take(connection) is None
             if not is_taken:
                 await _send(stream, _refused("overloaded", str(error)))
@@ -193,8 +181,6 @@ class Gateway:
         if isinstance(opened, curator.CuratorRefused):
             await _send(stream, _refused(opened.code, opened.message))
             return False
-        assert isinstance(opened, curator.SessionOpened)
-        assert isinstance(described, registry.RegistryDescribed)
         try:
             await _send(
                 stream,

@@ -11,6 +11,7 @@ from itertools import count
 import structlog
 import trio
 
+from capd.actor_clients.curator import CuratorClient
 from capd.actors.gateway.peer_rules import PeerRules
 from capd.adapters.clients.connection import Connection
 from capd.adapters.clients.http_front.admission import ADDRESS, Admission, Refusal
@@ -24,17 +25,13 @@ from capd.core.sessions.session_keys import fresh_key
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import SOCKET_PROTOCOL, curator
 from capd_protos import socket as frames
-from capd_protos.codec import MsgpackCodec
 from capd_protos.types import ActorName
 
 NAME = ActorName("http_gateway")
-CURATOR = ActorName("curator")
-CURATOR_REPLIES: MsgpackCodec[curator.Reply] = MsgpackCodec(curator.Reply)
 
-ASK_TIMEOUT = 5.0
 ENABLE_TIMEOUT = 130.0
 MOST_CONNECTIONS = 512
 """Of those that were let in."""
@@ -48,8 +45,6 @@ LOOK_PATIENCE = 20.0
 """Seconds more for that look."""
 BACKLOG = 128
 _KEY_END = "http"
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor=NAME)
 
@@ -117,7 +112,7 @@ class HttpGateway:
         self._waiting = WaitingPool(MOST_WAITING, PATIENCE)
         self._looked_at = WaitingPool(MOST_LOOKED_AT, LOOK_PATIENCE)
         self._let_in = 0
-        self._bus = bus
+        self._curator = CuratorClient(bus)
         self._listener = listener
         self._connections = connections
         self._settings = settings
@@ -218,28 +213,27 @@ class HttpGateway:
         # Nobody can tell which process is at the other end of a port.
         request = curator.OpenSession(connection, hello, 0, is_bare=self._settings.is_bare)
         try:
-            opened = await self._bus.ask(CURATOR, request, CURATOR_REPLIES, ASK_TIMEOUT)
+            opened = await self._curator.open_session(request)
         except BaseException as error:
             if self._connections.take(connection) is None:
                 # It was taken, and nobody will use it.
                 with trio.move_on_after(1.0, shield=True):
                     await session.end()
-            if isinstance(error, _UNANSWERED):
+            if isinstance(error, ActorUnavailableError):
                 raise NoSessionError(f"no session can be opened: {error}") from None
             raise
-        if not isinstance(opened, curator.SessionOpened):
-            assert isinstance(opened, curator.CuratorRefused)
+        if isinstance(opened, curator.CuratorRefused):
             raise NoSessionError(opened.message)
         session.key = opened.session
 
     async def _prepare(self, session: HttpSession) -> None:
         for name in self._settings.capabilities:
-            request = curator.EnableCapability(session.key, name)
             try:
-                reply = await self._bus.ask(CURATOR, request, CURATOR_REPLIES, ENABLE_TIMEOUT)
-            except _UNANSWERED as error:
+                reply = await self._curator.enable(session.key, name, timeout=ENABLE_TIMEOUT)
+            except ActorUnavailableError as error:
                 log.error("not_enabled", capability=name, reason=str(error))
                 continue
-            if not isinstance(reply, curator.CapabilityAnswered) or not reply.is_ok:
-                text = getattr(reply, "text", "") or getattr(reply, "message", "")
-                log.error("not_enabled", capability=name, session=session.key, reason=text)
+            if isinstance(reply, curator.CuratorRefused):
+                log.error("not_enabled", capability=name, session=session.key, reason=reply.message)
+            elif not reply.is_ok:
+                log.error("not_enabled", capability=name, session=session.key, reason=reply.text)

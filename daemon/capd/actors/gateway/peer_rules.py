@@ -5,21 +5,14 @@ from fnmatch import fnmatchcase
 
 import structlog
 
+from capd.actor_clients.supervisor import SupervisorClient
 from capd.adapters import platform
 from capd.adapters.clients.peers import Peer
 from capd.core.servers.ancestry import ADMITTED, Verdict
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import SOCKET_PROTOCOL, supervisor
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import SOCKET_PROTOCOL
 from capd_protos import socket as frames
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName
-
-SUPERVISOR = ActorName("supervisor")
-SUPERVISOR_REPLIES: MsgpackCodec[supervisor.Reply] = MsgpackCodec(supervisor.Reply)
-ASK_TIMEOUT = 5.0
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="gateway")
 
@@ -29,7 +22,7 @@ class PeerRules:
 
     def __init__(self, bus: Bus, may_connect: tuple[str, ...] = ()) -> None:
         """`may_connect` are servers, by globs, whose own processes may be clients."""
-        self._bus = bus
+        self._supervisor = SupervisorClient(bus)
         self._may_connect = may_connect
 
     async def refusal(self, peer: Peer) -> frames.Refused | None:
@@ -51,12 +44,8 @@ class PeerRules:
     async def server_of(self, chain: tuple[int, ...]) -> str:
         """Return the server that a chain of processes passes, empty where it is none."""
         pids = set(chain)
-        with suppress(*_UNANSWERED):
-            listed = await self._bus.ask(
-                SUPERVISOR, supervisor.ListServers(), SUPERVISOR_REPLIES, ASK_TIMEOUT
-            )
-            assert isinstance(listed, supervisor.ServersListed)
-            for entry in listed.servers:
+        with suppress(ActorUnavailableError):
+            for entry in await self._supervisor.servers():
                 # Whom a server left behind has the server's guard for a parent.
                 if entry.pid and pids & {entry.pid, platform.parent_pid(entry.pid)}:
                     return str(entry.name)

@@ -17,6 +17,10 @@ from typing import Any
 import structlog
 import trio
 
+from capd.actor_clients.finder import FinderClient
+from capd.actor_clients.ledger import LedgerClient
+from capd.actor_clients.names import INDEX
+from capd.actor_clients.registry import RegistryClient
 from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import Content, IndexFileError
 from capd.adapters.tokens.piece_counts import PieceCounts
@@ -26,22 +30,15 @@ from capd.core.index.summaries import Call, call_of, told_texts
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd.runtime.serving import serve
-from capd_protos import finder, ledger, registry
+from capd_protos import finder, ledger
 from capd_protos import index as messages
 from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, WireName
+from capd_protos.types import WireName
 
-NAME = ActorName("index")
-FINDER = ActorName("finder")
-LEDGER = ActorName("ledger")
-REGISTRY = ActorName("registry")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
-FOUND: MsgpackCodec[finder.CapabilitiesDescribed] = MsgpackCodec(finder.CapabilitiesDescribed)
-LEDGER_REPLIES: MsgpackCodec[ledger.Reply] = MsgpackCodec(ledger.Reply)
-REGISTRY_REPLIES: MsgpackCodec[registry.Reply] = MsgpackCodec(registry.Reply)
 TOPIC = "index.tools"
 
 ASK_TIMEOUT = 10.0
@@ -55,7 +52,6 @@ COUNT_AFTER = 30.0
 """Seconds after which the tools of a catalog are counted that has not changed meanwhile."""
 KNOWN_FOR = 2.0
 """Seconds for which the ledger is not asked again for the status."""
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="index")
 
@@ -74,6 +70,9 @@ class Index:
 
     def __init__(self, bus: Bus, file: IndexFile, pieces: PieceCounts) -> None:
         self._bus = bus
+        self._finder = FinderClient(bus)
+        self._ledger = LedgerClient(bus)
+        self._registry = RegistryClient(bus)
         self._file = file
         self._pieces = pieces
         self._problem = ""
@@ -97,7 +96,7 @@ class Index:
             nursery.start_soon(self._listen)
             nursery.start_soon(self._follow)
             nursery.start_soon(self._follow_sessions)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(self._bus, INDEX, REQUESTS, self._replied, log=log, task_status=task_status)
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:
@@ -155,7 +154,7 @@ class Index:
             # What was read before is there until it is read again: others ask meanwhile.
             for project in [name for name in self._read if name]:
                 await self._again(project)
-        except _UNANSWERED as error:
+        except ActorUnavailableError as error:
             log.info("index_not_made", reason=str(error))
             self._written_as = None
             with trio.move_on_after(READ_AGAIN):
@@ -179,7 +178,7 @@ class Index:
         for project in list(self._read):
             try:
                 found = await self._ask_finder(project, counts=True)
-            except _UNANSWERED as error:
+            except ActorUnavailableError as error:
                 log.info("index_not_counted", reason=str(error))
                 return
             read = self._read.get(project)
@@ -236,15 +235,14 @@ class Index:
     async def _ask_finder(
         self, project: str, *, counts: bool = False
     ) -> finder.CapabilitiesDescribed:
-        request = finder.DescribeCapabilities(project, waits=True, counts=counts)
         timeout = COUNT_TIMEOUT if counts else ASK_TIMEOUT
-        return await self._bus.ask(FINDER, request, FOUND, timeout)
+        return await self._finder.capabilities(project, waits=True, counts=counts, timeout=timeout)
 
     async def _facts(self) -> dict[str, Facts]:
         """Return what the ledger has of each capability; nothing where it has none."""
         try:
-            reply = await self._bus.ask(LEDGER, ledger.SumCalls(0.0), LEDGER_REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED:
+            reply = await self._ledger.sums(0.0, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError:
             return {}
         if not isinstance(reply, ledger.CallsSummed):
             return {}
@@ -289,7 +287,7 @@ class Index:
                 users = self._take("", found.capabilities, facts)
                 content = await self._content(users)
                 done = await trio.to_thread.run_sync(self._file.write, content)
-            except _UNANSWERED as error:
+            except ActorUnavailableError as error:
                 return messages.IndexRefused(f"what is installed is not known: {error}")
             except IndexFileError as error:
                 return messages.IndexRefused(str(error))
@@ -331,14 +329,10 @@ class Index:
         return messages.IndexWritten(str(self._file.path), len(users.entries), changed, 0, 0.0)
 
     async def _content(self, users: _Read) -> Content:
-        listed = await self._bus.ask(REGISTRY, registry.ListSkills(), REGISTRY_REPLIES, ASK_TIMEOUT)
-        described = await self._bus.ask(
-            REGISTRY, registry.DescribeRegistry(), REGISTRY_REPLIES, ASK_TIMEOUT
-        )
-        assert isinstance(listed, registry.SkillsListed)
-        assert isinstance(described, registry.RegistryDescribed)
+        listed = await self._registry.skills(timeout=ASK_TIMEOUT)
+        described = await self._registry.describe(timeout=ASK_TIMEOUT)
         skills: dict[str, list[str]] = {}
-        for entry in listed.skills:
+        for entry in listed:
             for name in entry.skill.capabilities:
                 skills.setdefault(name, []).append(entry.prompt)
         # Ten thousand entries are a second of work.

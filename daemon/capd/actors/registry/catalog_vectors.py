@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from capd.actor_clients.embedder import EmbedderClient
 from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.routing_files import background_messages
@@ -26,22 +27,14 @@ from capd.core.routing.scorers import texts_of
 from capd.core.taps.catalog import Catalog
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.peer import (
-    AskFailedError,
-    AskLostError,
-    AskTimeoutError,
-    PeerUnreachableError,
-)
+from capd.runtime.peer import ActorUnavailableError, AskLostError, AskTimeoutError
 from capd_protos import embedder
 from capd_protos.codec import MsgpackCodec
 from capd_protos.curator import SessionStarted
-from capd_protos.types import ActorName
 
 if TYPE_CHECKING:
     from capd.core.routing.gates import Vectors
 
-EMBEDDER = ActorName("embedder")
-REPLIES: MsgpackCodec[embedder.Reply] = MsgpackCodec(embedder.Reply)
 HINTS: MsgpackCodec[embedder.EmbedderExited | SessionStarted] = MsgpackCodec(
     embedder.EmbedderExited | SessionStarted
 )
@@ -59,8 +52,6 @@ BATCH_TIMEOUT = 60.0
 TRY_AGAIN = 1.0
 
 log = structlog.get_logger(actor="registry")
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 class NotReadyError(CapdError):
@@ -80,9 +71,10 @@ class CatalogVectors:
         """`users` has the vectors that everybody has, which are made and kept there alone."""
         self._users = users
         self._turn = trio.Lock()
-        self.state = "cold"
+        self.state: embedder.EmbedderState = "cold"
         self.reason = ""
         self._bus = bus
+        self._embedder = EmbedderClient(bus)
         self._cache_file = cache_file
         self._profile = profile
         self._cache: VectorCache | None = None
@@ -124,8 +116,8 @@ class CatalogVectors:
         is_renewing = self.state != "ready"
         timeout = RENEWING_TIMEOUT if is_renewing else MESSAGE_TIMEOUT
         try:
-            reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts([text]), REPLIES, timeout)
-        except _UNANSWERED as error:
+            reply = await self._embedder.embed([text], timeout=timeout)
+        except ActorUnavailableError as error:
             if is_renewing:
                 # It has the catalog's texts to do; whether it is gone shows with those.
                 raise NotReadyError from None
@@ -175,7 +167,7 @@ class CatalogVectors:
                 with self._attempt:
                     await self._warm_up()
                     made = await self._embed_catalog(catalog)
-            except _UNANSWERED as error:
+            except ActorUnavailableError as error:
                 if isinstance(error, AskTimeoutError) and not isinstance(error, AskLostError):
                     self._bus.publish(embedder.EmbedderStuck())
                 self.state, self.reason, self._has_model = "cold", _said_of(error), False
@@ -196,11 +188,10 @@ class CatalogVectors:
 
     async def _warm_up(self) -> None:
         self._bus.publish(embedder.EmbedderNeeded())
-        reply = await self._bus.ask(EMBEDDER, embedder.WarmUp(), REPLIES, WARM_UP_TIMEOUT)
-        if not isinstance(reply, embedder.EmbedderDescribed) or reply.state != "ready":
-            reason = reply.reason if isinstance(reply, embedder.EmbedderDescribed) else str(reply)
-            raise NotReadyError(reason)
-        self._profile.check(reply.model, reply.quantisation, reply.pooling, reply.revision)
+        model = await self._embedder.warm_up(timeout=WARM_UP_TIMEOUT)
+        if model.state != "ready":
+            raise NotReadyError(model.reason)
+        self._profile.check(model.model, model.quantisation, model.pooling, model.revision)
 
     async def _embed_catalog(self, catalog: Catalog) -> Comparison:
         known = await self._of_catalog(catalog)
@@ -248,9 +239,9 @@ class CatalogVectors:
     async def _embedded(self, texts: list[str]) -> "dict[str, Vectors]":
         import numpy as np  # noqa: PLC0415 - as above
 
-        reply = await self._bus.ask(EMBEDDER, embedder.EmbedTexts(texts), REPLIES, BATCH_TIMEOUT)
+        reply = await self._embedder.embed(texts, timeout=BATCH_TIMEOUT)
         if not isinstance(reply, embedder.TextsEmbedded):
-            raise AskTimeoutError(f"{EMBEDDER} did not embed: {reply}")
+            raise AskTimeoutError(f"{self._embedder.actor} did not embed: {reply}")
         rows = np.frombuffer(reply.vectors, dtype="<f4").reshape(len(texts), reply.dimensions)
         return dict(zip(texts, rows, strict=True))
 

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.names import REGISTRY
 from capd.actors.registry.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
 from capd.actors.registry.project_catalogs import ProjectCatalogs
@@ -41,7 +42,6 @@ from capd_protos import registry as messages
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import DecisionNote
 from capd_protos.types import (
-    ActorName,
     CapabilityId,
     CapabilitySpec,
     Decision,
@@ -49,7 +49,6 @@ from capd_protos.types import (
     TapName,
 )
 
-NAME = ActorName("registry")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 DECISIONS_KEPT = 100
@@ -109,7 +108,9 @@ class Registry:
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus, REGISTRY, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         match request:

@@ -1,4 +1,4 @@
-"""A curator's part that switches capabilities on and off, as transactions (docs/design/surface.md).
+"""Switches capabilities on and off in a session, as transactions (docs/design/surface.md).
 
     resolve -> check -> install -> hold and connect every server -> filter -> commit -> evict
 
@@ -14,12 +14,10 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from capd.actors.session.installing import OnProgress, replied
-from capd.actors.session.leases import ASK_TIMEOUT, NotActivatedError, SessionLeases
+from capd.actors.session.leases import ASK_TIMEOUT, SessionLeases
 from capd.actors.session.policy import Denials
+from capd.actors.session.services import SessionContext
 from capd.actors.session.withheld import withheld_note
-from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.adapters.ledger.journal import Journal
-from capd.adapters.servers.callers import Peer
 from capd.adapters.servers.instance import Instance
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.identity import server_identity
@@ -30,11 +28,9 @@ from capd.core.sessions.leaving_project import resting_on, without_project
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.reach import capability_restriction, without_denied_servers
 from capd.core.sessions.server_instructions import ANSWER_TOKENS, passed_on
-from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState, Step
-from capd.core.sessions.session_place import Outcome, SessionPlace
+from capd.core.sessions.session import NO_INSTANCE, ServerLease, Step
+from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.taps.catalog import Unknown
-from capd.runtime.bus import Bus
-from capd.runtime.handle_table import HandleTable
 from capd_protos import registry, supervisor
 from capd_protos.ledger import ActivationNote
 from capd_protos.types import (
@@ -54,26 +50,17 @@ class Activation:
     """The transactions of one session on its state."""
 
     def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        *,
-        bus: Bus,
-        instances: HandleTable[InstanceId, Instance],
-        environments: SessionEnvironments,
-        on_step: Callable[[Step], None],
-        peer: Peer,
-        denials: Denials,
-        journal: Journal | None = None,
+        self, context: SessionContext, denials: Denials, on_step: Callable[[Step], None]
     ) -> None:
-        """`peer` is who servers of the session may speak to."""
-        self._journal = Journal() if journal is None else journal
+        """`on_step` is called with each change of what is on."""
+        self._journal = context.services.journal
         self._denials = denials
-        self.leases = SessionLeases(place, state, bus=bus, instances=instances, peer=peer)
-        self._place = place
-        self._state = state
-        self._bus = bus
-        self._environments = environments
+        self.leases = SessionLeases(context)
+        self._place = context.place
+        self._state = context.state
+        self._bus = context.services.bus
+        self._definitions = context.services.definitions
+        self._environments = context.services.environments
         self._on_step = on_step
         self._transaction = trio.Lock()
         self._left: list[ServerLease] = []
@@ -325,7 +312,7 @@ class Activation:
             denied=denied,
             denied_servers=[s.name for s in capability.servers if s not in permitted.servers],
         )
-        text += await withheld_note(self._bus, servers)
+        text += await withheld_note(self._definitions, servers)
         return Outcome(self._with_instructions(text, capability.id), step.added, step.removed)
 
     def _with_instructions(self, text: str, capability: CapabilityId) -> str:

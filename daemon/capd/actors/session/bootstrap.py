@@ -1,4 +1,4 @@
-"""A curator's part that hands a project's own files to a conversation that begins.
+"""Hands a project's own files to a conversation that begins.
 
     the first message of a conversation ──prompt hook──> the files, as far as a hook may carry them
     a client that asks for the prompt ──> all of them, in full

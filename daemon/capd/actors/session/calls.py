@@ -1,646 +1,351 @@
-"""A curator's part that passes requests on: to the server that owns what they name.
+"""What a session's connection asks: its lists, its calls, and what the client says of itself.
 
-Tools and prompts are found by their wire name, resources by their URI. Everything else of a
-request, and all of its result, goes through as it was written.
+    tools/call ──admit──> a tool that is on ──checked──> sent to its server
+                  ├─────> capd's own tool ─────────────> answered here
+                  └─────> nothing that is on ──found in the catalog──> switched on, then sent
+
+Everything of a request but the tool's name, and all of its result, goes through as it was written.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 import structlog
 import trio
 
-from capd.actors.session.activation import Activation
-from capd.actors.session.bootstrap import Bootstrapping
-from capd.actors.session.leases import SessionLeases
-from capd.actors.session.memories import SessionMemories
-from capd.actors.session.results import SessionResults
-from capd.actors.session.skills import Skills
-from capd.actors.session.withheld import Withheld
-from capd.adapters.clients.conversation import DirectRoute, Request, UnknownNameError
-from capd.adapters.fair_share import FairShare
-from capd.adapters.ledger.journal import Journal
-from capd.adapters.servers.callers import Peer
-from capd.adapters.servers.input_rounds import settled
-from capd.adapters.servers.instance import Instance
+from capd.actors.session.call_notes import Call
+from capd.actors.session.own_calls import OwnCalls
+from capd.actors.session.parts import SessionParts
+from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
+from capd.actors.session.tool_search import ToolSearch
+from capd.actors.session.turns import SessionTurns
+from capd.adapters.clients.conversation import DirectRoute, Request
 from capd.adapters.servers.server_connection import ServerConnection
-from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
-from capd.core.protocol.calls import RESULT, outcome_of, size_of
-from capd.core.protocol.elicitation import told_result
-from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
-from capd.core.protocol.outcomes import (
-    CallFailedError,
-    NotSentError,
-    RefusedError,
-    ServerError,
+from capd.core.protocol.calls import RESULT
+from capd.core.protocol.generations import (
+    Members,
+    is_stateless,
+    joined,
+    members_or_none,
+    raw,
+    text_of,
 )
-from capd.core.protocol.resource_uris import Owners, owners
-from capd.core.results.half_pairs import decoded
+from capd.core.protocol.outcomes import CallFailedError, ServerError
 from capd.core.results.large_results import Result
-from capd.core.sessions.active_set import ActiveSet, Grant
-from capd.core.sessions.reach import prompt_restriction, resource_restriction
-from capd.core.sessions.session import SessionState
-from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.surface import PROMPT, Shown, renamed
-from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.ledger import CallNote
-from capd_protos.types import ServerIdentity, ServerName, ToolName, WireName
+from capd.core.sessions.admission import (
+    By,
+    Listed,
+    NotCallable,
+    NotOn,
+    Own,
+    Turn,
+    admit,
+)
+from capd.core.sessions.instructions import instructions
+from capd.core.sessions.search_tools import BadCallError
+from capd_protos.codec import JsonCodec
+from capd_protos.types import ClientFacts, WireName
+
+INDEX_PATIENCE = 1.5
+"""Seconds for which a connection's first answer waits for what its instructions are to name."""
+
+
+class _CallParams(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+_CALL: JsonCodec[_CallParams] = JsonCodec(_CallParams)
 
 
 class ToolRoute:
-    """The way of one call of a tool."""
+    """The route of one call of a tool that needs no task of its own."""
 
-    __slots__ = (
-        *("_began_at", "_held", "_leases", "_relaying", "_request", "_shown"),
-        *("members", "server_connection", "timeout"),
-    )
+    __slots__ = ("_call", "_calls", "_listed", "members", "server_connection", "timeout")
 
     def __init__(
         self,
-        relaying: "Relaying",
-        leases: SessionLeases,
+        calls: "SessionCalls",
         server_connection: ServerConnection,
         request: Request,
-        shown: Shown,
+        listed: Listed,
     ) -> None:
-        self._relaying = relaying
-        self._leases = leases
-        self._request = request
-        self._shown = shown
-        self._began_at = time.monotonic()
-        self._held = leases.enter(shown.grant.server)
+        self._calls = calls
+        self._listed = listed
+        spec = listed.lease.spec
+        self._call = Call(request, listed.shown, spec.name, time.monotonic())
         self.server_connection = server_connection
-        self.members: Members = {**request.members, "name": raw(shown.grant.tool)}
-        self.timeout = self._held.spec.timeout
+        self.members: Members = {**request.members, "name": raw(listed.shown.grant.tool)}
+        self.timeout = spec.timeout
 
     def leave(
         self, result: Result | None, error: Exception | None = None, *, has_ended: bool = True
     ) -> bool:
         """Leave it with the call's outcome, if it has one here; say whether `release` is due."""
         if has_ended:
-            call = Call(self._request, self._shown, self._held.spec.name, self._began_at)
-            self._relaying.ended(call, result, error)
-        return self._leases.leave(self._held)
+            self._calls.end(self._call, result, error)
+        return self._calls.leases.leave(self._listed.lease)
 
     def is_left(self, result: Result) -> bool:
         """Tell whether the client gets the result as it came."""
-        return self._relaying.is_left(self._shown, self._held.spec.name, result)
+        return self._calls.results.is_left(result, self._call.shown, self._call.server)
 
     async def passed(self, result: Result) -> Result:
         """Return what the client gets of the result."""
-        server = self._held.spec.name
-        return await self._relaying.passed(self._request, self._shown, server, result)
+        return await self._calls.shorten(self._call, result)
 
     async def release(self) -> None:
         """Let go of the server."""
-        await self._leases.release(self._held.instance)
+        await self._calls.leases.release(self._listed.lease.instance)
 
 
-@dataclass(slots=True)
-class Call:
-    """A call of a tool, from where its session knows which one it is."""
+class SessionCalls:
+    """What the connection of one session may ask: its `Conversation`."""
 
-    request: Request
-    shown: Shown
-    server: ServerName
-    began_at: float
-    """By the monotonic clock."""
+    def __init__(self, parts: SessionParts, turns: SessionTurns) -> None:
+        self._context = parts.context
+        self._state = parts.context.state
+        self._view = parts.context.view
+        self._instances = parts.context.services.instances
+        self._checks = parts.context.services.checks
+        self._parts = parts
+        self._activation = parts.activation
+        self._memories = parts.memories
+        self._requests = parts.requests
+        self._turns = turns
+        self.leases = parts.activation.leases
+        self.results = parts.results
+        self.search = ToolSearch(parts.context, parts.activation, parts.notes, parts.withheld)
+        self._own_calls = OwnCalls(parts, self.search)
 
+    # The connection begins
 
-class CallNotes:
-    """The notes of one session's calls."""
+    async def start(self) -> None:
+        """Wait, a moment at most, for what the instructions are to name."""
+        with trio.move_on_after(INDEX_PATIENCE):
+            await self._parts.index.load()
 
-    def __init__(self, journal: Journal, place: SessionPlace, active: ActiveSet) -> None:
-        self._journal = journal
-        self._place = place
-        self._active = active
+    async def wait_ready(self) -> None:
+        """Wait as long once more where the client's own words have brought another policy."""
+        if self._parts.index.loaded_for != self._view.policy:
+            await self.start()
 
-    def ended(self, call: Call, result: Result | None, error: Exception | None) -> str:
-        """Note a call, also one that has failed; return its outcome."""
-        outcome = outcome_of(result, error)
-        seconds = time.monotonic() - call.began_at
-        arguments = call.request.members.get("arguments", b"")
-        sizes = (len(arguments), size_of(result))
-        self._note(call.shown.grant, call.server, outcome, seconds, sizes)
-        return outcome
+    def instructions(self) -> str:
+        """Return the stable text for the model."""
+        if self._view.plan.mode == "pass-through":
+            return ""
+        is_fixed, index = self._state.surface.is_fixed, self._parts.index.map()
+        text = instructions(dict(self._view.own), is_fixed=is_fixed, index=index)
+        return self._parts.tokens.instructed(text)
 
-    def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
-        """Note a call whose tool could not be had."""
-        self._note(grant, server, error.outcome, 0.0, (0, 0))
+    def on_client_info(self, client: ClientFacts) -> None:
+        """Note what the client says of itself."""
+        connection = self._context.connection
+        if client == connection.client:
+            return
+        connection.client = client
+        if not self._view.is_settled:
+            self._settle(client)
 
-    def _note(
-        self,
-        grant: Grant,
-        server: ServerName,
-        outcome: str,
-        seconds: float,
-        sizes: tuple[int, int],
-    ) -> None:
-        activations = self._active.activations
-        self._journal.note(
-            CallNote(
-                time.time(),
-                self._place.key,
-                self._place.client,
-                self._place.project,
-                grant.server,
-                server,
-                grant.tool,
-                [str(each.id) for each in activations if grant in each.grants],
-                outcome,
-                round(seconds * 1000, 3),
-                *sizes,
-            )
+    def _settle(self, client: ClientFacts) -> None:
+        """Decide again how the client sees the session, by what it says of itself."""
+        # The default stands for a client that says nothing of itself; it is no client's name.
+        info = members_or_none(client.info) if client.info != ClientFacts().info else {}
+        self._view.settle(
+            self._state.surface,
+            text_of(info.get("name")),
+            text_of(info.get("version")),
+            is_stateless=is_stateless(client),
         )
+        if self._view.policy != self._state.policy:
+            self._activation.restrict(self._view.policy)
+            self._requests.drop_denied()
 
+    def on_environment(self, values: dict[str, str]) -> None:
+        """Take over the client's values."""
+        place = self._context.place
+        self._context.services.environments.put(place.key, values)
+        self._parts.initial_tools.on_environment()
+        log = structlog.get_logger(actor="curator", session=place.key)
+        log.info("environment_received", keys=sorted(values))
 
-T = TypeVar("T")
+    def on_roots_changed(self) -> None:
+        """Pass on that the client's roots are others."""
+        self._requests.notify_all("notifications/roots/list_changed")
 
+    # Lists and subscriptions
 
-log = structlog.get_logger(actor="curator")
+    async def list_entries(self, kind: str) -> list[bytes]:
+        """Return the entries of a list, each as the client gets it."""
+        match kind:
+            case "tools":
+                self._context.connection.relisted.set()
+                self._view.listed()
+                surface, listed = self._state.surface, self.definitions()
+                own = len(surface) - len(surface.listed)
+                self._parts.tokens.listed(listed, own, time.time())
+                return listed
+            case "seen tools":
+                return self.definitions()
+            case "prompts":
+                return await self._requests.prompts()
+            case _:
+                return await self._requests.resources(kind)
 
+    def definitions(self) -> list[bytes]:
+        """Return the surface, tool by tool."""
+        return self._state.surface.definitions()
 
-_FOLLOWED = ("prompts", "resources")
+    async def subscribe(self, uri: str) -> bytes:
+        """Subscribe to a resource; raises as `relay`."""
+        return await self._requests.subscribe(uri)
 
+    async def unsubscribe(self, uri: str) -> bytes:
+        """End a subscription; raises as `relay`."""
+        return await self._requests.unsubscribe(uri)
 
-LIST_PATIENCE = 10.0
+    async def renew_subscriptions(self) -> None:
+        """Have servers that ended tell again of what the session has subscribed to."""
+        await self._requests.renew()
 
-
-"""Seconds for which a list of all servers waits for one of them."""
-
-
-_LINKS_BYTES = 1 << 20
-
-
-_MOST_LINKS = 1000
-
-
-"""Links of a session that are remembered, the newest."""
-
-
-class _Link(msgspec.Struct):
-    type: str = ""
-    uri: str = ""
-
-
-class _Linking(msgspec.Struct):
-    content: list[_Link] = []
-
-
-class _Reference(msgspec.Struct):
-    type: str
-    name: str = ""
-    uri: str = ""
-
-
-class _CompleteParams(msgspec.Struct):
-    ref: _Reference
-
-
-_LINKING: JsonCodec[_Linking] = JsonCodec(_Linking)
-
-
-_TEXT: JsonCodec[str] = JsonCodec(str)
-
-
-_COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
-
-
-class Relaying:
-    """The requests of one session that servers answer."""
-
-    def __init__(
-        self,
-        peer: Peer,
-        state: SessionState,
-        activation: Activation,
-        on_use: Callable[[], None],
-        *,
-        notes: CallNotes,
-        skills: Skills | None = None,
-        results: SessionResults | None = None,
-        checked: Callable[[Shown, Members], None] | None = None,
-        withheld: Withheld | None = None,
-        memories: SessionMemories | None = None,
-        bootstrap: Bootstrapping | None = None,
-    ) -> None:
-        """`on_use` is called after a use that counts, and when names were given.
-
-        `checked` is asked before a tool is called, and raises where it is not to be.
-        """
-        self._notes = notes
-        self._skills = skills
-        self._results = results
-        self._checked = checked
-        self._withheld = withheld
-        self._memories = memories
-        self._bootstrap = bootstrap
-        self._peer = peer
-        self._state = state
-        self._activation = activation
-        self._leases = activation.leases
-        self._on_use = on_use
-        self._subscribed = activation.leases.subscribed
-        # Which servers linked to a resource that need not be listed.
-        self._linked: dict[str, set[ServerIdentity]] = {}
-        # Whose prompts and resources the client was last told of.
-        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
-
-    # Lists
-
-    def followed(self) -> list[str]:
-        """Return which lists, beside the tools, are others since this was last asked."""
-        before, self._offering = (
-            self._offering,
-            {
-                what: [
-                    held.identity
-                    for held in self._state.servers
-                    if (running := self._leases.running(held.identity)) is not None
-                    and what in running.server_connection.capabilities
-                ]
-                for what in _FOLLOWED
-            },
-        )
-        return [what for what in _FOLLOWED if before[what] != self._offering[what]]
-
-    async def prompts(self) -> list[bytes]:
-        """Return every skill, and every prompt of the session's servers under its wire name."""
-        skills = await self._skills.prompts() if self._skills else []
-        found = await self._entries("prompts")
-        known = len(self._state.surface.names)
-        prompts: list[bytes] = []
-        share = FairShare()
-        for identity, entries in found.items():
-            for own_name, entry in entries.items():
-                name = self._prompt(identity, own_name)
-                if name and prompt_restriction(self._state, identity, own_name) is None:
-                    with suppress(msgspec.MsgspecError):
-                        prompts.append(renamed(entry, name))
-                await share.give_way()
-        if len(self._state.surface.names) != known:
-            self._on_use()
-        own = self._bootstrap.entry() if self._bootstrap else []
-        return [*own, *skills, *prompts]
-
-    async def resources(self, kind: str) -> list[bytes]:
-        """Return `resources` or `resources/templates`; of one URI the first server's counts."""
-        found: dict[str, bytes] = {}
-        listed = await self._entries(kind)
-        share = FairShare()
-        for identity, entries in listed.items():
-            for uri, entry in entries.items():
-                if uri not in found and resource_restriction(self._state, identity, uri) is None:
-                    found[uri] = entry
-                await share.give_way()
-        return list(found.values())
-
-    async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Ask every server that runs for the session, side by side, in the order of its need.
-
-        One that takes too long is left out for the moment: its list is told of when it comes.
-        """
-        found: dict[ServerIdentity, Mapping[str, bytes]] = {
-            held.identity: {} for held in self._state.servers
-        }
-
-        async def ask(identity: ServerIdentity, instance: Instance) -> None:
-            found[identity] = await instance.listings.entries(kind, LIST_PATIENCE)
-
-        async with trio.open_nursery() as nursery:
-            for identity in found:
-                # Lists start no server: what a session found again shows is told by its tools.
-                instance = self._leases.running(identity)
-                if instance is not None:
-                    nursery.start_soon(ask, identity, instance)
-        return found
+    async def follow_level(self) -> None:
+        """Have every server log from the level on that the client has set."""
+        await self._requests.follow_level()
 
     # Requests
 
-    async def tool(self, request: Request, shown: Shown) -> Result:
-        """Return the result of `tools/call`; raises as `relayed`."""
-        # Looked up before: a turn may let go of the server meanwhile.
-        held = self._state.held(shown.grant.server)
-        server = held.spec.name if held is not None else ServerName("")
-        call = Call(request, shown, server, time.monotonic())
-        try:
-            if self._checked is not None:
-                self._checked(shown, request.members)
-            members = {**request.members, "name": raw(shown.grant.tool)}
-            await self._still_offered(shown)
-            result = await self._sent(shown.grant.server, request, members)
-        except (CallFailedError, ServerError) as error:
-            self.ended(call, None, error)
-            raise
-        except trio.Cancelled:
-            self.ended(call, None)
-            raise
-        self.ended(call, result)
-        if held is not None:
-            result = await self.passed(request, shown, server, result)
-        return result if self._memories is None else self._memories.passed(shown, result)
+    async def turn(self, text: str) -> bytes:
+        """Take a turn on the session's own connection."""
+        return await self._turns.take_own(text)
 
-    def ended(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
-        """Note a call, and the use of its tool, which a call that failed is none of."""
-        outcome = self._notes.ended(call, result, error)
-        self._note_links(call.shown.grant.server, result)
-        if self._memories is not None:
-            self._memories.ended(call.shown, call.request.members, outcome, error)
-        if outcome == RESULT:
-            self._state.active.used(call.shown.grant, time.time())
-            self._on_use()
+    async def relay(self, request: Request) -> Result:
+        """Return the result of a client's request; with that of an own tool, what is due to tell.
 
-    async def _still_offered(self, shown: Shown) -> None:
-        """Start the server of a tool where it does not run, and see whether the tool is withheld.
-
-        Raises:
-            RefusedError, NotSentError: it is; there is no server.
+        Raises: as `answer`.
         """
-        server, tool = shown.grant.server, shown.grant.tool
-        if self._withheld is None or self._leases.running(server) is not None:
-            return
-        await self._activation.instance(server)
-        held = self._state.held(server)
-        if held is None or all(each.name != tool for each in held.tools):
-            await self._withheld.refuse(shown.name)
-
-    def is_left(self, shown: Shown, server: ServerName, result: Result) -> bool:
-        """Tell whether the client gets a result as it came."""
-        return self._results is None or self._results.is_left(result, shown, server)
-
-    async def passed(
-        self, request: Request, shown: Shown, server: ServerName, result: Result
-    ) -> Result:
-        """Return what the client gets of a result of `server`."""
-        if self._results is None:
-            return result
-        return await self._results.passed(result, shown, server, request.caller.client)
-
-    def way(self, request: Request, shown: Shown) -> DirectRoute | None:
-        """Return the way of a call that `tool` would only pass on, without a wait."""
-        instance = self._leases.running(shown.grant.server)
-        # One of the other generation may ask before it answers.
-        if (
-            instance is None
-            or instance.server_connection.is_stateless
-            or not instance.server_connection.is_prompt
-        ):
-            return None
-        if self._memories is not None and self._memories.is_due(shown):
-            return None
-        if self._checked is not None:
-            try:
-                self._checked(shown, request.members)
-            except CallFailedError:
-                # The long way says it.
-                return None
-        return ToolRoute(self, self._leases, instance.server_connection, request, shown)
-
-    async def prompt(self, request: Request) -> Result:
-        """Return the result of `prompts/get`; raises as `relayed`."""
-        wanted = _text(request.members, "name")
-        skill = await self._skills.prompt(wanted) if self._skills else None
-        if skill is not None:
-            return skill
-        if wanted == PROMPT_OF_FILES and self._bootstrap is not None:
-            files = await self._bootstrap.prompt()
-            if files is not None:
-                return files
-        identity, name = await self._find_prompt(wanted)
-        return await self._sent(identity, request, {**request.members, "name": raw(name)})
-
-    async def resource(self, request: Request) -> Result:
-        """Return the result of `resources/read`; raises as `relayed`."""
-        return await self._first_that_has(
-            await self._owners(_text(request.members, "uri")),
-            lambda each: self._sent(each, request, request.members),
-        )
-
-    async def completion(self, request: Request) -> Result:
-        """Return the result of `completion/complete`; raises as `relayed`."""
-        reference = _COMPLETE.decode(joined(request.members)).ref
-        if reference.type == "ref/prompt":
-            identity, name = await self._find_prompt(reference.name)
-            members = members_of(request.members["ref"])
-            named = msgspec.Raw(joined({**members, "name": raw(name)}))
-            return await self._sent(identity, request, {**request.members, "ref": named})
-        return await self._first_that_has(
-            await self._owners(reference.uri),
-            lambda each: self._sent(each, request, request.members),
-        )
-
-    async def subscribe(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises as `relayed`."""
-
-        async def subscribed(identity: ServerIdentity) -> bytes:
-            instance = await self._activation.instance(identity)
-            result = await instance.subscriptions.subscribe(uri, self._peer)
-            self._subscribed.add(uri, identity)
-            self._on_use()
-            return result
-
-        return await self._first_that_has(await self._owners(uri), subscribed)
-
-    async def unsubscribe(self, uri: str) -> bytes:
-        """End a subscription wherever there is one; raises as `relayed`."""
-        self._subscribed.discard(uri)
-        self._on_use()
-        result = b"{}"
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
-            if instance is not None:
-                result = await instance.subscriptions.unsubscribe(uri, self._peer.session)
+        if request.method != "tools/call":
+            return await self.answer(request)
+        result = await self.answer(request)
+        own = self._view.own.get(WireName(text_of(request.members.get("name"))))
+        if own is not None:
+            result = self._memories.answered(result)
+            return self._parts.tokens.answered(own.name, result)
         return result
 
-    async def renew(self) -> None:
-        """Have the servers that are to tell of something running, which renews it there."""
-        for server in self._subscribed.servers:
-            if self._state.held(server) is None or self._leases.running(server) is not None:
-                continue
-            try:
-                await self._activation.instance(server)
-            except NotSentError as error:
-                # The next call that needs the server renews it as well.
-                log.info(
-                    "subscriptions_not_renewed",
-                    session=self._peer.session,
-                    server=server,
-                    reason=str(error),
-                )
-
-    async def follow_level(self) -> None:
-        """Have every server log what this session wants to see."""
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
-            if instance is not None:
-                with suppress(ServerError, CallFailedError):
-                    await instance.subscriptions.follow_level()
-
-    def tell_all(self, method: str) -> None:
-        """Pass a client's notification on to servers that can only mean this client by it."""
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
-            if instance is None or instance.server_connection.is_stateless:
-                continue
-            if list(instance.server_connection.holders) == [self._peer.session]:
-                instance.server_connection.tell(method)
-
-    async def _sent(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
-        instance = await self._activation.instance(identity)
-        caller = request.caller
-        async with self._leases.in_call(identity) as held:
-
-            async def relay(told: Members) -> Result:
-                result = await instance.server_connection.relay(
-                    request.method, told, caller, timeout=held.spec.timeout
-                )
-                is_stateless_server = instance.server_connection.is_stateless
-                return told_result(held.spec.name, result) if is_stateless_server else result
-
-            if instance.server_connection.is_stateless and not is_stateless(caller.client):
-                return await settled(relay, members, caller)
-            return await relay(members)
-
-    # Who owns what
-
-    def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
-        """Return a prompt's wire name, None where its server went while it was listed."""
-        held = self._state.held(identity)
-        if held is None:
-            return None
-        grant = Grant(identity, ToolName(PROMPT + name))
-        return self._state.surface.name(grant, held.spec.name, name)
-
-    async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
-        # By the name it was given, also where its server does not run: the use starts it.
-        for grant, given in self._state.surface.names.items():
-            is_meant = given == wanted and grant.tool.startswith(PROMPT)
-            if is_meant and self._state.held(grant.server) is not None:
-                return self._permitted(grant.server, grant.tool.removeprefix(PROMPT), wanted)
-        for identity, entries in (await self._entries("prompts")).items():
-            share = FairShare()
-            for name in entries:
-                if self._prompt(identity, name) == wanted:
-                    return self._permitted(identity, name, wanted)
-                await share.give_way()
-        raise UnknownNameError(f"no prompt {wanted[:100]!r} is on in this session")
-
-    def _permitted(
-        self, identity: ServerIdentity, name: str, wanted: str
-    ) -> tuple[ServerIdentity, str]:
-        restriction = prompt_restriction(self._state, identity, name)
-        if restriction is not None:
-            raise RefusedError(f"Prompt {wanted} cannot be used: {restriction.reason}.")
-        return identity, name
-
-    async def _owners(self, uri: str) -> list[ServerIdentity]:
-        """Return the server that has a resource; several where several list it.
+    async def answer(self, request: Request) -> Result:
+        """Return the result of a request that goes to a server, or to a tool of capd's own.
 
         Raises:
-            UnknownNameError: nobody has.
-            RefusedError: nothing decides between two, or policy denies it.
-            NotSentError: the only server that may have it cannot be started.
+            UnknownNameError: it names nothing that is shown.
+            CallFailedError, ServerError: see there.
+            MalformedError: its params are none.
         """
-        found = owners(uri, self._kept("resources"), self._kept("resources/templates"))
-        if not found.servers or uri not in self._kept("resources")[found.servers[0]]:
-            found = await self._asked_who_has(uri)
-        if found.rivals:
-            raise RefusedError(
-                f"Resource {uri[:200]} could be of {_and(map(self._name_of, found.rivals))}: "
-                "none of them lists it, and their templates fit alike."
-            )
-        restrictions = {
-            identity: resource_restriction(self._state, identity, uri) for identity in found.servers
-        }
-        permitted = [identity for identity in found.servers if restrictions[identity] is None]
-        if permitted:
-            return permitted
-        denied = next(
-            (restriction for restriction in restrictions.values() if restriction is not None), None
-        )
-        if denied is not None:
-            raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
-        raise UnknownNameError(
-            f"no server that is on in this session lists {uri[:200]!r} or has a template for it"
-        )
+        match request.method:
+            case "prompts/get":
+                return await self._requests.prompt(request)
+            case "resources/read":
+                media = await self.results.media(text_of(request.members.get("uri")))
+                return await self._requests.resource(request) if media is None else media
+            case "completion/complete":
+                return await self._requests.completion(request)
+        call = _CALL.decode(joined(request.members))
+        return await self._call(call.name, "client", request, call.arguments)
 
-    async def _first_that_has(
-        self,
-        candidates: Sequence[ServerIdentity],
-        ask: Callable[[ServerIdentity], Awaitable[T]],
-    ) -> T:
-        """Return the first server's result that is no error, else the first server's error."""
-        first: ServerError | NotSentError | None = None
-        for identity in candidates:
-            try:
-                instance = await self._activation.instance(identity)
-                # Of one that had to be started it is known only here what it has.
-                if "resources" in instance.server_connection.capabilities:
-                    return await ask(identity)
-            except (ServerError, NotSentError) as error:
-                first = first or error
-        raise first or UnknownNameError("no server that is on in this session has this resource")
+    def direct_route(self, request: Request) -> DirectRoute | None:
+        """Return the route of a tool's call that `relay` would only pass on, without a wait."""
+        listed = admit(text_of(request.members.get("name")), "client", self._state, self._view)
+        if not isinstance(listed, Listed):
+            return None
+        instance = self._instances.get(listed.lease.instance)
+        if instance is None or not instance.server_connection.is_direct:
+            return None
+        try:
+            if not self._memories.lets_through(listed.shown, request.members):
+                return None
+            self._check_arguments(listed, request.members)
+        except CallFailedError:
+            # `relay` says it.
+            return None
+        self.leases.keep(listed.lease)
+        return ToolRoute(self, instance.server_connection, request, listed)
 
-    async def _asked_who_has(self, uri: str) -> Owners:
-        """Fetch what is not kept, and start what does not run until somebody lists `uri`."""
-        failure: NotSentError | None = None
-        waiting = [
-            h.identity for h in self._state.servers if self._leases.running(h.identity) is None
-        ]
-        while True:
-            listed = await self._entries("resources")
-            templates = await self._entries("resources/templates")
-            candidates = {i: uris for i, uris in listed.items() if self._may_have_resources(i)}
-            found = owners(uri, candidates, templates, self._linked.get(uri, ()))
-            is_listed = bool(found.servers) and uri in candidates[found.servers[0]]
-            if is_listed or not waiting:
-                if not found.servers and not found.rivals and failure is not None:
-                    raise failure
-                return found
-            # A session that was found again may ask for what it was shown before.
-            try:
-                await self._activation.instance(waiting.pop(0))
-            except NotSentError as error:
-                failure = failure or error
+    # Calls of tools
 
-    def _kept(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
-        """Return the lists that are at hand, without a question to anybody."""
-        found: dict[ServerIdentity, Mapping[str, bytes]] = {}
-        for held in self._state.servers:
-            instance = self._leases.running(held.identity)
-            found[held.identity] = (instance.listings.kept(kind) if instance else None) or {}
-        return found
+    async def call_by_name(self, name: str, request: Request) -> Result:
+        """Call a tool that `tool_call` names; raises as `answer`, and BadCallError."""
+        return await self._call(name, "tool_call", request, msgspec.Raw(b""))
 
-    def _may_have_resources(self, identity: ServerIdentity) -> bool:
-        instance = self._leases.running(identity)
-        return instance is None or "resources" in instance.server_connection.capabilities
+    async def _call(self, name: str, by: By, request: Request, arguments: msgspec.Raw) -> Result:
+        admitted = admit(name, by, self._state, self._view)
+        match admitted:
+            case Listed():
+                return await self._call_listed(admitted, request)
+            case Own():
+                self._context.probe_relisting()
+                call_by_name = self.call_by_name
+                return await self._own_calls.call(admitted.tool, request, arguments, call_by_name)
+            case Turn():
+                return await self._turns.call_turn(arguments)
+            case NotCallable():
+                raise BadCallError(admitted.reason)
+            case NotOn():
+                return await self._call_listed(await self.search.reach(name), request)
 
-    def _name_of(self, identity: ServerIdentity) -> str:
-        held = self._state.held(identity)
-        return held.spec.name if held is not None else identity
+    async def _call_listed(self, listed: Listed, request: Request) -> Result:
+        shown, server = listed.shown, listed.shown.grant.server
+        call = Call(request, shown, listed.lease.spec.name, time.monotonic())
+        try:
+            self._check(listed, request.members)
+            members = {**request.members, "name": raw(shown.grant.tool)}
+            if self.leases.running(server) is None:
+                await self._start_server(listed)
+            result = await self._requests.send(server, request, members)
+        except (CallFailedError, ServerError) as error:
+            self.end(call, None, error)
+            raise
+        except trio.Cancelled:
+            self.end(call, None)
+            raise
+        self.end(call, result)
+        return self._memories.passed(shown, await self.shorten(call, result))
 
-    def _note_links(self, server: ServerIdentity, result: Result | None) -> None:
-        """Note the resources that a result links to: a server need not list those."""
-        if not isinstance(result, bytes) or b'"resource_link"' not in result[:_LINKS_BYTES]:
-            return
-        with suppress(MalformedError):
-            content = decoded(_LINKING, result[:_LINKS_BYTES]).content
-            for link in content[:_MOST_LINKS]:
-                if link.type == "resource_link" and link.uri:
-                    self._linked.setdefault(link.uri, set()).add(server)
-        while len(self._linked) > _MOST_LINKS:
-            del self._linked[next(iter(self._linked))]
+    async def _start_server(self, listed: Listed) -> None:
+        """Start the server of a tool, and see whether it still offers the tool.
 
+        Raises:
+            RefusedError, NotSentError: the tool is withheld by now; there is no server.
+        """
+        server, tool = listed.shown.grant.server, listed.shown.grant.tool
+        await self._activation.instance(server)
+        lease = self._state.held(server)
+        if lease is None or all(each.name != tool for each in lease.tools):
+            await self._parts.withheld.refuse(listed.shown.name)
 
-def _and(names: Iterable[str]) -> str:
-    return " and ".join(names)
+    def _check(self, listed: Listed, members: Members) -> None:
+        """Pass, or raise where the arguments are a known mistake, or not what the schema says.
 
+        Raises:
+            RefusedError: they are.
+        """
+        self._memories.check(listed.shown, members)
+        self._check_arguments(listed, members)
 
-def _text(members: Members, key: str) -> str:
-    if key not in members:
-        raise MalformedError(f"{key} is missing")
-    return _TEXT.decode(members[key])
+    def _check_arguments(self, listed: Listed, members: Members) -> None:
+        if listed.checks_arguments:
+            arguments = bytes(members.get("arguments", b""))
+            self._checks.check(listed.shown.name, listed.shown.json, arguments)
+
+    def end(self, call: Call, result: Result | None, error: Exception | None = None) -> None:
+        """Note a call, and the use of its tool; a call that failed is no use."""
+        outcome = self._parts.notes.ended(call, result, error)
+        if isinstance(result, bytes) and LINK_MARK in result[:LINKS_BYTES]:
+            self._requests.note_links(call.shown.grant.server, result)
+        self._memories.ended(call.shown, call.server, call.request.members, outcome, error)
+        if outcome == RESULT:
+            self._state.active.used(call.shown.grant, time.time())
+            self._context.on_change()
+
+    async def shorten(self, call: Call, result: Result) -> Result:
+        """Return what the client gets of a server's result."""
+        client = call.request.caller.client
+        return await self.results.passed(result, call.shown, call.server, client)

@@ -1,4 +1,4 @@
-"""A curator's part that brings single tools to a turn: ranked by the finder, chosen by the core."""
+"""Brings single tools to a turn: ranked by the finder, chosen by the core."""
 
 import time
 from collections.abc import Container
@@ -7,31 +7,24 @@ from dataclasses import dataclass
 import structlog
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.leases import NotActivatedError
 from capd.actors.session.policy import rules_of
-from capd.actors.session.recent_uses import RecentUses
-from capd.actors.session.tool_search import FINDER, REPLIES, single
-from capd.adapters.clients.session_environment import SessionEnvironments
-from capd.core.index.token_costs import TokenCosts
+from capd.actors.session.services import SessionContext
+from capd.actors.session.tool_search import single
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import hook_context
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.curated_turn import Brought, Ranked, bring
 from capd.core.sessions.reach import without_denied_servers
-from capd.core.sessions.session import SessionState, Step
-from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.session import Step
+from capd.core.sessions.session_place import NotActivatedError
 from capd.core.tools.tool_filter import kept_tools
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder, registry
 from capd_protos.types import CapabilityId, Decision, WireName
 
 RANK_TIMEOUT = 1.0
 """Seconds that a user's message waits for its tools."""
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +41,19 @@ class CurationResult:
     """The tools that the words name."""
 
 
-class Curating:
+class Curation:
     """The single tools of one session's turns."""
 
-    def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        view: SessionView,
-        activation: Activation,
-        *,
-        bus: Bus,
-        environments: SessionEnvironments,
-        uses: RecentUses,
-        costs: TokenCosts,
-    ) -> None:
-        self._place = place
-        self._state = state
-        self._view = view
+    def __init__(self, context: SessionContext, activation: Activation) -> None:
+        self._place = context.place
+        self._state = context.state
+        self._view = context.view
         self._activation = activation
-        self._bus = bus
-        self._environments = environments
-        self._uses = uses
-        self._costs = costs
-        self._log = structlog.get_logger(actor="curator", session=place.key)
+        self._finder = context.services.finder
+        self._environments = context.services.environments
+        self._uses = context.services.uses
+        self._costs = context.services.index.costs
+        self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def ranked(self, text: str, decision: Decision) -> list[finder.CuratedTool]:
         """Return the best tools for a message, none for one that is not a user's own words.
@@ -98,11 +80,10 @@ class Curating:
             asks_model=decision.reason != "model_not_ready",
         )
         try:
-            reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)
-        except _UNANSWERED as error:
+            return await self._finder.curate(request, timeout=RANK_TIMEOUT)
+        except ActorUnavailableError as error:
             self._log.warning("not_curated", reason=str(error))
             return []
-        return reply.tools if isinstance(reply, finder.ToolsCurated) else []
 
     async def bring(
         self,
@@ -154,11 +135,9 @@ class Curating:
                 project=self._place.project,
                 domain=self._place.domain,
             )
-            reply = await self._bus.ask(FINDER, request, REPLIES, RANK_TIMEOUT)
-        except (*_UNANSWERED, NotActivatedError) as error:
+            reply = await self._finder.describe(request, timeout=RANK_TIMEOUT)
+        except (ActorUnavailableError, NotActivatedError) as error:
             self._log.warning("tools_not_foretold", reason=str(error))
-            return []
-        if not isinstance(reply, finder.ToolsDescribed):
             return []
         names: list[WireName] = []
         for server in capability.servers:

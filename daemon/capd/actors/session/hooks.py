@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from capd.actors.control import documents
-from capd.actors.session.session import Curator
+from capd.actors.session.session import Session
 from capd.actors.session.turns import TurnContext
 from capd.adapters import platform
 from capd.core.sessions.client_traits import ClientTraits, traits_of
@@ -45,7 +45,7 @@ class HookCounts:
             client,
             count.linked + is_linked,
             count.unlinked + (not is_linked),
-            count.reason if is_linked else found.how,
+            found.how if found.how in {"none", "ambiguous"} else count.reason,
         )
 
     def listed(self) -> list[messages.HookCount]:
@@ -65,20 +65,20 @@ def hook_of(request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]) -
     )
 
 
-def candidate_of(curator: Curator, parent_pid: int) -> Candidate:
+def candidate_of(session: Session, parent_pid: int) -> Candidate:
     """Return what is known of a session."""
-    place = curator.place
+    place = session.place
     return Candidate(
         place.key,
         place.client,
-        frozenset(curator.client_sessions),
+        frozenset(session.connection.client_sessions),
         parent_pid,
         place.project,
-        curator.view.line,
+        session.view.line,
     )
 
 
-FORETELLING = 0.04
+EARLY_ANSWER = 0.04
 
 
 """Seconds of a hook's patience that are kept for saying what is on its way."""
@@ -99,38 +99,40 @@ class _Prompt:
 
 
 async def hook_turn(
-    curator: Curator, request: messages.TakeHookTurn, nursery: trio.Nursery
+    session: Session, request: messages.TakeHookTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
     """Take the turn of a prompt hook in `nursery`."""
     turn_context = TurnContext(is_delivered=not request.has_no_output, is_hook=True)
     prompt = _Prompt(request.text, turn_context, request.patience, turn=request.turn)
-    return await _answered(curator, prompt, nursery)
+    return await _answer_in_time(session, prompt, nursery)
 
 
 async def keyed_turn(
-    curator: Curator, request: messages.TakeTurn, nursery: trio.Nursery
+    session: Session, request: messages.TakeTurn, nursery: trio.Nursery
 ) -> messages.TurnTaken:
     """Take the turn of who knows the session's key: with patience a client's, as of its hook."""
     turn_context = TurnContext(
         is_delivered=not request.has_no_output, is_hook=bool(request.patience)
     )
     if turn_context.is_hook or turn_context.is_delivered:
-        curator.linked_by = "its key"
+        session.connection.linked_by = "its key"
     if not turn_context.is_hook:
-        return await curator.take_turn(request.text, turn_context, budget=request.budget)
+        return await session.turns.take(request.text, turn_context, budget=request.budget)
     prompt = _Prompt(request.text, turn_context, request.patience, budget=request.budget)
-    return await _answered(curator, prompt, nursery)
+    return await _answer_in_time(session, prompt, nursery)
 
 
-async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) -> messages.TurnTaken:
+async def _answer_in_time(
+    session: Session, prompt: _Prompt, nursery: trio.Nursery
+) -> messages.TurnTaken:
     """Take the turn in `nursery`, and return it as far as it is when the client has to know."""
-    if curator.heard.is_again(prompt.text, prompt.turn, time.monotonic()):
-        log.info("prompt_repeated", session=curator.place.key)
-        return _nothing(curator, Decision("abstain", "repeated"))
+    if session.turns.recent_prompts.is_again(prompt.text, prompt.turn, time.monotonic()):
+        log.info("prompt_repeated", session=session.place.key)
+        return _empty(session, Decision("abstain", "repeated"))
     turn_context = prompt.turn_context
-    take_turn = partial(curator.take_turn, prompt.text, turn_context, budget=prompt.budget)
+    take_turn = partial(session.turns.take, prompt.text, turn_context, budget=prompt.budget)
     if not prompt.patience:
-        return _told(curator, turn_context, await take_turn())
+        return _counted(session, turn_context, await take_turn())
     taken: list[messages.TurnTaken] = []
     is_over = trio.Event()
 
@@ -142,36 +144,38 @@ async def _answered(curator: Curator, prompt: _Prompt, nursery: trio.Nursery) ->
 
     patient_until = trio.current_time() + prompt.patience
     nursery.start_soon(partial(contained, "hook_turn", take, log=log))
-    with trio.move_on_at(patient_until - FORETELLING):
+    with trio.move_on_at(patient_until - EARLY_ANSWER):
         await is_over.wait()
     if taken:
-        return _told(curator, turn_context, taken[0])
-    early = _nothing(curator, turn_context.decision or Decision("abstain", "unfinished"))
+        return _counted(session, turn_context, taken[0])
+    early = _empty(session, turn_context.decision or Decision("abstain", "unfinished"))
     if not turn_context.is_delivered:
         return early
-    told = TurnContext(
+    early_context = TurnContext(
         is_hook=True, decision=turn_context.decision, conversation=turn_context.conversation
     )
-    # From here on nobody hears what the turn itself will say.
+    # From here on the words of the turn itself are delivered to nobody.
     turn_context.is_delivered = False
-    early = msgspec.structs.replace(early, index=curator.first_words(told))
+    early = msgspec.structs.replace(early, index=session.turns.first_words(early_context))
     # Each as soon as it is known: what takes longer than there is time takes no other with it.
     with trio.move_on_at(patient_until):
-        early = msgspec.structs.replace(early, context=await curator.coming(told))
-        early = msgspec.structs.replace(early, bootstrap=await curator.project_files(told))
+        early = msgspec.structs.replace(early, context=await session.turns.coming(early_context))
+        early = msgspec.structs.replace(
+            early, bootstrap=await session.turns.project_files(early_context)
+        )
     said = documents.words(early)
-    log.info("hook_answered_early", session=curator.place.key, is_told=bool(said))
-    curator.tokens.turned(said)
+    log.info("hook_answered_early", session=session.place.key, is_told=bool(said))
+    session.tokens.turned(said)
     return early
 
 
-def _told(
-    curator: Curator, turn_context: TurnContext, taken: messages.TurnTaken
+def _counted(
+    session: Session, turn_context: TurnContext, taken: messages.TurnTaken
 ) -> messages.TurnTaken:
     if turn_context.is_delivered:
-        curator.tokens.turned(documents.words(taken))
+        session.tokens.turned(documents.words(taken))
     return taken
 
 
-def _nothing(curator: Curator, decision: Decision) -> messages.TurnTaken:
-    return messages.TurnTaken(curator.place.key, decision, [], [], 0.0)
+def _empty(session: Session, decision: Decision) -> messages.TurnTaken:
+    return messages.TurnTaken(session.place.key, decision, [], [], 0.0)

@@ -1,4 +1,4 @@
-"""A curator's part for the cascade: what one session is told of what it could switch on.
+"""What one session is told of what it could switch on: names first, a line each where one fits.
 
 Policy, domain, project and what is on already decide; the words were made when the catalog was
 read, and what they take was counted then.
@@ -11,7 +11,6 @@ from contextlib import suppress
 import structlog
 import trio
 
-from capd.actors.session.leases import NotActivatedError
 from capd.actors.session.policy import Denials
 from capd.adapters.tokens.piece_counts import PieceCounts
 from capd.core.index.summaries import Suggested, call_of, suggested, told_texts
@@ -20,7 +19,7 @@ from capd.core.index.trigger_map import Mapped, trigger_map
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.session import SessionState
-from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_place import NotActivatedError, SessionPlace
 from capd.core.sessions.session_view import SessionView
 from capd.runtime.bus import Bus
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
@@ -65,7 +64,7 @@ _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 log = structlog.get_logger(actor="curator")
 
 
-_Held = dict[CapabilityId, IndexEntry]
+_Entries = dict[CapabilityId, IndexEntry]
 
 
 # A turn asks nobody: the index actor's answer is cached here, and refreshed when it changes.
@@ -75,7 +74,7 @@ class IndexCache:
     def __init__(self, bus: Bus, pieces: PieceCounts | None = None) -> None:
         self._bus = bus
         self._pieces = pieces or PieceCounts()
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._entries: OrderedDict[str, _Entries] = OrderedDict()
         self._tools: dict[str, None] = {}
         self._is_new = trio.Event()
         self._unanswered: dict[str, None] = {}
@@ -89,21 +88,21 @@ class IndexCache:
         return self._pieces.costs
 
     async def follow(self) -> None:
-        """Hold what is told anew, until cancelled."""
+        """Take over what changes, until cancelled."""
         async with trio.open_nursery() as nursery, self._bus.subscribe(NEWS, TOPIC) as news:
             nursery.start_soon(self._learn)
             nursery.start_soon(self._catch_up)
             async for _ in news:
-                for project in {*self._held, *self.open_projects()}:
+                for project in {*self._entries, *self.open_projects()}:
                     await self._ask(project)
 
-    async def meet(self, project: str, tool: str) -> None:
-        """Have the index of a project at hand, for a client that calls `tool` to switch on."""
+    async def load(self, project: str, tool: str) -> None:
+        """Ask for the index of a project once, for a client that calls `tool` to switch on."""
         if tool not in self._tools and len(self._tools) < MOST_TOOLS:
             self._tools[tool] = None
             self._is_new.set()
-        if project in self._held:
-            self._held.move_to_end(project)
+        if project in self._entries:
+            self._entries.move_to_end(project)
             return
         self._unanswered[project] = None
         # Here, for who waits is soon out of patience, and nobody asks in a turn.
@@ -112,11 +111,11 @@ class IndexCache:
 
     def entries(self, project: str) -> list[IndexEntry]:
         """Return the entries, the most wanted first."""
-        return list(self._held.get(project, {}).values())
+        return list(self._entries.get(project, {}).values())
 
     def entry(self, project: str, id_: CapabilityId) -> IndexEntry:
         """Return one entry; one that nobody knows has no words."""
-        return self._held.get(project, {}).get(id_) or IndexEntry(id_, "", "")
+        return self._entries.get(project, {}).get(id_) or IndexEntry(id_, "", "")
 
     async def _learn(self) -> None:
         while True:
@@ -150,12 +149,12 @@ class IndexCache:
         # What is not known yet is told of as soon as it is.
         self._unanswered.pop(project, None)
         if isinstance(reply, messages.IndexListed) and reply.is_known:
-            self._held[project] = {entry.id: entry for entry in reply.entries}
-            self._held.move_to_end(project)
+            self._entries[project] = {entry.id: entry for entry in reply.entries}
+            self._entries.move_to_end(project)
             wanted = {project, *self.open_projects()}
-            unwanted = [each for each in self._held if each not in wanted]
-            for each in unwanted[: max(0, len(self._held) - MOST_PROJECTS)]:
-                del self._held[each]
+            unwanted = [each for each in self._entries if each not in wanted]
+            for each in unwanted[: max(0, len(self._entries) - MOST_PROJECTS)]:
+                del self._entries[each]
 
 
 class SessionIndex:
@@ -163,7 +162,7 @@ class SessionIndex:
 
     __slots__ = (
         *("_denials", "_denied", "_cache", "_place", "_state", "_view"),
-        *("left_out", "mapped", "met_as"),
+        *("left_out", "mapped", "loaded_for"),
     )
 
     def __init__(
@@ -174,6 +173,7 @@ class SessionIndex:
         view: SessionView,
         denials: Denials,
     ) -> None:
+        """`cache` is what all sessions share."""
         self._cache = cache
         self._place = place
         self._state = state
@@ -181,7 +181,7 @@ class SessionIndex:
         self._denials = denials
         self._denied: tuple[Policy, frozenset[CapabilityId]] | None = None
         """What policy denies, and which policy was asked about; None where nobody could say."""
-        self.met_as: Policy | None = None
+        self.loaded_for: Policy | None = None
         """The policy that was asked about when a connection was last waiting for it."""
         self.mapped = Mapped()
         """The map as it was told last."""
@@ -193,10 +193,10 @@ class SessionIndex:
         """What texts take."""
         return self._cache.costs
 
-    async def meet(self) -> None:
-        """Have it at hand; where nobody can say what policy denies, nothing is named."""
-        self.met_as = self._view.policy
-        await self._cache.meet(self._place.project, self._view.called(self._view.enabler))
+    async def load(self) -> None:
+        """Ask for it once; while nobody can say what policy denies, nothing is named."""
+        self.loaded_for = self._view.policy
+        await self._cache.load(self._place.project, self._view.called(self._view.enabler))
         with suppress(NotActivatedError):
             await self.denied()
 

@@ -1,4 +1,4 @@
-"""A curator's part that gives a session what it has from its opening on: pins, and inherited tools.
+"""What a session has from its opening on: pins, servers that start at once, inherited tools.
 
 Pins are listed by what is known of them, and their servers start with their first call; a server
 whose definition says `lazy = false` is started at once, as soon as its secrets are there.
@@ -11,14 +11,12 @@ import structlog
 import trio
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.leases import NotActivatedError
+from capd.actors.session.services import SessionContext
 from capd.actors.session.tool_search import single
-from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.placeholders import wanted_keys
-from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
-from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.session import NO_INSTANCE, ServerLease
+from capd.core.sessions.session_place import NotActivatedError
 from capd_protos import finder
 from capd_protos.types import ServerSpec
 
@@ -26,24 +24,17 @@ LOOK_AGAIN = 2.0
 """Seconds after which a server that waits for its secrets is looked at again."""
 
 
-class Beginning:
+class InitialTools:
     """What one session has before anybody asks for anything."""
 
-    def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        view: SessionView,
-        activation: Activation,
-        environments: SessionEnvironments,
-    ) -> None:
-        self._place = place
-        self._state = state
-        self._view = view
+    def __init__(self, context: SessionContext, activation: Activation) -> None:
+        self._place = context.place
+        self._state = context.state
+        self._view = context.view
         self._activation = activation
-        self._environments = environments
-        self._heard_values = trio.Event()
-        self._log = structlog.get_logger(actor="curator", session=place.key)
+        self._environments = context.services.environments
+        self._has_new_values = trio.Event()
+        self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     def pin(self, found: finder.ToolsDescribed) -> None:
         """Pin what is always listed, as far as the client's list has room."""
@@ -63,17 +54,17 @@ class Beginning:
             held = ServerLease(tool.spec, tool.identity, NO_INSTANCE, (tool.definition,), tool.via)
             self._state.pin(held, [tool.definition.name])
 
-    async def hold_eager(self, servers: Sequence[finder.EagerServer]) -> None:
+    async def lease_eager(self, servers: Sequence[finder.EagerServer]) -> None:
         """Start servers whose definition says so, each once its secrets are there."""
         async with trio.open_nursery() as nursery:
             for server in servers:
-                nursery.start_soon(self._hold_one, server)
+                nursery.start_soon(self._lease_when_ready, server)
 
-    async def _hold_one(self, server: finder.EagerServer) -> None:
+    async def _lease_when_ready(self, server: finder.EagerServer) -> None:
         while not self._has_values(server.spec):
             # Keyring, credentials and file tell nobody; a look at what is known is a `stat`.
             with trio.move_on_after(LOOK_AGAIN):
-                await self._heard_values.wait()
+                await self._has_new_values.wait()
         # The client may have said since then who it is.
         if self._view.policy.restrict_server(server.spec.name) is not None:
             return
@@ -82,18 +73,18 @@ class Beginning:
         except NotActivatedError as error:
             self._log.warning("eager_not_held", server=server.spec.name, reason=str(error))
 
-    async def hold_inherited(self) -> None:
-        """Hold what the session was given by its parent, while the instances still run."""
+    async def lease_inherited(self) -> None:
+        """Lease what the session has from its parent, while the instances still run."""
         for held in self._state.servers:
             is_denied = self._view.policy.restrict_server(held.spec.name) is not None
             if self._has_values(held.spec) and not is_denied:
                 with suppress(NotSentError):
                     await self._activation.instance(held.identity)
 
-    def heard_values(self) -> None:
+    def on_environment(self) -> None:
         """Look again whether a server's secrets are there."""
-        heard, self._heard_values = self._heard_values, trio.Event()
-        heard.set()
+        before, self._has_new_values = self._has_new_values, trio.Event()
+        before.set()
 
     def _has_values(self, server: ServerSpec) -> bool:
         values = self._environments.values(self._place.key)

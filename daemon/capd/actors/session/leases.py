@@ -1,4 +1,4 @@
-"""A curator's part that holds servers for its session: acquired, kept during calls, released.
+"""The leases of a session on servers: acquired, kept during calls, released.
 
     acquire ──> held ──nothing needs it, and no call is under way──> released
                   └──a call is under way──> postponed until the last one ends
@@ -14,17 +14,14 @@ import msgspec
 import structlog
 import trio
 
-from capd.adapters.servers.callers import Peer
+from capd.actors.session.services import SessionContext
 from capd.adapters.servers.instance import Instance
-from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.protocol.subscribed import Subscribed
 from capd.core.servers.identity import server_identity
 from capd.core.sessions import own_tools
-from capd.core.sessions.session import NO_INSTANCE, ServerLease, SessionState
-from capd.core.sessions.session_place import SessionPlace
-from capd.runtime.bus import Bus
-from capd.runtime.handle_table import HandleTable
+from capd.core.sessions.session import NO_INSTANCE, ServerLease
+from capd.core.sessions.session_place import NotActivatedError
 from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
 from capd_protos import registry, supervisor
 from capd_protos.codec import MsgpackCodec
@@ -50,30 +47,17 @@ _UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 log = structlog.get_logger(actor="curator")
 
 
-class NotActivatedError(CapdError):
-    """A capability could not be switched on; nothing has changed."""
-
-
 class SessionLeases:
-    """The servers that one session holds."""
+    """The servers that one session leases."""
 
-    def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        *,
-        bus: Bus,
-        instances: HandleTable[InstanceId, Instance],
-        peer: Peer,
-    ) -> None:
-        """`peer` is who servers of the session may speak to."""
+    def __init__(self, context: SessionContext) -> None:
         self.subscribed = Subscribed()
         """What the session wants to hear of, whichever instance tells of it."""
-        self._place = place
-        self._state = state
-        self._bus = bus
-        self._instances = instances
-        self._peer = peer
+        self._place = context.place
+        self._state = context.state
+        self._bus = context.services.bus
+        self._instances = context.services.instances
+        self._connection = context.connection
         self._calls: Counter[InstanceId] = Counter()
         # What nothing needs any more, but a call is still under way there.
         self._postponed: set[InstanceId] = set()
@@ -96,20 +80,19 @@ class SessionLeases:
         Raises:
             NotSentError: it has gone already.
         """
-        held = self.enter(server)
+        held = self._state.held(server)
+        if held is None:
+            raise NotSentError("Its capability was switched off. The call was not sent.")
+        self.keep(held)
         try:
             yield held
         finally:
             if self.leave(held):
                 await self.release(held.instance)
 
-    def enter(self, server: ServerIdentity) -> ServerLease:
-        """Keep a server until `leave`; raises as `in_call`."""
-        held = self._state.held(server)
-        if held is None:
-            raise NotSentError("Its capability was switched off. The call was not sent.")
-        self._calls[held.instance] += 1
-        return held
+    def keep(self, lease: ServerLease) -> None:
+        """Keep a server until `leave`, also where its capability goes meanwhile."""
+        self._calls[lease.instance] += 1
 
     def leave(self, held: ServerLease) -> bool:
         """End a call; say whether it was the last that kept the server, which has to `release`."""
@@ -183,7 +166,7 @@ class SessionLeases:
         if self._is_over:
             raise NotActivatedError("The session is over.")
         request = supervisor.AcquireServer(
-            self._place.key, server, self._place.project, self._peer.client
+            self._place.key, server, self._place.project, self._connection.client
         )
         try:
             reply = await self.ask_supervisor(request, ACQUIRE_TIMEOUT)
@@ -196,7 +179,7 @@ class SessionLeases:
             self._postponed.discard(reply.instance)
             instance = self._instances.get(reply.instance)
             if instance is not None:
-                instance.join(self._peer, self.subscribed.at(reply.identity))
+                instance.join(self._connection, self.subscribed.at(reply.identity))
             return reply
         assert isinstance(reply, supervisor.ServerRefused)
         raise NotActivatedError(own_tools.server_failed(server.name, reply.message, reply.stderr))

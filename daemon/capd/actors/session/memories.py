@@ -1,4 +1,4 @@
-"""A curator's part that tells a model what is known, once, and refuses a mistake that is known.
+"""Tells a model what is known, once, and refuses a call that repeats a known mistake.
 
     something comes on ──> due ──the next thing that the model reads──> told
     a call ──its arguments are a known mistake──> refused, and nothing is sent
@@ -8,7 +8,7 @@ of a tool of a server. A tool's description has its corrections from the moment 
 and keeps those bytes for as long as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -94,7 +94,7 @@ class SessionMemories:
             "memory_budget": self._telling.budget,
         }
 
-    def stepped(self) -> None:
+    def on_step(self) -> None:
         """Note that something else is on."""
         self._due = None
         shown = {each.grant for each in self._state.surface.shown}
@@ -177,6 +177,18 @@ class SessionMemories:
 
     # Calls
 
+    def lets_through(self, shown: Shown, members: Members) -> bool:
+        """Tell whether a call is as good as without memories: no mistake, and nothing to tell.
+
+        Raises:
+            RepeatedMistakeError: as `check`.
+        """
+        return not self._known.all or (not self.is_due(shown) and self._passes(shown, members))
+
+    def _passes(self, shown: Shown, members: Members) -> bool:
+        self.check(shown, members)
+        return True
+
     def check(self, shown: Shown, members: Members) -> None:
         """Pass, or refuse a call that repeats a mistake.
 
@@ -190,7 +202,14 @@ class SessionMemories:
         if memory is not None:
             raise RepeatedMistakeError(memory)
 
-    def ended(self, shown: Shown, members: Members, outcome: str, error: Exception | None) -> None:
+    def ended(
+        self,
+        shown: Shown,
+        server: ServerName,
+        members: Members,
+        outcome: str,
+        error: Exception | None,
+    ) -> None:
         """Note how a call has ended: whether a memory helped, and what there is to learn."""
         if isinstance(error, RepeatedMistakeError):
             self._refused(error.memory)
@@ -198,10 +217,11 @@ class SessionMemories:
             return
         if self._awaited:
             self._settle(shown, has_worked=outcome == RESULT)
-        server = self._server(shown)
         arguments = bytes(members.get("arguments", b""))
         if outcome == TOOL_ERROR:
             self._failures.failed(server, shown.grant.tool, arguments)
+            return
+        if self._failures.are_none:
             return
         for lesson in self._failures.worked(server, shown.grant.tool, arguments):
             self._catalog.lessons.learned(lesson)
@@ -292,3 +312,72 @@ class SessionMemories:
                 if has_worked:
                     self._catalog.outcomes.add(memory, worked=1)
                     self._catalog.noted()
+
+
+class NoMemories:
+    """Stands for the memories of a session that is told of none: one of a plain aggregator."""
+
+    counts: Mapping[str, int] = {}
+
+    def on_step(self) -> None:
+        """Note nothing."""
+
+    def told(self, most_characters: int | None = None) -> str:
+        """Tell nothing."""
+        del most_characters
+        return ""
+
+    def due(self) -> list[PricedMemory]:
+        """Return nothing."""
+        return []
+
+    def of(self, capability: CapabilityId, tools: Sequence[Tool]) -> list[PricedMemory]:
+        """Return nothing."""
+        del capability, tools
+        return []
+
+    def foreseen(self, tool: Tool) -> str:
+        """Return nothing."""
+        del tool
+        return ""
+
+    def told_alone(self, chosen: Sequence[PricedMemory]) -> str:
+        """Tell nothing."""
+        del chosen
+        return ""
+
+    async def counted(self, texts: list[bytes]) -> dict[bytes, int]:
+        """Count nothing."""
+        del texts
+        return {}
+
+    def lets_through(self, shown: Shown, members: Members) -> bool:
+        """Let every call through."""
+        del shown, members
+        return True
+
+    def passed(self, shown: Shown, result: Result) -> Result:
+        """Return the result as it came."""
+        del shown
+        return result
+
+    def answered(self, result: Result) -> Result:
+        """Return the result as it came."""
+        return result
+
+    def drop_notes(self) -> bool:
+        """Tell that there were none."""
+        return False
+
+    def check(self, shown: Shown, members: Members) -> None:
+        """Pass the call."""
+
+    def ended(
+        self,
+        shown: Shown,
+        server: ServerName,
+        members: Members,
+        outcome: str,
+        error: Exception | None,
+    ) -> None:
+        """Note nothing."""

@@ -1,4 +1,4 @@
-"""The curators' part that has the memories: of every project once, priced, with what came of them.
+"""The memories of all sessions: of every project once, priced, with what came of them.
 
     a session opens ──> its project's are asked for ──> priced by their bytes ──counted──> by tokens
     a file changes ──> all are asked for again
@@ -106,7 +106,7 @@ class MemoryCatalog:
             nursery.start_soon(self._follow, on_refresh)
             nursery.start_soon(self._saver.run)
 
-    async def meet(self, project: str) -> None:
+    async def load_project(self, project: str) -> None:
         """Have the memories of a project's sessions at hand, before one of them begins."""
         if project in self._listed:
             # The last to be given up: its session is not open yet.
@@ -114,7 +114,7 @@ class MemoryCatalog:
         else:
             await self._ask(project)
 
-    async def meet_again(self, project: str) -> None:
+    async def reload_project(self, project: str) -> None:
         """Have a project's memories as they are by now."""
         await self._ask(project)
 

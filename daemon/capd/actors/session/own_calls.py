@@ -1,23 +1,16 @@
-"""A curator's part that answers calls of capd's own tools, each by a method of its own.
+"""Answers calls of capd's own tools, each by a method of its own.
 
 The tools themselves are listed in `core/sessions/own_tool_list.py`.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import msgspec
 
-from capd.actors.session.activation import Activation
-from capd.actors.session.calls import Relaying
 from capd.actors.session.installing import reported
-from capd.actors.session.leases import NotActivatedError
-from capd.actors.session.policy import Denials
-from capd.actors.session.results import SessionResults
-from capd.actors.session.skills import Skills
-from capd.actors.session.tool_search import NotSearchedError, Searching
+from capd.actors.session.parts import SessionParts
+from capd.actors.session.tool_search import NotSearchedError, ToolSearch
 from capd.adapters.clients.conversation import Request, UnknownNameError
-from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.core.protocol.generations import raw
 from capd.core.protocol.outcomes import text_result
 from capd.core.results import reading
@@ -25,15 +18,13 @@ from capd.core.results.large_results import Result
 from capd.core.sessions import own_tools, search_tools
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tool_list import OwnTool, schema_of
-from capd.core.sessions.session import SessionState
-from capd.core.sessions.session_place import Outcome, SessionPlace
-from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.sessions.skill_prompts import PREFIX
 from capd_protos import registry
 from capd_protos.codec import JsonCodec, MalformedError
 from capd_protos.types import CapabilityId, WireName
 
-T = TypeVar("T")
+CallByName = Callable[[str, Request], Awaitable[Result]]
 
 _CAPABILITY: JsonCodec[own_tools.Arguments] = JsonCodec(own_tools.Arguments)
 _SEARCH: JsonCodec[search_tools.SearchArguments] = JsonCodec(search_tools.SearchArguments)
@@ -43,38 +34,29 @@ _CALL: JsonCodec[search_tools.CallArguments] = JsonCodec(search_tools.CallArgume
 class OwnCalls:
     """The own tools of one session."""
 
-    def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        view: SessionView,
-        activation: Activation,
-        *,
-        searching: Searching,
-        relaying: Relaying,
-        environments: SessionEnvironments,
-        skills: Skills | None,
-        results: SessionResults | None,
-        denials: Denials,
-    ) -> None:
-        self._denials = denials
-        self._place = place
-        self._state = state
-        self._view = view
-        self._activation = activation
-        self._searching = searching
-        self._relaying = relaying
-        self._environments = environments
-        self._skills = skills
-        self._results = results
+    def __init__(self, parts: SessionParts, search: ToolSearch) -> None:
+        self._denials = parts.denials
+        self._place = parts.context.place
+        self._state = parts.context.state
+        self._view = parts.context.view
+        self._activation = parts.activation
+        self._search_tools = search
+        self._environments = parts.context.services.environments
+        self._skills = parts.skills
+        self._results = parts.results
 
-    async def called(self, own: OwnTool, request: Request, arguments: msgspec.Raw) -> Result:
-        """Return the result of a call of an own tool; raises as `relayed`.
+    async def call(
+        self, own: OwnTool, request: Request, arguments: msgspec.Raw, call_by_name: CallByName
+    ) -> Result:
+        """Return the result of a call of an own tool; raises as `relay`.
 
-        Arguments that lead to nothing are answered with the tool's schema.
+        Arguments that lead to nothing are answered with the tool's schema. `call_by_name` is how
+        `tool_call` calls what it names.
         """
         given = arguments if len(arguments) else msgspec.Raw(b"{}")
         try:
+            if own.name == search_tools.TOOL_CALL:
+                return await self._call(request, given, call_by_name)
             return await self._answering(own.name)(request, given)
         except MalformedError as error:
             why = f"The arguments are wrong: {error}"
@@ -91,7 +73,6 @@ class OwnCalls:
         return {
             own_tools.CAPABILITY: self._capability,
             search_tools.TOOL_SEARCH: self._search,
-            search_tools.TOOL_CALL: self._call,
             reading.RESULT_READ: self._read,
         }[name]
 
@@ -100,25 +81,22 @@ class OwnCalls:
     async def _search(self, request: Request, arguments: msgspec.Raw) -> Result:
         del request
         asked = search_tools.checked_search(_SEARCH.decode(arguments))
-        return text_result(await self._searching.search(asked))
+        return text_result(await self._search_tools.search(asked))
 
-    async def _call(self, request: Request, arguments: msgspec.Raw) -> Result:
+    async def _call(
+        self, request: Request, arguments: msgspec.Raw, call_by_name: CallByName
+    ) -> Result:
         name, inner = search_tools.called(_CALL.decode(arguments))
-        if name in self._view.own:
-            raise search_tools.BadCallError(f"{name} is capd's own: call it by its name.")
-        shown = self._searching.granted(name)
+        members = {**request.members, "name": raw(name), "arguments": inner}
         try:
-            shown = shown or await self._searching.reached(name)
+            return await call_by_name(name, Request(request.method, members, request.caller))
         except UnknownNameError as error:
             return text_result(str(error), is_error=True)
-        members = {**request.members, "name": raw(name), "arguments": inner}
-        return await self._relaying.tool(Request(request.method, members, request.caller), shown)
 
     # result_read
 
     async def _read(self, request: Request, arguments: msgspec.Raw) -> Result:
         del request
-        assert self._results is not None, "offered only where results are kept"
         return await self._results.read(arguments)
 
     # capability
@@ -128,10 +106,10 @@ class OwnCalls:
         try:
             match wanted.action:
                 case "list":
-                    outcome = await self._listed()
+                    outcome = await self._list()
                 case "discover":
-                    outcome = await self._discovered(wanted.intent)
-                case "enable" if self._skills and wanted.name.startswith(PREFIX):
+                    outcome = await self._discover(wanted.intent)
+                case "enable" if wanted.name.startswith(PREFIX):
                     outcome = await self._skills.use(wanted.name.removeprefix(PREFIX))
                 case "enable":
                     on_progress = reported(request.caller.progress)
@@ -144,7 +122,7 @@ class OwnCalls:
         text = f"{outcome.text} {how}" if how else outcome.text
         return text_result(text, is_error=not outcome.is_ok)
 
-    async def _listed(self) -> Outcome:
+    async def _list(self) -> Outcome:
         reply = await self._activation.leases.ask_registry(
             registry.ListCapabilities(self._place.project)
         )
@@ -161,7 +139,7 @@ class OwnCalls:
         outside = len(winners) - len(inside)
         return Outcome(own_tools.listing(shown, outside, domain, len(inside) - len(shown)))
 
-    async def _discovered(self, intent: str) -> Outcome:
+    async def _discover(self, intent: str) -> Outcome:
         denied = await self._denials.all()
         reply = await self._activation.leases.ask_registry(
             registry.DiscoverCapabilities(
@@ -173,7 +151,7 @@ class OwnCalls:
         hits = [
             self._entry_of(hit.id, hit.triggers, hit.wanted_keys, hit.score) for hit in reply.hits
         ]
-        skills = await self._skills.found(intent, denied) if self._skills else ""
+        skills = await self._skills.found(intent, denied)
         return Outcome(own_tools.discovered(intent, hits, len(denied)) + skills)
 
     def _entry_of(

@@ -1,31 +1,28 @@
-"""A curator's part that knows of which capabilities the session's policy leaves nothing.
+"""Which capabilities the session's policy leaves nothing of.
 
 The finder says it, who knows what servers list; a session without rules asks nobody.
 """
 
 from collections.abc import Iterable
 
-from capd.actors.session.leases import NotActivatedError
+from capd.actor_clients.finder import FinderClient
+from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, CapabilityId
+from capd_protos.types import CapabilityId
 
-FINDER = ActorName("finder")
-REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 ASK_TIMEOUT = 10.0
 
 
 class Denials:
-    """What one session is never to hear of."""
+    """The capabilities that one session may not name."""
 
     # Every idle session has one.
-    __slots__ = ("_bus", "_view")
+    __slots__ = ("_finder", "_view")
 
-    def __init__(self, bus: Bus, view: SessionView) -> None:
-        self._bus = bus
+    def __init__(self, finder_client: FinderClient, view: SessionView) -> None:
+        self._finder = finder_client
         self._view = view
 
     async def all(self) -> list[CapabilityId]:
@@ -38,12 +35,9 @@ class Denials:
         if not rules:
             return []
         try:
-            reply = await self._bus.ask(
-                FINDER, finder.ListDenied(rules, self._view.project), REPLIES, ASK_TIMEOUT
-            )
-        except (AskTimeoutError, PeerUnreachableError, AskFailedError) as error:
+            reply = await self._finder.denied(rules, self._view.project, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             raise NotActivatedError(f"capd's finder does not answer: {error}") from None
-        assert isinstance(reply, finder.DeniedListed)
         if not reply.is_known:
             text = "capd is still reading what is installed, and what policy denies of it."
             raise NotActivatedError(f"{text} Try again in a moment.")

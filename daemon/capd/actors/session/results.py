@@ -1,4 +1,4 @@
-"""A curator's part for results that are too long: kept whole, told short, and read by handle.
+"""Results that are too long: stored whole, passed on short, and read by handle.
 
     result ── within its limit ──────────────────────────────> as it came, byte for byte
            └─ over it ── kept ── made short ─────────────────> summary, first parts, handle
@@ -49,15 +49,31 @@ _LINKS_SINCE = "2025-06-18"
 _CONTINUATION = range(0x80, 0xC0)
 
 
+class NoResultStore:
+    """Stands for the store where no result is ever made short."""
+
+    async def sweep(self) -> None:
+        """Do nothing."""
+        await trio.lowlevel.checkpoint()
+
+
+NO_STORE = NoResultStore()
+
+
 @dataclass(slots=True)
 class ResultStorage:
-    """What the desks of all sessions share."""
+    """The stored results of all sessions."""
 
-    store: ResultStore
+    store: ResultStore | NoResultStore
     limits: Limits = field(default_factory=Limits)
     readers: Readers = field(default_factory=Readers)
     threads: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(2))
     """A result of 16 MB is looked at for a tenth of a second; others go on meanwhile."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether long results are stored at all."""
+        return not isinstance(self.store, NoResultStore)
 
 
 @dataclass(slots=True)
@@ -76,7 +92,8 @@ class SessionResults:
 
     def __init__(
         self,
-        room: ResultStorage,
+        storage: ResultStorage,
+        store: ResultStore,
         session: SessionKey,
         publish: Callable[[msgspec.Struct], None],
         reader: Callable[[], WireName | None] = lambda: reading.RESULT_READ,
@@ -84,7 +101,8 @@ class SessionResults:
         """`reader` tells by which tool the client reads; without one nothing is made short."""
         self._reader = reader
         self.counts = ResultCounts()
-        self._room = room
+        self._storage = storage
+        self._store = store
         self._session = session
         self._publish = publish
         self._log = structlog.get_logger(actor="curator", session=session)
@@ -98,7 +116,7 @@ class SessionResults:
         reader = self._reader()
         if reader is None or self.is_left(result, shown, server):
             return result
-        limits = self._room.limits
+        limits = self._storage.limits
         limit = limits.of(server, shown.grant.tool, shown.definition)
         wanted = Wanted(
             tool=shown.name,
@@ -127,7 +145,7 @@ class SessionResults:
         """Tell whether a result is surely passed on as it came, by its length alone."""
         if isinstance(result, bytes) and len(result) <= SHORTEST:
             return True
-        limits = self._room.limits
+        limits = self._storage.limits
         limit = limits.of(server, shown.grant.tool, shown.definition)
         return not limit or (isinstance(result, bytes) and len(result) <= min(limit, limits.media))
 
@@ -137,11 +155,10 @@ class SessionResults:
         Raises:
             OSError, NotKeptError: it cannot be stored.
         """
-        store = self._room.store
         if isinstance(result, LargeResult):
             size_bytes = min(BEGINNING_BYTES, result.size_bytes)
             beginning = await result.spooled.read(result.start, size_bytes)
-            handle = await store.keep(result, self._session, wanted.tool)
+            handle = await self._store.keep(result, self._session, wanted.tool)
             wanted = replace(wanted, handle=handle, beyond_bytes=result.size_bytes - size_bytes)
             is_error = not result.is_success
             return await self._in_thread(
@@ -152,7 +169,7 @@ class SessionResults:
         parts = await self._in_thread(partial(_parts_over, result, wanted))
         if parts is None:
             return None
-        wanted = replace(wanted, handle=await store.keep(result, self._session, wanted.tool))
+        wanted = replace(wanted, handle=await self._store.keep(result, self._session, wanted.tool))
         return await self._in_thread(lambda: compacted(parts, _checking(wanted, definition)))
 
     def _note(self, tool: str, short: Compacted) -> None:
@@ -209,21 +226,21 @@ class SessionResults:
         return reading.contents(uri, blocks[index].mime, blocks[index].base64())
 
     async def _record(self, handle: str) -> StoredResult:
-        record = await self._room.store.record(handle)
-        if not self._room.readers.may_read(self._session, record.session):
+        record = await self._store.record(handle)
+        if not self._storage.readers.may_read(self._session, record.session):
             raise reading.BadReadError(reading.foreign())
         return record
 
     async def _whole(self, record: StoredResult) -> bytes:
         if record.size_bytes > reading.PARSED_BYTES:
             raise reading.BadReadError(reading.too_large(record.size_bytes))
-        return await self._room.store.read(record, 0, record.size_bytes)
+        return await self._store.read(record, 0, record.size_bytes)
 
     async def _page_of_bytes(self, record: StoredResult, wanted: reading.Arguments) -> bytes:
         if wanted.query or wanted.json_path or wanted.part not in {"", reading.RAW}:
             raise reading.BadReadError(reading.too_large(record.size_bytes))
         page = reading.page(wanted, record.size_bytes, "bytes")
-        data = await self._room.store.read(record, page.start, page.end - page.start + 3)
+        data = await self._store.read(record, page.start, page.end - page.start + 3)
         # A page begins and ends with a whole character.
         start = 0
         while start < len(data) and data[start] in _CONTINUATION:
@@ -253,7 +270,37 @@ class SessionResults:
         return reading.answer(head, shown.decode())
 
     async def _in_thread(self, what: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(what, limiter=self._room.threads)
+        return await trio.to_thread.run_sync(what, limiter=self._storage.threads)
+
+
+class NoResults:
+    """Passes every result on as it came: for a session whose results are not stored."""
+
+    def __init__(self) -> None:
+        self.counts = ResultCounts()
+
+    async def passed(
+        self, result: Result, shown: Shown, server: str, client: ClientFacts
+    ) -> Result:
+        """Return the result."""
+        del shown, server, client
+        await trio.lowlevel.checkpoint()
+        return result
+
+    def is_left(self, result: Result, shown: Shown, server: str) -> bool:
+        """Tell that the result is passed on as it came."""
+        del result, shown, server
+        return True
+
+    async def read(self, arguments: msgspec.Raw) -> bytes:
+        """Refuse: nothing is stored."""
+        del arguments
+        await trio.lowlevel.checkpoint()
+        return reading.answer("No results are stored in this session.", is_error=True)
+
+    async def media(self, uri: str) -> None:
+        """Find nothing."""
+        del uri
 
 
 def _checking(wanted: Wanted, definition: bytes) -> Wanted:

@@ -14,7 +14,7 @@ from capd.core.protocol.outcomes import RefusedError, ServerError
 from capd_protos import curator as messages
 
 if TYPE_CHECKING:
-    from capd.actors.session.session import Curator
+    from capd.actors.session.session import Session
 
 LONGEST_WAIT = 300.0
 """Seconds: the client may ask its user first."""
@@ -30,13 +30,13 @@ class _Sampled(msgspec.Struct):
     content: _Content | list[_Content]
 
 
-async def sampled(curator: "Curator", request: messages.SampleText) -> messages.Reply:
+async def sample(session: "Session", request: messages.SampleText) -> messages.Reply:
     """Return the answer of the client's model, or why there is none."""
-    name = curator.place.client or "the client"
-    if is_stateless(curator.client):
+    name = session.place.client or "the client"
+    if is_stateless(session.connection.client):
         text = f"{name} speaks MCP without a handshake, and cannot be asked outside of a call"
         return messages.CuratorRefused("no_sampling", text)
-    if not offers(curator.client, METHOD):
+    if not offers(session.connection.client, METHOD):
         return messages.CuratorRefused("no_sampling", f"{name} offers no sampling (MCP)")
     params: dict[str, Any] = {
         "messages": [{"role": "user", "content": {"type": "text", "text": request.text}}],
@@ -46,7 +46,9 @@ async def sampled(curator: "Curator", request: messages.SampleText) -> messages.
     }
     try:
         with trio.fail_after(LONGEST_WAIT):
-            answer = await curator.ask(METHOD, msgspec.json.encode(params), lambda _: None)
+            answer = await session.connection.ask(
+                METHOD, msgspec.json.encode(params), lambda _: None
+            )
         said = msgspec.json.decode(answer, type=_Sampled).content
     except trio.TooSlowError:
         why = f"{name} did not answer within {LONGEST_WAIT:g} s"
@@ -54,4 +56,4 @@ async def sampled(curator: "Curator", request: messages.SampleText) -> messages.
     except (ServerError, RefusedError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         return messages.CuratorRefused("not_sampled", f"{name} did not answer: {error}")
     blocks = said if isinstance(said, list) else [said]
-    return messages.TextSampled(curator.place.key, "".join(block.text for block in blocks))
+    return messages.TextSampled(session.place.key, "".join(block.text for block in blocks))

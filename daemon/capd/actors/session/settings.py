@@ -1,13 +1,10 @@
-"""The curators' part that follows the settings: what a session begins with, and what changes later.
+"""Follows the settings: what a session begins with, and what changes later.
 
 Policy and caps hold for every session at once. What a client has listed stays as it was for the
 length of its session (mode, pins, domain): the model's cache rests on it (docs/design/surface.md).
 """
 
-from collections.abc import Iterable
-
 from capd.actors.session.results import ResultStorage
-from capd.actors.session.session import Curator
 from capd.adapters.live_settings import LiveSettings
 from capd.adapters.session_settings import result_limits
 from capd.core.sessions.domains import Domains
@@ -22,7 +19,7 @@ class FollowedSettings:
         rules: SessionRules,
         domains: Domains,
         live: LiveSettings | None,
-        results: ResultStorage | None,
+        results: ResultStorage,
     ) -> None:
         """`rules` and `domains` count where there are no settings that live."""
         self._rules = rules
@@ -30,8 +27,8 @@ class FollowedSettings:
         self._live = live
         self._results = results
 
-    async def meet(self, project: str) -> None:
-        """Learn what holds in `project`, before a session of it begins."""
+    async def load(self, project: str) -> None:
+        """Read what a project sets, before a session of it begins."""
         if self._live is not None:
             await self._live.meet(project)
 
@@ -45,11 +42,12 @@ class FollowedSettings:
             return self._domains.of(client, project)
         return self._live.domain(client, project)
 
-    def changed(self, curators: Iterable[Curator]) -> None:
-        """Have sessions go by what holds by now."""
-        if self._live is None:
-            return
-        for curator in curators:
-            curator.follow(self._live.rules(curator.place.project))
-        if self._results is not None:
+    @property
+    def are_live(self) -> bool:
+        """Whether they can change while the daemon runs."""
+        return self._live is not None
+
+    def on_change(self) -> None:
+        """Take over what holds for all sessions together."""
+        if self._live is not None:
             self._results.limits = result_limits(self._live.current)

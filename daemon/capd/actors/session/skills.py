@@ -1,4 +1,4 @@
-"""A curator's part that serves skills: listed as prompts, and used with what they declare.
+"""The skills of a session: listed as prompts, and used with what they declare.
 
 Using a skill switches its capabilities on, one transaction each, as a person would. What fails
 is told in the skill's text, which comes all the same.
@@ -9,10 +9,9 @@ from collections.abc import Collection
 import trio
 
 from capd.actors.session.activation import Activation
-from capd.actors.session.leases import NotActivatedError
+from capd.actors.session.services import SessionContext
 from capd.core.protocol.outcomes import RefusedError
-from capd.core.sessions.session import SessionState
-from capd.core.sessions.session_place import Outcome
+from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd.core.sessions.skill_prompts import (
     FoundSkill,
     Switched,
@@ -25,14 +24,10 @@ from capd.core.sessions.skill_prompts import (
     unknown_skill,
 )
 from capd.core.taps.catalog import Unknown
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
-from capd_protos import finder, registry
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, CapabilityId
+from capd.runtime.peer import ActorUnavailableError
+from capd_protos import registry
+from capd_protos.types import CapabilityId
 
-FINDER = ActorName("finder")
-FINDER_REPLIES: MsgpackCodec[finder.Reply] = MsgpackCodec(finder.Reply)
 FIND_TIMEOUT = 2.0
 
 USE_TIMEOUT = 45.0
@@ -42,9 +37,12 @@ USE_TIMEOUT = 45.0
 class Skills:
     """The skills, as one session uses them."""
 
-    def __init__(self, state: SessionState, activation: Activation, bus: Bus) -> None:
-        self._bus = bus
-        self._state = state
+    are_listed = True
+    """Whether the client has them as prompts."""
+
+    def __init__(self, context: SessionContext, activation: Activation) -> None:
+        self._finder = context.services.finder
+        self._state = context.state
         self._activation = activation
 
     async def prompts(self) -> list[bytes]:
@@ -89,12 +87,10 @@ class Skills:
 
         What is `denied` is not named, also where a skill uses it.
         """
-        request = finder.FindSkills(intent)
         try:
-            reply = await self._bus.ask(FINDER, request, FINDER_REPLIES, FIND_TIMEOUT)
-        except (AskTimeoutError, PeerUnreachableError, AskFailedError):
+            hits = await self._finder.find_skills(intent, timeout=FIND_TIMEOUT)
+        except ActorUnavailableError:
             return ""
-        hits = reply.hits if isinstance(reply, finder.SkillsFound) else []
         unnamed = {form for id_ in denied for form in (str(id_.name), str(id_))}
         return found_skills(
             [
@@ -137,3 +133,26 @@ class Skills:
         """Tell whether `own` take every place, so that the next one would drive one out."""
         taken = [a for a in self._state.active.activations if a.takes_slot and a.id in own]
         return len(taken) >= self._state.active.cap
+
+
+class NoSkills:
+    """Stands for the skills of a session that has none: one of a plain aggregator."""
+
+    are_listed = False
+
+    async def prompts(self) -> list[bytes]:
+        """List nothing."""
+        return []
+
+    async def prompt(self, name: str) -> None:
+        """Find nothing."""
+        del name
+
+    async def use(self, name: str) -> Outcome:
+        """Find nothing."""
+        return Outcome(unknown_skill(name, Unknown("unknown")), is_ok=False)
+
+    async def found(self, intent: str, denied: Collection[CapabilityId] = ()) -> str:
+        """Find nothing."""
+        del intent, denied
+        return ""

@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from capd.actors.session.hooks import HookCounts, candidate_of, hook_of
-from capd.actors.session.session import Curator
+from capd.actors.session.session import Session
 from capd.actors.session.token_accounting import SessionTokenCount
 from capd.adapters.clients.upstream import Upstream
 from capd.core.sessions.client_traits import ClientTraits
@@ -24,7 +24,7 @@ log = structlog.get_logger(actor="curator")
 class OpenSession:
     """A session that is open, connected or lost for a moment."""
 
-    curator: Curator
+    session: Session
     resume: str
     opened_at: float
     pid: int
@@ -36,7 +36,7 @@ class OpenSession:
     claim: int = 0
     """Counts connections: only the newest may end the session."""
     process: str | None = None
-    beginning: trio.CancelScope = field(default_factory=trio.CancelScope)
+    opening: trio.CancelScope = field(default_factory=trio.CancelScope)
     """Of what goes on beside the session from its opening on."""
 
 
@@ -47,10 +47,10 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         super().__init__()
         self._hooks = HookCounts()
 
-    def find(self, key: SessionKey) -> Curator | messages.CuratorRefused:
+    def find(self, key: SessionKey) -> Session | messages.CuratorRefused:
         """Return who is meant: without a key the only one there is."""
         if not key and len(self) == 1:
-            return next(iter(self.values())).curator
+            return next(iter(self.values())).session
         known = ", ".join(self) or "none is open"
         if not key:
             text = f"which session? ({known}) Name one with --session."
@@ -58,49 +58,49 @@ class OpenSessions(dict[SessionKey, OpenSession]):
         # A session that is gone must not become the one whose key begins so: `zed-1`, `zed-12`.
         meant = NameTable(self).find(key, is_call=True)
         if isinstance(meant, Named):
-            return self[SessionKey(meant.name)].curator
+            return self[SessionKey(meant.name)].session
         hint = advice(meant) or f"Sessions: {known}."
         return messages.CuratorRefused("session_unknown", f"no session {key!r}. {hint}")
 
-    def hooked(
+    def find_by_hook(
         self, request: messages.TakeHookTurn, table: Mapping[str, ClientTraits]
-    ) -> Curator | messages.CuratorRefused:
+    ) -> Session | messages.CuratorRefused:
         """Return whose prompt a hook brings, and note how it was found."""
-        candidates = [candidate_of(each.curator, each.parent_pid) for each in self.values()]
+        candidates = [candidate_of(each.session, each.parent_pid) for each in self.values()]
         found = link(hook_of(request, table), candidates)
         self._hooks.note(request.client, found)
         log.info("hook_linked", client=request.client, session=found.key, how=found.how)
         if found.key is None:
             text = f"no one session belongs to this hook ({found.how}): name it with --session"
             return messages.CuratorRefused("unlinked", text)
-        curator = self[found.key].curator
-        curator.linked_by = found.how
-        curator.heard_in(request.client_session)
-        return curator
+        session = self[found.key].session
+        session.connection.linked_by = found.how
+        session.turns.on_client_session(request.client_session)
+        return session
 
-    def curators(self) -> list[Curator]:
-        """Return all curators."""
-        return [each.curator for each in self.values()]
+    def sessions(self) -> list[Session]:
+        """Return all sessions."""
+        return [each.session for each in self.values()]
 
     def projects(self) -> set[str]:
         """Return the projects that have a session."""
-        return {each.curator.place.project for each in self.values()}
+        return {each.session.place.project for each in self.values()}
 
-    def books(self) -> list[SessionTokenCount]:
-        """Return what each session's tokens are noted in."""
-        return [each.curator.tokens for each in self.values()]
+    def token_counts(self) -> list[SessionTokenCount]:
+        """Return what is counted of each session."""
+        return [each.session.tokens for each in self.values()]
 
     def upstreams(self) -> list[Upstream]:
         """Return the connections there are at this moment."""
-        found = (each.curator.upstream for each in self.values())
+        found = (each.session.connection.upstream for each in self.values())
         return [upstream for upstream in found if upstream is not None]
 
-    def listed(self, problem: str) -> messages.SessionsListed:
+    def entries(self, problem: str) -> messages.SessionsListed:
         """Return every session as the status shows it; `problem` is why not all are kept."""
         now = time.time()
         return messages.SessionsListed(
             [
-                each.curator.entry(now, each.opened_at, each.client_pid or each.pid)
+                each.session.entry(now, each.opened_at, each.client_pid or each.pid)
                 for each in self.values()
             ],
             self._hooks.listed(),

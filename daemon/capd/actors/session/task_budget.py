@@ -1,4 +1,4 @@
-"""A curator's part that plans a turn within a budget of tokens: what is switched on, and told.
+"""Plans a turn within a budget of tokens: what is switched on, and told.
 
     what a message may mean ──> what each would bring, counted ──> the best set that has room
 
@@ -9,26 +9,22 @@ something cannot be counted its bytes are, which are never fewer: no plan is ove
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import structlog
 import trio
 
-from capd.actors.session.memories import SessionMemories
+from capd.actors.session.memories import NoMemories, SessionMemories
 from capd.actors.session.policy import rules_of
-from capd.actors.session.recent_uses import RecentUses
-from capd.actors.session.tool_search import FINDER, REPLIES
-from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.actors.session.services import SessionContext
 from capd.core.memories.choosing import HEAD_TOKENS
 from capd.core.memories.known import PricedMemory, tokens_of
 from capd.core.memories.task_set import Part, TaskSet, best_set
 from capd.core.routing.user_bars import REASON as SET_BY_USER
 from capd.core.sessions.hook_context import TURN_TOKENS
 from capd.core.sessions.session import SessionState
-from capd.core.sessions.session_place import SessionPlace
-from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import described, renamed
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator as messages
 from capd_protos import finder
 from capd_protos.types import CapabilityId, Decision, WireName
@@ -37,7 +33,6 @@ ASK_TIMEOUT = 3.0
 COUNT_TIMEOUT = 10.0
 """Seconds for a process that counts, where something was never counted before."""
 UNKNOWN = "its tools are not known yet: capd index"
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
 
@@ -56,24 +51,14 @@ class Plan:
 class TaskBudget:
     """The budgets of one session's turns."""
 
-    def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        view: SessionView,
-        memories: SessionMemories | None,
-        *,
-        bus: Bus,
-        environments: SessionEnvironments,
-        uses: RecentUses,
-    ) -> None:
-        self._place = place
-        self._state = state
-        self._view = view
+    def __init__(self, context: SessionContext, memories: SessionMemories | NoMemories) -> None:
+        self._place = context.place
+        self._state = context.state
+        self._view = context.view
         self._memories = memories
-        self._bus = bus
-        self._environments = environments
-        self._uses = uses
+        self._finder = context.services.finder
+        self._environments = context.services.environments
+        self._uses = context.services.uses
 
     async def plan(
         self, decision: Decision, tools: Sequence[finder.CuratedTool], budget: int
@@ -154,19 +139,15 @@ class TaskBudget:
             self._place.domain,
         )
         try:
-            reply = await self._bus.ask(FINDER, request, REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            return await self._finder.granted(request, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             log.warning("turn_not_planned", session=self._place.key, reason=str(error))
             return [finder.Granted(each, [], is_known=False) for each in meant]
-        assert isinstance(reply, finder.GrantedListed)
-        return reply.capabilities
 
     def _due(
         self, capabilities: Iterable[CapabilityId], granted: Sequence[finder.Granted]
     ) -> list[tuple[PricedMemory, str]]:
         """Return what may be told, each with the capability that it is told with, if one."""
-        if self._memories is None:
-            return []
         found = [(each, "") for each in self._memories.due()]
         known = {each.key for each, _ in found}
         by_id = {each.id: each for each in granted}
@@ -182,7 +163,7 @@ class TaskBudget:
         self, granted: Sequence[finder.Granted], tools: Sequence[finder.CuratedTool]
     ) -> dict[bytes, int]:
         hits = [*(hit for each in granted for hit in each.tools), *(each.hit for each in tools)]
-        if self._memories is None or not hits:
+        if not hits:
             return {}
         with trio.move_on_after(COUNT_TIMEOUT):
             return await self._memories.counted([self._listed(hit) for hit in hits])
@@ -191,8 +172,6 @@ class TaskBudget:
     def _listed(self, hit: finder.ToolHit) -> bytes:
         """Return a tool as it would be listed."""
         definition = renamed(hit.definition, hit.wire_name)
-        if self._memories is None:
-            return definition
         note = self._memories.foreseen((hit.server, hit.name, hit.wire_name))
         return described(definition, note) if note else definition
 
@@ -235,9 +214,11 @@ def _key(id_: CapabilityId) -> str:
     return f"capability {id_}"
 
 
-def _named(key: str) -> tuple[str, str]:
+def _named(key: str) -> tuple[Literal["capability", "tool", "memory"], str]:
     kind, _, name = key.partition(" ")
-    return kind, name.rpartition("@")[0] if kind == "memory" else name
+    if kind == "memory":
+        return "memory", name.rpartition("@")[0]
+    return ("tool" if kind == "tool" else "capability"), name
 
 
 def _bringing(

@@ -13,9 +13,9 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.finder import FinderClient
 from capd.actors.finder.tool_tokens import Counts
 from capd.actors.session.policy import rules_of
-from capd.actors.session.tool_search import FINDER
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.adapters.tokens.token_counts import VOCABULARY
 from capd.core.records.token_account import Kind, TokenAccount
@@ -27,7 +27,7 @@ from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_view import SessionView
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator as messages
 from capd_protos import finder, tokens
 from capd_protos.codec import JsonCodec, MsgpackCodec
@@ -44,9 +44,7 @@ Terms = tuple[Policy, str]
 KINDS: dict[WireName, Kind] = {TOOL_SEARCH: "searches", CAPABILITY: "answers"}
 """Own tools whose answers no server would have given."""
 
-_COUNTED: MsgpackCodec[finder.ToolsCounted] = MsgpackCodec(finder.ToolsCounted)
 _NEWS: MsgpackCodec[finder.ToolsIndexed] = MsgpackCodec(finder.ToolsIndexed)
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
 
@@ -68,6 +66,7 @@ class TokenAccounting:
     def __init__(self, bus: Bus, counts: Counts | None = None) -> None:
         """Without `counts` books are kept, and nothing is ever counted."""
         self._bus = bus
+        self._finder = FinderClient(bus)
         self._counts = counts
         self._everything: dict[Terms, tokens.Everything] = {}
         self._problem = ""
@@ -148,10 +147,9 @@ class TokenAccounting:
         views = {book.terms: book.view for book in books if book.account.has_listed}
         found: dict[Terms, tokens.Everything] = {}
         for terms, view in views.items():
-            request = finder.CountTools(rules_of(view), view.project)
             try:
-                reply = await self._bus.ask(FINDER, request, _COUNTED, ASK_TIMEOUT)
-            except _UNANSWERED as error:
+                reply = await self._finder.count(rules_of(view), view.project, timeout=ASK_TIMEOUT)
+            except ActorUnavailableError as error:
                 log.warning("tools_not_counted", reason=str(error))
                 continue
             if reply.is_known:

@@ -4,41 +4,48 @@ message ──> registry decides ──> capability on ──> single tools that
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import structlog
+import trio
 
-from capd.actors.session.activation import Activation
-from capd.actors.session.bootstrap import Bootstrapping
-from capd.actors.session.curation import Curating
-from capd.actors.session.index import SessionIndex
-from capd.actors.session.leases import NotActivatedError
-from capd.actors.session.memories import MOST_OF_A_TURN, SessionMemories
-from capd.actors.session.recent_uses import RecentUses
+from capd.actors.control import documents
+from capd.actors.session.curation import Curation
+from capd.actors.session.memories import MOST_OF_A_TURN
+from capd.actors.session.parts import SessionParts
 from capd.actors.session.task_budget import Plan, TaskBudget
-from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.protocol.outcomes import text_result
 from capd.core.sessions import hook_context
-from capd.core.sessions.conversations import Conversation, Conversations
+from capd.core.sessions.conversations import Conversation
+from capd.core.sessions.recent_prompts import RecentPrompts
 from capd.core.sessions.server_instructions import passed_on, room_in_turn
-from capd.core.sessions.session import SessionState, Step
-from capd.core.sessions.session_place import Outcome, SessionPlace
-from capd.core.sessions.session_view import SessionView
-from capd.runtime.bus import Bus
+from capd.core.sessions.session import Step
+from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd_protos import curator as messages
 from capd_protos import registry
-from capd_protos.types import CapabilityId, Decision, WireName
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import CapabilityId, Decision, DecisionReason, UnusableCapability, WireName
 
-OVER_BUDGET = "over_budget"
+MOST_UNUSABLE = 1
+"""Capabilities that a turn names as fitting and not to be had: the best alone."""
+OVER_BUDGET: DecisionReason = "over_budget"
 """Why what a message asks for is not switched on, where the turn had a budget."""
 
 log = structlog.get_logger(actor="curator")
 
 
+RELIST_TIMEOUT = 1.0
+"""Seconds that a hook on the session's own connection waits for the client to list again, which
+took 8 to 26 ms where a client does it at all (docs/design/clients.md, finding 1)."""
+
+_TURN_ARGUMENTS: JsonCodec[hook_context.TurnArguments] = JsonCodec(hook_context.TurnArguments)
+
+
 @dataclass(slots=True)
 class TurnContext:
-    """Who hears what a turn says, and what is known of it before it ends."""
+    """Where the words of a turn go, and what is known of it before it ends."""
 
     is_delivered: bool = True
     """Whether its words reach the model; what does not was not told."""
@@ -49,64 +56,100 @@ class TurnContext:
     """In which the message was said."""
 
 
-class Turns:
+class SessionTurns:
     """The turns of one session; several may be under way."""
 
-    def __init__(
-        self,
-        place: SessionPlace,
-        state: SessionState,
-        view: SessionView,
-        activation: Activation,
-        *,
-        bus: Bus,
-        environments: SessionEnvironments,
-        uses: RecentUses,
-        memories: SessionMemories | None,
-        bootstrap: Bootstrapping | None,
-        index: SessionIndex,
-        conversations: Conversations,
-        on_change: Callable[[Step], None],
-    ) -> None:
-        """`on_change` is told what changes: within a turn once, when it ends."""
-        self._place = place
-        self._state = state
-        self._view = view
-        self._activation = activation
-        self._environments = environments
-        self._memories = memories
-        self._bootstrap = bootstrap
-        self._index = index
-        self._conversations = conversations
-        self._curating = Curating(
-            *(place, state, view, activation),
-            bus=bus,
-            environments=environments,
-            uses=uses,
-            costs=index.costs,
-        )
-        self._budget = TaskBudget(
-            place, state, view, memories, bus=bus, environments=environments, uses=uses
-        )
-        self._on_change = on_change
+    def __init__(self, parts: SessionParts) -> None:
+        context = parts.context
+        self._context = context
+        self._place = context.place
+        self._state = context.state
+        self._view = context.view
+        self._environments = context.services.environments
+        self._activation = parts.activation
+        self._memories = parts.memories
+        self._bootstrap = parts.bootstrap
+        self._index = parts.index
+        self._tokens = parts.tokens
+        self._conversations = parts.conversations
+        self._curation = Curation(context, parts.activation)
+        self._budget = TaskBudget(context, parts.memories)
+        self.recent_prompts = RecentPrompts()
         self._under_way = 0
-        # What turns under way have changed so far: told once, when one of them ends.
+        # What turns under way have changed so far: delivered once, when one of them ends.
         self._gathered = Step()
 
-    def stepped(self, step: Step) -> None:
-        """Take note of a change of the session, whoever made it."""
+    # Changes of the session
+
+    def on_step(self, step: Step) -> None:
+        """Deliver a change of the session, whoever made it; within a turn when the turn ends."""
         if self._under_way:
             self._gathered = self._gathered.then(step)
         else:
-            self._on_change(step)
+            self._deliver(step)
 
-    async def taken(
+    def _deliver_gathered(self) -> None:
+        changed, self._gathered = self._gathered, Step()
+        self._deliver(changed)
+
+    def _deliver(self, step: Step) -> None:
+        if not step.changes_list:
+            return
+        self._context.connection.relisted = trio.Event()
+        self._context.notify_tools_changed()
+        self._context.services.bus.publish(
+            messages.SurfaceChanged(self._place.key, list(step.added), list(step.removed))
+        )
+
+    # Where a message comes from
+
+    def on_client_session(self, client_session: str) -> None:
+        """Note in which of the client's own conversations a message was said, where it is known."""
+        if not client_session:
+            return
+        self._context.connection.client_sessions.add(client_session)
+        if client_session != self._conversations.current.id:
+            self._conversations.heard_in(client_session)
+            self._context.on_change()
+
+    async def take_own(self, text: str) -> bytes:
+        """Take a turn on the session's own connection, and return its answer."""
+        # It always counts; a hook that hands over the same words behind it does not.
+        self.recent_prompts.is_again(text, "", time.monotonic())
+        taken = await self.take(text)
+        self._tokens.turned(documents.words(taken))
+        return msgspec.json.encode(documents.turn(taken))
+
+    async def call_turn(self, arguments: msgspec.Raw) -> bytes:
+        """Answer a prompt hook on the session's own connection."""
+        try:
+            hook = _TURN_ARGUMENTS.decode(arguments if len(arguments) else b"{}")
+        except MalformedError as error:
+            return text_result(f"The arguments are wrong: {error}", is_error=True)
+        self.on_client_session(hook.session_id)
+        connection = self._context.connection
+        connection.linked_by = "its own connection"
+        if self.recent_prompts.is_again(hook.prompt, "", time.monotonic()):
+            return text_result(hook_context.hook_output(""))
+        taken = await self.take(hook.prompt, TurnContext(is_hook=True))
+        is_awaited = self._view.lists_at_once(at_border=True)
+        if is_awaited and (taken.added or taken.removed):
+            # Answered now, the hook would let the client ask its model with the old list.
+            with trio.move_on_after(RELIST_TIMEOUT):
+                await connection.relisted.wait()
+        text = self._tokens.turned(documents.words(taken))
+        return text_result(hook_context.hook_output(text))
+
+    # What it does
+
+    async def take(
         self, text: str, turn_context: TurnContext | None = None, *, budget: int = 0
     ) -> messages.TurnTaken:
         """Decide on a user's message, and switch on what it asks for.
 
         With a `budget` no more comes on, and is told, than takes so many tokens.
         """
+        self._context.probe_relisting()
         started_at = time.monotonic()
         turn_context = turn_context or TurnContext()
         conversation = turn_context.conversation = self._conversations.current
@@ -114,7 +157,7 @@ class Turns:
         decision = await self._routed(text)
         # With a budget it is not known before the plan what comes on.
         turn_context.decision = None if budget else decision
-        tools = await self._curating.ranked(text, decision)
+        tools = await self._curation.ranked(text, decision)
         plan = await self._budget.plan(decision, tools, budget) if budget else None
         if plan is not None:
             tools = list(plan.tools)
@@ -135,26 +178,30 @@ class Turns:
             elif decision.id is not None:
                 self._state.active.touch(decision.id, time.time())
             await self._activation.step(self._state.turn_border)
-            context = self._context(came_on)
+            context = self._hook_words(came_on)
             suggested = self._suggested(decision, conversation)
             suggestion = self._index.suggested(suggested) if suggested else ""
-            said = await self._curating.bring(
+            said = await self._curation.bring(
                 tools, context=context, suggestion=suggestion, named=conversation.named
             )
             context = self._with_instructions(context, came_on, said.suggestion)
+            unusable = _unusable(decision, conversation)
+            context = hook_context.said(context, hook_context.unusable_words(unusable))
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
-            changed, self._gathered = self._gathered, Step()
-            self._on_change(changed)
-        bootstrap = await self.bootstrap(turn_context)
-        # Nothing is awaited from here on: whoever hears the turn by now hears all of it.
-        index = self.index(turn_context)
+            self._deliver_gathered()
+        bootstrap = await self._bootstrap_words(turn_context)
+        # Nothing is awaited from here on: a turn that is delivered by now is delivered whole.
+        index = self._index_words(turn_context)
+        if index or bootstrap:
+            self._context.on_change()
         if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
             conversation.hears_of(said.grants, self._state.active.tool_cap)
             conversation.suggested = suggested or conversation.suggested
+            conversation.unusable.update(each.id for each in unusable)
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -165,7 +212,7 @@ class Turns:
             suggestion=said.suggestion,
             context=context,
             tools=list(said.tools),
-            memories=self._told(bootstrap, plan) if turn_context.is_delivered else "",
+            memories=self._memory_words(bootstrap, plan) if turn_context.is_delivered else "",
             bootstrap=bootstrap,
             index=index,
             left_out=list(plan.left_out) if plan is not None else [],
@@ -189,7 +236,21 @@ class Turns:
         added = (each.added for each in outcomes)
         return outcome, dict(zip(plan.capabilities, added, strict=True))
 
-    def index(self, turn_context: TurnContext) -> str:
+    def first_words(self, turn_context: TurnContext) -> str:
+        """Return what is installed, once a conversation."""
+        text = self._index_words(turn_context)
+        if text:
+            self._context.on_change()
+        return text
+
+    async def project_files(self, turn_context: TurnContext) -> str:
+        """Return the project's own files, once a conversation."""
+        text = await self._bootstrap_words(turn_context)
+        if text:
+            self._context.on_change()
+        return text
+
+    def _index_words(self, turn_context: TurnContext) -> str:
         """Return what is installed, once, for a hook whose client shows no instructions."""
         conversation = turn_context.conversation or self._conversations.current
         if conversation.is_index_told or not (turn_context.is_hook and turn_context.is_delivered):
@@ -198,9 +259,9 @@ class Turns:
         conversation.is_index_told = bool(text)
         return text
 
-    async def bootstrap(self, turn_context: TurnContext) -> str:
-        """Return the project's own files for a hook that hears them, once a conversation."""
-        if self._bootstrap is None or not (turn_context.is_hook and turn_context.is_delivered):
+    async def _bootstrap_words(self, turn_context: TurnContext) -> str:
+        """Return the project's own files for a hook that is answered, once a conversation."""
+        if not (turn_context.is_hook and turn_context.is_delivered):
             return ""
         conversation = turn_context.conversation or self._conversations.current
         if conversation.is_bootstrapped:
@@ -212,15 +273,13 @@ class Turns:
         conversation.is_bootstrapped = True
         return words
 
-    def _told(self, bootstrap: str, plan: Plan | None) -> str:
-        """Return what memories say, as far as clients take it beside the bootstrap files."""
-        if self._memories is None:
-            return ""
+    def _memory_words(self, bootstrap: str, plan: Plan | None) -> str:
+        """Return what memories say, as far as there is room beside the bootstrap files."""
         if plan is not None:
             return self._memories.told_alone(plan.memories)
         return self._memories.told(max(0, MOST_OF_A_TURN - len(bootstrap)))
 
-    def _context(self, came_on: Mapping[CapabilityId, Sequence[WireName]]) -> str:
+    def _hook_words(self, came_on: Mapping[CapabilityId, Sequence[WireName]]) -> str:
         """Return what a prompt hook hands to the model."""
         is_listed = self._view.lists_at_once(at_border=True)
         caller = "" if is_listed else self._view.called(self._view.caller)
@@ -234,7 +293,7 @@ class Turns:
             return ""
         if not self._view.has_caller:
             return ""
-        expected = await self._curating.expected(decision.id)
+        expected = await self._curation.expected(decision.id)
         return hook_context.coming(
             decision.id.name,
             expected,
@@ -279,3 +338,9 @@ class Turns:
             return Decision("abstain", "model_not_ready")
         assert isinstance(reply, registry.MessageRouted)
         return reply.decision
+
+
+def _unusable(decision: Decision, conversation: Conversation) -> list[UnusableCapability]:
+    """Return what fits and cannot be switched on, unless the conversation was told of it."""
+    new = [each for each in decision.unusable if each.id not in conversation.unusable]
+    return new[:MOST_UNUSABLE]

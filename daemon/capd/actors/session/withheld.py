@@ -1,38 +1,35 @@
-"""A curator's part that says why a tool is withheld, where somebody calls it all the same."""
+"""Why a tool is withheld for its definition, for whoever calls it all the same."""
 
 from collections.abc import Sequence
 
 import structlog
 
+from capd.actor_clients.definitions import DefinitionsClient
 from capd.core.protocol.outcomes import RefusedError
 from capd.core.sessions.session import ServerLease, SessionState
-from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import definitions
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, ServerIdentity, ToolName, WireName
+from capd_protos.types import ServerIdentity, ToolName, WireName
 
-DEFINITIONS = ActorName("definitions")
-REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
 ASK_TIMEOUT = 2.0
 _NAMES_SHOWN = 5
 
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 log = structlog.get_logger(actor="curator")
 
 
-async def withheld_note(bus: Bus, servers: Sequence[ServerLease]) -> str:
+async def withheld_note(
+    definitions_client: DefinitionsClient, servers: Sequence[ServerLease]
+) -> str:
     """Return what is to be said of servers that are switched on and have withheld tools."""
     notes: list[str] = []
     for held in servers:
         request = definitions.ListDefinitions(held.identity)
         try:
-            reply = await bus.ask(DEFINITIONS, request, REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            reply = await definitions_client.describe(request, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             log.warning("not_looked_up", reason=str(error))
             continue
-        assert isinstance(reply, definitions.DefinitionsListed)
         names = [c.tool for each in reply.servers for c in each.changes if c.is_withheld]
         if names:
             shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if names[_NAMES_SHOWN:] else "")
@@ -46,8 +43,8 @@ async def withheld_note(bus: Bus, servers: Sequence[ServerLease]) -> str:
 class Withheld:
     """What one session may not call because of its definition."""
 
-    def __init__(self, bus: Bus, state: SessionState) -> None:
-        self._bus = bus
+    def __init__(self, definitions_client: DefinitionsClient, state: SessionState) -> None:
+        self._definitions = definitions_client
         self._state = state
 
     async def refuse(self, name: str) -> None:
@@ -63,10 +60,9 @@ class Withheld:
             known.tool if known else ToolName(""),
         )
         try:
-            reply = await self._bus.ask(DEFINITIONS, request, REPLIES, ASK_TIMEOUT)
-        except _UNANSWERED as error:
+            reason = await self._definitions.look_up(request, timeout=ASK_TIMEOUT)
+        except ActorUnavailableError as error:
             log.warning("not_looked_up", reason=str(error))
             return
-        assert isinstance(reply, definitions.WithheldLookedUp)
-        if reply.reason:
-            raise RefusedError(f"{reply.reason} The call was not sent.")
+        if reason:
+            raise RefusedError(f"{reason} The call was not sent.")

@@ -2,19 +2,15 @@
 
 from collections.abc import Callable, Collection, Sequence
 
+from capd.actor_clients.definitions import DefinitionsClient
 from capd.adapters.servers.server_run import NotVettedError
 from capd.core.tools.tool_intake import Taken
 from capd.runtime.bus import Bus
-from capd.runtime.peer import AskFailedError, AskTimeoutError, PeerUnreachableError
+from capd.runtime.peer import ActorUnavailableError
 from capd_protos import definitions
-from capd_protos.codec import MsgpackCodec
-from capd_protos.types import ActorName, InstanceId, ServerIdentity, ServerSpec, ToolName
+from capd_protos.types import InstanceId, ServerIdentity, ServerSpec, ToolName
 
-DEFINITIONS = ActorName("definitions")
-REPLIES: MsgpackCodec[definitions.Reply] = MsgpackCodec(definitions.Reply)
 VET_TIMEOUT = 30.0
-
-_UNANSWERED = (AskTimeoutError, PeerUnreachableError, AskFailedError)
 
 
 class Vetting:
@@ -22,7 +18,7 @@ class Vetting:
 
     def __init__(self, bus: Bus, running: Callable[[ServerIdentity], list[InstanceId]]) -> None:
         """Ask by `bus`; `running` tells which instances of a server run."""
-        self._bus = bus
+        self._definitions = DefinitionsClient(bus)
         self._running = running
 
     async def withheld(
@@ -40,10 +36,8 @@ class Vetting:
         tools = [definitions.ListedTool(each.definition.name, each.written) for each in taken]
         request = definitions.VetTools(server, identity, tools, instance, self._running(identity))
         try:
-            reply = await self._bus.ask(DEFINITIONS, request, REPLIES, VET_TIMEOUT)
-        except _UNANSWERED as error:
+            return frozenset(await self._definitions.vet(request, timeout=VET_TIMEOUT))
+        except ActorUnavailableError as error:
             raise NotVettedError(
                 f"its tools could not be compared with those before: {error}"
             ) from None
-        assert isinstance(reply, definitions.ToolsVetted)
-        return frozenset(reply.withheld)

@@ -130,7 +130,7 @@ class Installs:
         def on_line(line: str) -> None:
             self._bus.publish(messages.InstallSaid(run.dependency, line, seconds()))
 
-        outcome = "failed"
+        outcome: messages.InstallOutcome = "failed"
         try:
             with run.scope:
                 try:

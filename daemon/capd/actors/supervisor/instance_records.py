@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from capd.adapters.servers.server_run import ServerRun
+from capd.adapters.servers.server_run import RunFacts, ServerRun
 from capd.core.servers.attempts import Attempts
 from capd.core.servers.identity import InstanceKey
 from capd.core.servers.leases import State
@@ -13,6 +13,12 @@ from capd_protos import supervisor as messages
 from capd_protos.types import ClientFacts, InstanceId, ServerSpec, SessionKey, ToolDefinition
 
 NOT_RUNNING = InstanceId("")
+_SHOWN: Mapping[State, messages.ServerState] = {
+    State.STARTING: "starting",
+    State.READY: "ready",
+    State.LINGERING: "lingering",
+    State.STOPPING: "stopping",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +40,9 @@ class InstanceRecord:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
     run: ServerRun | None = None
+    """None where it does not run: a run holds all that the server listed."""
+    facts: RunFacts = field(default_factory=RunFacts)
+    """Of the last run."""
     ready_at: float | None = None
     runs: int = 0
     attempts: Attempts = field(default_factory=Attempts)
@@ -58,13 +67,11 @@ class InstanceRecord:
         self, state: State | None, holders: Sequence[SessionKey], now: float
     ) -> messages.ServerEntry:
         """Return the instance as the status shows it."""
-        if state in {None, State.DOWN}:
+        name = _SHOWN.get(state) if state is not None else None
+        if name is None:
             is_waiting = self.attempts.wait(now) > 0 and not self.attempts.is_failed
             name = "backing_off" if is_waiting else "failed"
             name = "parked" if self.attempts.is_parked else name
-        else:
-            assert state is not None
-            name = state.value
         return messages.ServerEntry(
             name=self.key.name,
             identity=self.key.identity,
@@ -78,12 +85,10 @@ class InstanceRecord:
             restarts=max(0, self.runs - 1),
             uptime=now - self.ready_at if self.ready_at is not None else 0.0,
             last_error=self.attempts.last_error,
-            counts=dict(self.run.counts) if self.run is not None else {},
-            findings=[each for each in self.run.findings.values() if each]
-            if self.run is not None
-            else [],
-            sandbox=self.run.sandbox if self.run is not None else "",
-            cwd=self.run.cwd if self.run is not None else "",
-            cwd_reason=self.run.cwd_reason if self.run is not None else "",
-            membership=self.run.membership if self.run is not None else "",
+            counts=dict(self.facts.counts),
+            findings=[each for each in self.facts.findings.values() if each],
+            sandbox=self.facts.sandbox,
+            cwd=self.facts.cwd,
+            cwd_reason=self.facts.cwd_reason,
+            membership=self.facts.membership,
         )

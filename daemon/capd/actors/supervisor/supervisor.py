@@ -12,6 +12,7 @@ from random import random
 import structlog
 import trio
 
+from capd.actor_clients.names import SUPERVISOR
 from capd.actors.supervisor.definition_check import Vetting
 from capd.actors.supervisor.installs import Installs
 from capd.actors.supervisor.instance_records import InstanceRecord
@@ -37,9 +38,8 @@ from capd_protos.codec import MsgpackCodec
 from capd_protos.definitions import DefinitionsSettled
 from capd_protos.naming import Named, NameTable, offer
 from capd_protos.registry import CatalogChanged
-from capd_protos.types import ActorName, InstanceId, ServerIdentity
+from capd_protos.types import InstanceId, ServerIdentity
 
-NAME = ActorName("supervisor")
 REQUESTS: MsgpackCodec[messages.Request] = MsgpackCodec(messages.Request)
 
 HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
@@ -94,7 +94,9 @@ class Supervisor:
             nursery.start_soon(self._listen)
             if self._settings.tree_limits is not None:
                 nursery.start_soon(watch_trees, self._runs, self._settings.tree_limits)
-            await serve(self._bus, NAME, REQUESTS, self._replied, log=log, task_status=task_status)
+            await serve(
+                self._bus, SUPERVISOR, REQUESTS, self._replied, log=log, task_status=task_status
+            )
 
     async def _replied(self, request: messages.Request) -> messages.Reply:
         if self._settings.linger_now is not None:
@@ -154,7 +156,9 @@ class Supervisor:
             now = trio.current_time()
             is_down = self._leases.state(key) in {None, State.DOWN}
             if is_down and known.attempts.wait(now) > LONGEST_WAIT:
-                code = "parked" if known.attempts.is_parked else "backing_off"
+                code: messages.ServerRefusal = (
+                    "parked" if known.attempts.is_parked else "backing_off"
+                )
                 return messages.ServerRefused(server.name, code, known.attempts.refusal(now))
             known.client = request.client
         self._carry_out(self._leases.acquire(key, session))
@@ -287,7 +291,7 @@ class Supervisor:
             vet=vet,
             vouch=partial(self._starts.vouched, instance.server),
         )
-        instance.run = run
+        instance.run, instance.facts = run, run.facts
         instance.runs += 1
 
         def on_ready(link: Instance) -> None:
@@ -321,7 +325,7 @@ class Supervisor:
             )
         finally:
             self._running.take(instance.id)
-            run.pid = 0
+            instance.run, run.pid = None, 0
 
     async def _keep_tools(self, instance: InstanceRecord, run: ServerRun, link: Instance) -> None:
         lists, key = self._settings.tool_lists, instance.key

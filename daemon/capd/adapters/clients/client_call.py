@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.conversation import Conversation
 from capd.adapters.servers.callers import OnProgress
 from capd.adapters.stdio_frames import FrameCutError, WriterFullError
@@ -25,7 +26,7 @@ class Connected(Protocol):
     session: SessionKey
     wants_dispatched: bool
     client: ClientFacts
-    log_level: str
+    connection: ClientConnection
 
     async def send(self, line: bytes, related: RequestId) -> None:
         """Write a line; raise WriterFullError or FrameCutError."""
@@ -51,7 +52,7 @@ class ClientCall:
         self.request_id = request_id
         self.session = connection.session
         self.client = connection.client
-        self.log_level = connection.log_level
+        self.log_level = connection.connection.log_level
         self._connection = connection
         self._token: msgspec.Raw | None = None
 
@@ -70,7 +71,7 @@ class ClientCall:
         if said is None:
             return False
         self.client, self.log_level = said.client, said.log_level
-        conversation.met(said.client)
+        conversation.on_client_info(said.client)
         return True
 
     async def dispatched(self) -> None:

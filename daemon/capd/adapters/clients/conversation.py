@@ -54,7 +54,7 @@ class Request:
 
 
 class DirectRoute(Protocol):
-    """The way of a call that needs nothing but to be passed on; it is left exactly once."""
+    """The route of a call that needs nothing but to be passed on; it is left exactly once."""
 
     server_connection: ServerConnection
     members: Members
@@ -86,12 +86,7 @@ class DirectRoute(Protocol):
 class Conversation(Protocol):
     """A session, as its connection sees it."""
 
-    subscriptions: set[str]
-    """Resources that the client, of the handshake generation, has subscribed to."""
-    log_level: str
-    """From which level on it wants log messages; empty where it never said."""
-
-    def met(self, client: ClientFacts) -> None:
+    def on_client_info(self, client: ClientFacts) -> None:
         """Note what the client says of itself."""
         ...
 
@@ -99,11 +94,11 @@ class Conversation(Protocol):
         """Have what the client subscribed to before its connection told to it again."""
         ...
 
-    async def ready(self) -> None:
+    async def start(self) -> None:
         """Wait, a moment at most, for what the first answers are to say."""
         ...
 
-    async def settled(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait, a moment at most, for what the client's words about itself change of that."""
         ...
 
@@ -111,11 +106,11 @@ class Conversation(Protocol):
         """Return the text for the model in the answer to `initialize`."""
         ...
 
-    async def listed(self, kind: str) -> list[bytes]:
+    async def list_entries(self, kind: str) -> list[bytes]:
         """Return the entries of one of `LISTS`, each as the client gets it."""
         ...
 
-    async def relayed(self, request: Request) -> Result:
+    async def relay(self, request: Request) -> Result:
         """Return the result of a request of `RELAYED`.
 
         Raises:
@@ -125,26 +120,26 @@ class Conversation(Protocol):
         """
         ...
 
-    def way(self, request: Request) -> DirectRoute | None:
-        """Return the way of a `tools/call` that `relayed` would only pass on, without a wait.
+    def direct_route(self, request: Request) -> DirectRoute | None:
+        """Return the route of a `tools/call` that `relay` would only pass on, without a wait.
 
-        None for every other: `relayed` knows what becomes of it.
+        None for every other: `relay` knows what becomes of it.
         """
         ...
 
-    async def subscribed(self, uri: str) -> bytes:
-        """Subscribe to a resource; raises as `relayed`."""
+    async def subscribe(self, uri: str) -> bytes:
+        """Subscribe to a resource; raises as `relay`."""
         ...
 
-    async def unsubscribed(self, uri: str) -> bytes:
-        """End a subscription; raises as `relayed`."""
+    async def unsubscribe(self, uri: str) -> bytes:
+        """End a subscription; raises as `relay`."""
         ...
 
-    async def wants_level(self, level: str) -> None:
-        """Take over from which level on the client wants log messages."""
+    async def follow_level(self) -> None:
+        """Have servers log from the level on that the client has just set."""
         ...
 
-    def roots_changed(self) -> None:
+    def on_roots_changed(self) -> None:
         """Pass on that the client's roots are others."""
         ...
 
@@ -152,6 +147,6 @@ class Conversation(Protocol):
         """Return the result of `capd/turn`."""
         ...
 
-    def environment(self, values: dict[str, str]) -> None:
+    def on_environment(self, values: dict[str, str]) -> None:
         """Take over what the client sent for the keys it was asked for."""
         ...

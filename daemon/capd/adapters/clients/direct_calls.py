@@ -34,19 +34,19 @@ from capd_protos.codec import MalformedError
 class DirectCall(Pending):
     """One of them."""
 
-    __slots__ = ("_calls", "request_id", "take_back", "way")
+    __slots__ = ("_calls", "request_id", "route", "take_back")
 
     def __init__(
         self,
         calls: "DirectCalls",
         caller: ClientCall,
-        way: DirectRoute,
+        route: DirectRoute,
         take_back: Callable[[], None],
     ) -> None:
-        """`take_back` has it go the long way."""
-        super().__init__("tools/call", caller, way.timeout or IDLE_TIMEOUT)
+        """`take_back` has it answered in a task of its own."""
+        super().__init__("tools/call", caller, route.timeout or IDLE_TIMEOUT)
         self.request_id = caller.request_id
-        self.way = way
+        self.route = route
         self.take_back = take_back
         self._calls = calls
 
@@ -99,11 +99,11 @@ class DirectCalls:
             caller.read_meta(members, conversation)
         except (MalformedError, generations.EnvelopeError):
             return None
-        way = conversation.way(Request("tools/call", members, caller))
-        if way is None:
+        route = conversation.direct_route(Request("tools/call", members, caller))
+        if route is None:
             return None
         self._turnstile.acquire_nowait()
-        call = DirectCall(self, caller, way, take_back)
+        call = DirectCall(self, caller, route, take_back)
         self._prepared.append(call)
         self._open.add(call)
         return call
@@ -118,15 +118,15 @@ class DirectCalls:
             return
         by_connection: dict[ServerConnection, list[DirectCall]] = {}
         for call in calls:
-            by_connection.setdefault(call.way.server_connection, []).append(call)
+            by_connection.setdefault(call.route.server_connection, []).append(call)
         for server_connection, group in by_connection.items():
-            begun = server_connection.begin(group, [each.way.members for each in group])
+            begun = server_connection.begin(group, [each.route.members for each in group])
             self._take_back(group[begun:])
 
     def done(self, call: DirectCall) -> None:
         """Answer a call that has its outcome."""
         self._leave(call)
-        if call.result is not None and not call.way.is_left(call.result):
+        if call.result is not None and not call.route.is_left(call.result):
             self._nursery.start_soon(self._finish, call, call.result)
             return
         answer = _answer(call)
@@ -144,7 +144,7 @@ class DirectCalls:
         """Forget a call that nobody waits for."""
         was_begun = call not in self._prepared
         if was_begun:
-            call.way.server_connection.abandon(call)
+            call.route.server_connection.abandon(call)
         else:
             self._prepared.remove(call)
         self._leave(call, has_ended=was_begun)
@@ -158,7 +158,7 @@ class DirectCalls:
 
     async def _finish(self, call: DirectCall, result: Result) -> None:
         """Answer a call whose result is not passed on as it came."""
-        passed = await call.way.passed(result)
+        passed = await call.route.passed(result)
         await self._deliver(call, result_line(call.request_id, passed))
 
     async def _deliver(self, call: DirectCall, answer: bytes | LargeFrame) -> None:
@@ -172,8 +172,8 @@ class DirectCalls:
             self._over(call)
 
     def _leave(self, call: DirectCall, *, has_ended: bool = True) -> None:
-        if call.way.leave(call.result, call.error, has_ended=has_ended):
-            self._nursery.start_soon(call.way.release)
+        if call.route.leave(call.result, call.error, has_ended=has_ended):
+            self._nursery.start_soon(call.route.release)
 
     def _over(self, call: DirectCall) -> None:
         self._open.discard(call)

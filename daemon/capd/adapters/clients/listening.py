@@ -4,7 +4,7 @@ A stream (`subscriptions/listen`, stateless generation) is a request whose answe
 acknowledged first, carries what it asked for and nothing else, and each line of it has its mark.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import msgspec
@@ -30,8 +30,10 @@ _NOT_SUBSCRIBED = (ServerError, CallFailedError, UnknownNameError)
 class Listening:
     """The streams of one connection; `notify` queues a notification on one of them."""
 
-    def __init__(self, notify: Notify) -> None:
+    def __init__(self, notify: Notify, subscriptions: Collection[str]) -> None:
+        """`subscriptions` are what the client has subscribed to beside its streams."""
         self._notify = notify
+        self._subscriptions = subscriptions
         self._streams: dict[RequestId, Filter] = {}
         self._closing: trio.Event | None = None
         self._is_closed = False
@@ -69,7 +71,7 @@ class Listening:
                 uris.append(uri)
                 # One that no server has is honoured, and never heard of.
                 with suppress(*_NOT_SUBSCRIBED):
-                    await conversation.subscribed(uri)
+                    await conversation.subscribe(uri)
             told = generations.joined({"notifications": generations.raw(wanted)})
             self._tell(request_id, "notifications/subscriptions/acknowledged", told)
             self._streams[request_id] = wanted
@@ -81,9 +83,9 @@ class Listening:
             self._streams.pop(request_id, None)
             with trio.move_on_after(1.0, shield=True):
                 for uri in uris:
-                    if not self.wants(uri) and uri not in conversation.subscriptions:
+                    if not self.wants(uri) and uri not in self._subscriptions:
                         with suppress(*_NOT_SUBSCRIBED):
-                            await conversation.unsubscribed(uri)
+                            await conversation.unsubscribe(uri)
         meta = {generations.SUBSCRIPTION_ID: request_id}
         return msgspec.json.encode({"resultType": "complete", "_meta": meta})
 

@@ -238,10 +238,10 @@ class SuspendedCalls:
             await resumed.resume(request.caller, responses)
         elif request.method not in MAY_ASK or not offers_anything(request.caller.client):
             # Nothing can be asked of it, so its calls need no life of their own.
-            return await conversation.relayed(request)
+            return await conversation.relay(request)
         else:
             resumed = SuspendableCall(
-                request.caller, lambda caller: conversation.relayed(replace(request, caller=caller))
+                request.caller, lambda caller: conversation.relay(replace(request, caller=caller))
             )
             nursery.start_soon(resumed.run)
         return await resumed.result(lambda suspended: self.put(suspended, members))

@@ -63,13 +63,14 @@ class RequestsInFlight:
             self._turnstile = trio.Semaphore(AT_ONCE)
         return self._turnstile
 
-    def is_full(self, method: str) -> bool:
-        """Tell whether a request of `method` is one too many."""
-        # Requests are counted: an id that comes twice is one entry in the table.
-        return self._running >= MOST_REQUESTS and method != _LISTEN
+    def add(self, message: Line, caller: ClientCall) -> bool:
+        """Have a request answered, unless it is one too many, which the result says.
 
-    def add(self, message: Line, caller: ClientCall) -> None:
-        """Have a request answered; a direct call waits for the next `begin`."""
+        A direct call waits for the next `begin`.
+        """
+        # Requests are counted: an id that comes twice is one entry in the table.
+        if self._running >= MOST_REQUESTS and message.method != _LISTEN:
+            return False
         is_call = message.method == "tools/call" and caller.request_id is not None
         if is_call and self._direct is None and isinstance(self._sink, PromptSink):
             # Most sessions are idle, and call nothing yet.
@@ -90,8 +91,9 @@ class RequestsInFlight:
                 if TRACES.is_on:
                     span = TRACES.begin(message.method, params, caller.session)
                     self._spans |= {direct: span} if span is not None else {}
-                return
+                return True
         self._start(message, caller.request_id, caller.session)
+        return True
 
     def begin(self) -> None:
         """Begin the direct calls that were added."""

@@ -21,6 +21,7 @@ from capd.adapters.clients.answer_lines import (
     unreadable_line,
 )
 from capd.adapters.clients.client_call import ClientCall
+from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.client_lines import (
     CANCELLED,
     INITIALIZE,
@@ -63,7 +64,6 @@ from capd.core.protocol.resource_uris import is_within
 from capd.core.results.large_results import Result
 from capd_protos import socket as frames
 from capd_protos.codec import MalformedError
-from capd_protos.types import ClientFacts, SessionKey
 
 
 class Upstream:
@@ -74,10 +74,8 @@ class Upstream:
         sink: LineSink,
         lines: AsyncIterator[Frame | Oversized],
         *,
-        session: SessionKey,
-        client: ClientFacts,
+        connection: ClientConnection,
         wants_dispatched: bool,
-        is_initialized: bool,
         version: str,
         log: FilteringBoundLogger,
     ) -> None:
@@ -85,9 +83,9 @@ class Upstream:
         """Whether the client ended its session on purpose."""
         self.is_draining = False
         """Whether requests that come are left to the next daemon."""
-        self.is_initialized = is_initialized
-        """Whether the handshake is over: before it no notification may be sent."""
-        self.session = session
+        self.connection = connection
+        """What the client has said on this connection, or an earlier one of its session."""
+        self.session = connection.session
         self.wants_dispatched = wants_dispatched
         self._sink = sink
         self._large_sink = sink if isinstance(sink, LargeSink) else None
@@ -96,17 +94,13 @@ class Upstream:
         self._log = log
         self._questions = Questions()
         self._suspended = SuspendedCalls()
-        self.client = client
-        self.log_level = ""
-        self._listening = Listening(weakly(self.notify))
-        self._subscriptions: set[str] = set()
+        self.client = connection.client
+        """Who sends what does not say itself who its sender is."""
+        self._listening = Listening(weakly(self.notify), connection.subscriptions)
         self._scope = trio.CancelScope()
 
     async def run(self, conversation: Conversation) -> None:
         """Serve until the client is gone, says goodbye, or `close` is called."""
-        # A connection that takes a session up again finds what was said on the one before.
-        self._subscriptions = conversation.subscriptions
-        self.log_level = conversation.log_level
         with self._scope:
             try:
                 async with trio.open_nursery() as nursery:
@@ -120,7 +114,7 @@ class Upstream:
                         wants_dispatched=self.wants_dispatched,
                     )
                     try:
-                        await conversation.ready()
+                        await conversation.start()
                         await self._read(conversation)
                     except FrameStalledError:
                         self._log.info("client_stalled", session=self.session)
@@ -147,13 +141,13 @@ class Upstream:
     def list_changed(self, what: str) -> None:
         """Notify the client that its list of `tools`, `prompts` or `resources` is another one."""
         method = f"notifications/{what}/list_changed"
-        if self.is_initialized:
+        if self.connection.is_initialized:
             self.post(b'{"jsonrpc":"2.0","method":"%s"}' % method.encode())
         self._listening.list_changed(what)
 
     def resource_updated(self, uri: str, params: bytes) -> None:
         """Notify the client, as often as it asked for it, that a resource is another one."""
-        if any(is_within(uri, each) for each in self._subscriptions):
+        if any(is_within(uri, each) for each in self.connection.subscriptions):
             self.notify("notifications/resources/updated", params)
         self._listening.resource_updated(uri, params)
 
@@ -172,7 +166,7 @@ class Upstream:
             ServerError, RefusedError: it answered with an error; it cannot be asked.
             MalformedError: the params are no object.
         """
-        if not self.is_initialized:
+        if not self.connection.is_initialized:
             raise RefusedError(f"the client cannot be asked {method} here")
 
         def write(line: bytes) -> None:
@@ -254,11 +248,9 @@ class Upstream:
                 self._error(message.id, frames.NOT_SENT, "capd is stopping; ask again in a moment")
             # Who hears of dispatched requests sends the others again.
             return
-        if self._under_way.is_full(message.method):
+        if not self._under_way.add(message, ClientCall(self, message.id)):
             text = f"{MOST_REQUESTS} requests of this session are under way already"
             self._error(message.id, frames.REFUSED, text)
-        else:
-            self._under_way.add(message, ClientCall(self, message.id))
 
     def _linked(self, data: bytes, conversation: Conversation) -> None:
         try:
@@ -268,14 +260,14 @@ class Upstream:
             self._log.info("link_frame_ignored", session=self.session)
             return
         if isinstance(frame, frames.EnvValues):
-            conversation.environment(frame.env)
+            conversation.on_environment(frame.env)
         elif isinstance(frame, frames.Goodbye):
             self.is_goodbye = True
 
     def _notified(self, message: Line, conversation: Conversation) -> None:
         match message.method:
             case "notifications/initialized":
-                self.is_initialized = True
+                self.connection.is_initialized = True
                 self._nursery.start_soon(conversation.renew_subscriptions)
             case "notifications/cancelled":
                 with suppress(MalformedError):
@@ -283,7 +275,7 @@ class Upstream:
             case "notifications/progress":
                 self._questions.progressed(bytes(message.params))
             case "notifications/roots/list_changed":
-                conversation.roots_changed()
+                conversation.on_roots_changed()
 
     async def _answered(
         self, message: Line, request_id: RequestId, conversation: Conversation
@@ -329,13 +321,13 @@ class Upstream:
             if LIST.decode(params).cursor:
                 # All is on one page, so that no list can change between two.
                 raise generations.EnvelopeError(frames.INVALID_PARAMS, "no such cursor")
-            entries = await conversation.listed(LISTS[method])
+            entries = await conversation.list_entries(LISTS[method])
             return listing(method, entries)
         if method in HANDSHAKE_ONLY:
             return await self._handshake_result(method, params, conversation)
         match method:
             case "server/discover":
-                await conversation.settled()
+                await conversation.wait_ready()
                 text = conversation.instructions()
                 return msgspec.json.encode(discover_result(self._version, text))
             case "subscriptions/listen":
@@ -355,26 +347,26 @@ class Upstream:
                 return await self._initialized(params, conversation)
             case "resources/subscribe":
                 uri = URI.decode(params).uri
-                result = await conversation.subscribed(uri)
-                self._subscriptions.add(uri)
+                result = await conversation.subscribe(uri)
+                self.connection.subscriptions.add(uri)
                 return result
             case "resources/unsubscribe":
                 uri = URI.decode(params).uri
-                self._subscriptions.discard(uri)
+                self.connection.subscriptions.discard(uri)
                 if self._listening.wants(uri):
                     return b"{}"
-                return await conversation.unsubscribed(uri)
+                return await conversation.unsubscribe(uri)
             case _:
-                self.log_level = LEVEL.decode(params).level
-                await conversation.wants_level(self.log_level)
+                self.connection.log_level = LEVEL.decode(params).level
+                await conversation.follow_level()
                 return b"{}"
 
     async def _initialized(self, params: msgspec.Raw, conversation: Conversation) -> bytes:
         said = INITIALIZE.decode(params)
         version = agreed_version(said.protocolVersion)
         self.client = generations.facts(version, bytes(said.clientInfo), bytes(said.capabilities))
-        conversation.met(self.client)
-        await conversation.settled()
+        conversation.on_client_info(self.client)
+        await conversation.wait_ready()
         return msgspec.json.encode(
             initialize_result(said.protocolVersion, self._version, conversation.instructions())
         )
@@ -389,7 +381,7 @@ class Upstream:
         stateless: bool,
     ) -> Result:
         if not stateless:
-            return await conversation.relayed(Request(method, members, call))
+            return await conversation.relay(Request(method, members, call))
         return await self._suspended.relayed(
             Request(method, members, call), conversation, self._nursery
         )

@@ -14,13 +14,13 @@ One process owns a file. All numbers are little-endian.
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 import struct
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from capd.adapters.state_file import read_private, write_whole
+from capd_protos.codec import MalformedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,12 +57,12 @@ class VectorCache:
         self._vectors: dict[bytes, npt.NDArray[np.float32]] = {}
         self.reason = None
         try:
-            self._vectors = self._parsed(_private_bytes(path, self._size_bytes(max_entries)))
+            self._vectors = self._parsed(read_private(path, self._size_bytes(max_entries)))
         except FileNotFoundError:
             pass
         except OSError as error:
             self.reason = f"vector cache {path} cannot be read: {error.strerror}"
-        except _UnusableFileError as error:
+        except MalformedError as error:
             self.reason = f"vector cache {path} is ignored: {error}"
 
     def __len__(self) -> int:
@@ -108,17 +108,17 @@ class VectorCache:
         import numpy as np  # noqa: PLC0415
 
         if len(content) < _PAYLOAD_AT:
-            raise _UnusableFileError("it is truncated")
+            raise MalformedError("it is truncated")
         magic, version, dimensions, entries, _, model = _HEAD.unpack_from(content)
         if (magic, version) != (_MAGIC, _VERSION):
-            raise _UnusableFileError("it has another format")
+            raise MalformedError("it has another format")
         if (model, dimensions) != (self._model, self._dimensions):
-            raise _UnusableFileError("another model made it")
+            raise MalformedError("another model made it")
         if len(content) != self._size_bytes(entries):
-            raise _UnusableFileError("its length does not fit its number of entries")
+            raise MalformedError("its length does not fit its number of entries")
         head, payload = content[: _HEAD.size], memoryview(content)[_PAYLOAD_AT:]
         if _checksum(head, payload) != content[_HEAD.size : _PAYLOAD_AT]:
-            raise _UnusableFileError("its checksum is wrong")
+            raise MalformedError("its checksum is wrong")
         vectors_at = entries * _DIGEST_BYTES
         digests = (
             bytes(payload[at : at + _DIGEST_BYTES]) for at in range(0, vectors_at, _DIGEST_BYTES)
@@ -132,26 +132,7 @@ class VectorCache:
         payload = b"".join(
             [*self._vectors, *(vector.astype("<f4").tobytes() for vector in self._vectors.values())]
         )
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # One fixed name: what a crash leaves behind, the next save removes.
-        scratch = self._path.with_name(f".{self._path.name}.new")
-        scratch.unlink(missing_ok=True)
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(head + _checksum(head, payload))
-                file.write(payload)
-                file.flush()
-                os.fsync(descriptor)
-            scratch.replace(self._path)
-        except OSError:
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
-            raise
-
-
-class _UnusableFileError(Exception):
-    """The file's content or owner is not what this cache wrote."""
+        write_whole(self._path, [head + _checksum(head, payload), payload], is_durable=True)
 
 
 def _digest(text: str) -> bytes:
@@ -163,18 +144,3 @@ def _checksum(head: bytes, payload: bytes | memoryview) -> bytes:
     digest = hashlib.sha256(head)
     digest.update(payload)
     return digest.digest()
-
-
-def _private_bytes(path: Path, limit: int) -> bytes:
-    """Read a regular file of at most `limit` bytes that only its owner can write."""
-    # Non-blocking: opening a FIFO must not wait for a writer.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise _UnusableFileError("it is not a regular file")
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise _UnusableFileError("somebody else can write it")
-        if status.st_size > limit:
-            raise _UnusableFileError("it is too large")
-        return file.read(limit + 1)

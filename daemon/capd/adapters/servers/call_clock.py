@@ -39,8 +39,8 @@ class CallClock:
         """Keep the time of a call, which takes `longest` seconds at most; 0 for no such limit."""
         if longest:
             call.over_at = trio.current_time() + longest
-        call.patience = Entry(self)
-        call.extend()
+        call.patience = entry = Entry(self)
+        entry.deadline = min(trio.current_time() + call.timeout, call.over_at)
 
     def look_by(self, at: float) -> None:
         """Look at the calls at `at` at the latest."""

@@ -231,6 +231,14 @@ class ServerConnection:
         """Whether it can `begin` a call at this moment, as far as can be seen."""
         return not self._why_dead and self._writer.is_prompt
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether it can `begin` a call that nothing but its answer follows.
+
+        A server of the stateless generation may ask before it answers.
+        """
+        return not self.is_stateless and self.is_prompt
+
     async def run(self) -> None:
         """Read and write until the server closes its output.
 
@@ -294,7 +302,8 @@ class ServerConnection:
         Of the others nothing is kept. All callers must know already that their calls may run.
         `members` are the requests' params, one for each.
         """
-        if not self.is_alive:
+        # A writer that is dead begins nothing.
+        if self._why_dead:
             return 0
         lines: list[bytes] = []
         for call, params in zip(calls, members, strict=True):

@@ -11,7 +11,8 @@ Death is the process's own end; a grandchild that keeps its output open does not
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -22,6 +23,7 @@ from capd.adapters.servers.negotiation import HandshakeError, negotiate
 from capd.adapters.servers.server_connection import ServerConnection
 from capd.adapters.spool import ServerSpool
 from capd.core.errors import CapdError, leaves
+from capd.core.servers.membership import Membership
 from capd.core.tools.tool_intake import Taken
 from capd_protos.types import ClientFacts, ServerName, ToolDefinition, ToolName
 
@@ -62,7 +64,7 @@ class ServerEnd(Protocol):
         ...
 
     @property
-    def membership(self) -> str:
+    def membership(self) -> Membership | Literal[""]:
         """How it is known which processes are its; empty where it is no process of ours."""
         ...
 
@@ -117,6 +119,24 @@ class ServerLostError(CapdError):
         """Whether a person has to do something first."""
 
 
+@dataclass(slots=True)
+class RunFacts:
+    """What the status says of a run, also once it is over: it outlives the run and its objects."""
+
+    sandbox: str = ""
+    """What the server is confined to, for a person."""
+    cwd: str = ""
+    """Its working directory; empty where it is no process of capd's."""
+    cwd_reason: str = ""
+    """Why its launcher is held; empty where it is started as usual."""
+    membership: Membership | Literal[""] = ""
+    """How it is known which processes are its."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What was dropped of what the server wrote, by kind."""
+    findings: dict[str, str] = field(default_factory=dict)
+    """What of its lists is not listed and why, by the list."""
+
+
 class ServerRun:
     """A run; `serve` it in a task, cancel that task to end it."""
 
@@ -147,18 +167,7 @@ class ServerRun:
         self._longest_call = longest_call
         self._spool = spool
         self.pid = 0
-        self.sandbox = ""
-        """What it is confined to, for a person."""
-        self.cwd = ""
-        """Its working directory; empty where it is no process of capd's."""
-        self.cwd_reason = ""
-        """Why its launcher is held; empty where it is started as usual."""
-        self.membership = ""
-        """How it is known which processes are its."""
-        self.counts: Counter[str] = Counter()
-        """What was dropped of what the server wrote, by kind."""
-        self.findings: dict[str, str] = {}
-        """What of its lists is not listed and why, by the list."""
+        self.facts = RunFacts()
         self.tools: list[ToolDefinition] = []
         """What it lists, without what is withheld."""
         self._name = name
@@ -194,9 +203,9 @@ class ServerRun:
         """
         async with opened as process:
             self.pid = process.pid
-            self.sandbox = process.sandbox
-            self.cwd, self.cwd_reason = process.cwd, process.cwd_reason
-            self.membership = process.membership
+            facts = self.facts
+            facts.sandbox, facts.membership = process.sandbox, process.membership
+            facts.cwd, facts.cwd_reason = process.cwd, process.cwd_reason
             instance = Instance(
                 self._name,
                 process.stdin,
@@ -209,7 +218,7 @@ class ServerRun:
             )
             server_connection = instance.server_connection
             server_connection.longest_call = self._longest_call
-            self.counts, self.findings = server_connection.counts, server_connection.findings
+            facts.counts, facts.findings = server_connection.counts, server_connection.findings
             is_ready = False
             try:
                 async with trio.open_nursery() as nursery:
@@ -225,9 +234,9 @@ class ServerRun:
                 reason = str(await self._telling(errors, process))
                 if is_ready:
                     raise ServerLostError(reason, is_parked=process.is_parked) from None
-                if self.cwd_reason:
+                if facts.cwd_reason:
                     # What it lacks may be what its launcher was kept from.
-                    reason += f"; {self.cwd_reason}"
+                    reason += f"; {facts.cwd_reason}"
                 raise StartFailedError(
                     reason, self._stderr(process), is_parked=process.is_parked
                 ) from None

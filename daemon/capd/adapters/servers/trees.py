@@ -23,7 +23,7 @@ import trio
 
 from capd.adapters import platform
 from capd.adapters.platform.cgroups import ServerGroups, delegated_groups, end_group
-from capd.core.servers.membership import DirectRoute, is_adopted, way_of
+from capd.core.servers.membership import Membership, is_adopted, way_of
 from capd.core.servers.restarts import Backoff
 from capd_protos.tree_marks import LIMIT, Mark, any_life, home_mark
 
@@ -43,7 +43,7 @@ class Tree:
     guard: int
     group: Path | None = None
 
-    def way(self, prefix: tuple[str, ...]) -> DirectRoute:
+    def way(self, prefix: tuple[str, ...]) -> Membership:
         """Return how its members are known; `prefix` is what the server's argv stands behind."""
         has_proc = sys.platform == "linux"
         return way_of(prefix, has_group=self.group is not None, has_proc=has_proc)
@@ -85,7 +85,7 @@ class Trees:
             log.warning("leftovers_ended", processes=count)
 
     @property
-    def way(self) -> DirectRoute:
+    def way(self) -> Membership:
         """How members are known where no server has a namespace of its own."""
         return way_of((), has_group=self._groups is not None, has_proc=sys.platform == "linux")
 

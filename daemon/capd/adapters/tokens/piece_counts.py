@@ -3,10 +3,7 @@
 Whoever needs a number at once asks `costs`, which has all that was counted so far.
 """
 
-import os
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -14,12 +11,16 @@ import msgspec
 import structlog
 import trio
 
+from capd.adapters.state_file import StateFile
 from capd.adapters.tokens.counted_texts import NotCountedError
 from capd.adapters.tokens.token_counts import VOCABULARY
 from capd.core.index.token_costs import TokenCosts
+from capd_protos.codec import JsonCodec
 
 MOST_PIECES = 200_000
 """About 20 MB: a catalog of ten thousand capabilities has a tenth of it."""
+MOST_BYTES = 256 << 20
+"""Of the file; a longer one is counted anew by the next daemon."""
 
 log = structlog.get_logger(actor="index")
 
@@ -43,7 +44,11 @@ class PieceCounts:
     def __init__(self, counts: Counts | None = None, cache_file: Path | None = None) -> None:
         """Without `counts` nothing is ever counted, and texts are taken for too long."""
         self._counts = counts
-        self._file = cache_file
+        self._file: StateFile[_Kept] | None = None
+        if cache_file is not None:
+            self._file = StateFile(
+                cache_file, JsonCodec(_Kept), most_bytes=MOST_BYTES, refuse=_other_vocabulary
+            )
         self._known: dict[str, int] = {}
         self._was_read = False
         self._turn = trio.Lock()
@@ -55,7 +60,8 @@ class PieceCounts:
             return False
         async with self._turn:
             if not self._was_read and self._file is not None:
-                self._known.update(await trio.to_thread.run_sync(_read, self._file))
+                kept = await self._file.load()
+                self._known.update(kept.pieces if kept is not None else {})
             self._was_read = True
             unknown = self.costs.unknown(texts)
             if not unknown:
@@ -70,22 +76,11 @@ class PieceCounts:
                 self._known.clear()
             self._known.update((asked[text], tokens) for text, tokens in counted.items())
             if self._file is not None:
-                await trio.to_thread.run_sync(_write, self._file, dict(self._known))
+                # One that fails only costs the next daemon the counting.
+                await self._file.save(_Kept(VOCABULARY, dict(self._known)))
             return len(counted) == len(asked)
 
 
-def _read(file: Path) -> dict[str, int]:
-    try:
-        kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        # It only saves the counting.
-        return {}
-    return kept.pieces if kept.vocabulary == VOCABULARY else {}
-
-
-def _write(file: Path, pieces: dict[str, int]) -> None:
-    with suppress(OSError):
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(msgspec.json.encode(_Kept(VOCABULARY, pieces)))
-        Path(temporary).replace(file)
+def _other_vocabulary(kept: _Kept) -> str:
+    is_ours = kept.vocabulary == VOCABULARY
+    return "" if is_ours else f"counted with {kept.vocabulary}, this daemon has {VOCABULARY}"

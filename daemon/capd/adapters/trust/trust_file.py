@@ -7,7 +7,6 @@ nothing is trusted; it is set aside when the next agreement is written.
 import errno
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from capd.adapters.regular_files import opened_regular, read_up_to
+from capd.adapters.state_file import write_whole
 from capd.core.trust.startable import Agreed
 
 MOST_BYTES = 16 << 20
@@ -97,18 +97,7 @@ class TrustFile:
             if named
         }
         data = msgspec.json.encode(_File(_checksum(projects), projects))
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".trust.")
-        try:
-            # mkstemp makes it 0600.
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(self.path, data, is_durable=True, has_other_writers=True)
 
     def _nothing(self, why: str) -> Trusted:
         text = f"{self.path} is not used: {why}; no project is trusted until capd trust is run"

@@ -1,1 +1,1 @@
-"""What servers say of themselves: cleaned, remembered, compared, and looked at for tricks."""
+"""Definitions of tools: cleaned, remembered, compared, and checked for known attacks."""

@@ -6,9 +6,9 @@
        └──no running instance lists it─────────────┴──rejected──> withheld for good
     not trusted ──listed──> added ──accepted──> trusted
 
-What is trusted is frozen: only a person's word changes it. A tool may have several trusted
-definitions, as servers list by their settings: each is one digest. A baseline that was lost is
-none: where changes are withheld, everything is withheld until a person has looked again.
+What is trusted is frozen: only a person changes it. A tool may have several trusted definitions, as
+servers list by their settings: each is one digest. If a baseline was lost, and changes are withheld
+for this server, everything is withheld until a person has looked at it again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -29,14 +29,14 @@ MOST_TOOLS = 4000
 MOST_TEXT_BYTES = 24 << 20
 
 
-"""Of one server's definitions; beyond it they are known by their digests alone."""
+"""Limit for one server's definitions; beyond it only their digests are kept."""
 
 
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 
 
 class TrustedTool(msgspec.Struct, frozen=True):
-    """A tool as it is trusted."""
+    """A tool with its trusted definitions."""
 
     digests: tuple[str, ...]
     """The newest first."""
@@ -46,7 +46,7 @@ class TrustedTool(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a person has not decided on yet, or has rejected."""
+    """A change that a person has not decided on yet, or has rejected."""
 
     kind: str
     """`added`, `changed` or `removed`."""
@@ -62,16 +62,16 @@ class Baseline(msgspec.Struct, frozen=True):
     identity: ServerIdentity
     name: ServerName
     standing: str = ""
-    """Why a change is withheld whatever the mode is: `project`, `pinned`, or nothing."""
+    """Why a change is withheld in every mode: `project`, `pinned`, or empty."""
     known: dict[ToolName, TrustedTool] = {}
     changes: dict[ToolName, Change] = {}
     is_lost: bool = False
-    """Whether what was trusted before is gone, and nobody has looked since."""
+    """Whether the earlier baseline is lost, and nobody has looked at the server since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a change keeps a tool from being used."""
+    """When a change withholds a tool."""
 
     is_quarantine: bool = False
 
@@ -81,12 +81,13 @@ class Rule:
             return False
         if change.is_rejected or self.is_quarantine or baseline.standing == "project":
             return True
-        # Servers switch whole sets of tools on: only what was there has to stay what it was.
+        # Servers switch whole sets of tools on, so an added tool is ordinary. Known tools must not
+        # change.
         is_other = change.kind == CHANGED or baseline.is_lost
         return baseline.standing == "pinned" and is_other
 
     def trusts_first(self, baseline: Baseline) -> bool:
-        """Tell whether what a server lists is taken as what it is to stay."""
+        """Tell whether the first list of a server becomes its baseline."""
         if baseline.known or baseline.changes:
             return False
         return not self.is_quarantine and not (baseline.is_lost and baseline.standing)
@@ -94,15 +95,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a list came to."""
+    """The result of comparing a list with the baseline."""
 
     baseline: Baseline
     news: dict[ToolName, Change] = field(default_factory=dict)
-    """What was not known before."""
+    """Changes that were not known before."""
 
 
 def standing_of(server: ServerSpec) -> str:
-    """Return why changes of a server are withheld in every mode, empty where they are not."""
+    """Return why changes of a server are withheld in every mode; empty if they are not."""
     if server.project:
         return "project"
     return "pinned" if is_pinned(server) else ""
@@ -134,14 +135,14 @@ def compared(
             old = baseline.changes.get(name)
             is_same = old is not None and old.kind == REMOVED
             changes[name] = old if is_same and old else Change(REMOVED, known.digests[0], b"", now)
-    # It is withheld there, and has to be there to be decided on.
+    # The tool is withheld at other instances, so its change must be here for a person to decide on.
     for name, others in elsewhere.items():
         found = [_change(baseline, name, text, now) for text in others if text]
         undecided = [each for each in found if each is not None]
         if name not in changes and undecided:
             old = baseline.changes.get(name)
             changes[name] = old if old is not None and old in undecided else undecided[0]
-    # What a person has rejected stays so while it is not listed.
+    # A rejection stays while the tool is not listed.
     changes |= {
         name: old
         for name, old in baseline.changes.items()
@@ -160,7 +161,7 @@ def compared(
 
 
 def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
-    """Trust what `digests` name, where that is still what is listed."""
+    """Trust the definitions in `digests`, as far as they are still listed."""
     known, changes = dict(baseline.known), dict(baseline.changes)
     for name in decided_on(baseline, digests):
         change = changes.pop(name)
@@ -176,7 +177,7 @@ def accepted(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
-    """Withhold what `digests` name for as long as it is what is listed."""
+    """Withhold the definitions in `digests` for as long as they are listed."""
     known, changes = dict(baseline.known), dict(baseline.changes)
     for name in decided_on(baseline, digests):
         change = changes[name]
@@ -191,7 +192,7 @@ def rejected(baseline: Baseline, digests: Mapping[ToolName, str]) -> Baseline:
 
 
 def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[ToolName]:
-    """Return the tools of `digests` that are still what the person has seen."""
+    """Return the tools of `digests` whose definition is still the one that the person saw."""
     return [
         name
         for name, each in digests.items()
@@ -200,7 +201,7 @@ def decided_on(baseline: Baseline, digests: Mapping[ToolName, str]) -> list[Tool
 
 
 def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
-    """Return the tools that may not be used, with why."""
+    """Return the withheld tools, each with the reason."""
     return {
         name: change
         for name, change in baseline.changes.items()
@@ -211,9 +212,9 @@ def withheld(baseline: Baseline, rule: Rule) -> dict[ToolName, Change]:
 def withheld_of(
     digests: Mapping[ToolName, str], baseline: Baseline, rule: Rule
 ) -> dict[ToolName, Change]:
-    """Return the tools of one instance's list that may not be used, with why.
+    """Return the withheld tools of one instance's list, each with the reason.
 
-    Another instance may list the same tool as it is trusted.
+    Another instance may list the same tool with a trusted definition.
     """
     return {
         name: change
@@ -269,7 +270,7 @@ def _with(
 
 
 def _bounded(baseline: Baseline) -> Baseline:
-    """Keep what is remembered within its bounds: what is listed no more is forgotten first."""
+    """Enforce the limits: what is no longer listed is forgotten first."""
     known, changes = baseline.known, baseline.changes
     if len(known) > MOST_TOOLS:
         gone = [name for name in known if name in changes and changes[name].kind == REMOVED]
@@ -295,7 +296,7 @@ MOST_TOLD = 4000
 # An instance of a project writes its roots into a description, and another has other roots. What
 # one of them lists and nobody has decided on is remembered while it runs, whatever the others list.
 class Instances:
-    """The lists of one server by instance, and what of them was told."""
+    """The lists of one server by instance, and which of their changes were reported."""
 
     def __init__(self) -> None:
         self._listed: dict[InstanceId, Mapping[ToolName, bytes]] = {}
@@ -304,7 +305,7 @@ class Instances:
     def elsewhere(
         self, instance: InstanceId, running: Collection[InstanceId]
     ) -> dict[ToolName, list[bytes]]:
-        """Return what the others that run list; those that do not are forgotten."""
+        """Return what the other running instances list; instances that ended are forgotten."""
         self._listed = {
             each: listed
             for each, listed in self._listed.items()
@@ -319,13 +320,13 @@ class Instances:
     def lists(
         self, instance: InstanceId, texts: Mapping[ToolName, bytes], changed: Collection[ToolName]
     ) -> None:
-        """Take the list of an instance; of what is not `changed` the text is not kept."""
+        """Store the list of an instance; keep the text only of `changed` tools."""
         self._listed[instance] = {
             name: text if name in changed else b"" for name, text in texts.items()
         }
 
     def untold(self, news: Mapping[ToolName, Change]) -> dict[ToolName, Change]:
-        """Return what of `news` was not told before, and count it as told."""
+        """Return the part of `news` that was not reported before, and mark it as reported."""
         found: dict[ToolName, Change] = {}
         for name, change in news.items():
             key = (name, change.kind, change.digest)
@@ -337,5 +338,5 @@ class Instances:
         return found
 
     def decided(self, names: Collection[ToolName]) -> None:
-        """Tell of these again: a person had the last word on what was told."""
+        """Report these changes again the next time, because a person has decided on them."""
         self._told = {key: None for key in self._told if key[0] not in names}

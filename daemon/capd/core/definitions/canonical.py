@@ -1,7 +1,7 @@
-"""A definition as it is remembered: its canonical JSON, its digest, and how two of them differ.
+"""A definition as it is remembered: its canonical JSON, its digest, and differences.
 
-Canonical is the whole definition, whatever members it has, with every object's members in their
-order and no space: two lists that only differ in how they were written are one.
+Canonical JSON has every member of the definition, sorted and without spaces. So two definitions
+that only differ in order or spacing are equal.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from capd.core.definitions.hidden_text import visible
 from capd_protos.codec import MalformedError
 
 MOST_LINES = 2000
-"""Of one difference; a person reads no more, and the rest is counted."""
+"""Lines of one difference. A person reads no more; the rest is counted."""
 _MOST_COMPARED = 5000
 
 
@@ -37,7 +37,7 @@ def digest(of: bytes) -> str:
 
 
 def laid_out(text: bytes) -> str:
-    """Return canonical JSON as a person reads it: line by line, with nothing hidden in it."""
+    """Return canonical JSON for a person: one member a line, with nothing hidden in it."""
     try:
         return "\n".join(_lines(msgspec.json.decode(text) if text else {}, "", ""))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -62,7 +62,7 @@ def difference(before: bytes, after: bytes, *, named: str) -> str:
 
 
 def _lines(value: Any, before: str, after: str, indent: str = "") -> list[str]:
-    """Return JSON laid out; a text of several lines is shown on several."""
+    """Return JSON as lines; a text with line breaks takes several."""
     if isinstance(value, dict) and value:
         items = [(f"{_told(key)}: ", value[key]) for key in sorted(value)]
         return _nested(items, f"{indent}{before}{{", f"{indent}}}{after}", indent)

@@ -1,7 +1,7 @@
-"""Entries of the lists beside the tools: prompts, resources and templates, cleaned and bounded.
+"""Entries of prompts, resources and templates: cleaned and bounded.
 
-What an entry is asked for by stays as it is, so one that has something hidden there is left out.
-Of a list with more entries than capd lists the first ones are listed.
+An entry is requested by its name or URI, which cannot be changed. So an entry with hidden
+characters there is left out. Of a list with too many entries, the first ones are listed.
 """
 
 import msgspec
@@ -10,14 +10,14 @@ from capd.core.definitions.hidden_text import TooMuchHiddenError, cleaned_json
 from capd_protos.codec import JsonCodec, MalformedError
 
 MOST_ENTRIES = {"prompts": 1000, "resources": 10_000, "resources/templates": 1000}
-"""Of one server. Real ones list tens of prompts and templates, and some thousands of resources."""
+"""For one server. Real ones list tens of prompts and templates, and some thousands of resources."""
 MOST_BYTES = 16 * 1024 * 1024
-"""Of one list of one server."""
+"""For one list of one server."""
 MOST_ENTRY_BYTES = 256 * 1024
 
 
 class _Asked(msgspec.Struct, rename="camel"):
-    """What `prompts/get` or `resources/read` names."""
+    """The key by which `prompts/get` or `resources/read` requests an entry."""
 
     name: object = ""
     uri: object = ""
@@ -28,7 +28,7 @@ _ASKED: JsonCodec[_Asked] = JsonCodec(_Asked)
 
 
 class EntryIntake:
-    """The entries of one list, one by one: `take` costs steps in proportion to its bytes."""
+    """The entries of one list, one by one. The cost of `take` is linear in the entry's bytes."""
 
     def __init__(self, kind: str) -> None:
         """`kind` is `prompts`, `resources` or `resources/templates`."""
@@ -36,13 +36,13 @@ class EntryIntake:
         self._bytes = 0
         self._left_out = 0
         self.is_full = False
-        """Whether no further entry is taken."""
+        """Whether the limit is reached."""
         self.entries: dict[str, bytes] = {}
-        """The entries in their order, each by what it is asked for by."""
+        """The entries in their order, by the key that requests them."""
 
     @property
     def finding(self) -> str:
-        """What of the list is not listed and why, for a person; empty where all of it is."""
+        """What is not listed and why, for a person; empty if everything is listed."""
         if self.is_full:
             most = MOST_ENTRIES[self._kind]
             bound = f"a server may have {most} in {MOST_BYTES >> 20} MiB"
@@ -52,7 +52,7 @@ class EntryIntake:
         return ""
 
     def take(self, entry: bytes) -> None:
-        """Take the next entry, unless it is one too many or cannot be asked for."""
+        """Take the next entry, unless the list is full or the entry cannot be requested."""
         has_room = self._bytes + len(entry) <= MOST_BYTES
         if not has_room or len(self.entries) == MOST_ENTRIES[self._kind]:
             self.is_full = True
@@ -70,11 +70,11 @@ class EntryIntake:
 
 
 def _asked(kind: str, entry: bytes) -> str | None:
-    """Return what an entry is asked for by, None where it cannot be asked for."""
+    """Return the key that requests an entry, None if it cannot be requested."""
     try:
         read = _ASKED.decode(entry)
     except MalformedError:
         return None
-    # The name of a resource is for people.
+    # Only the URI requests a resource; its name is for people.
     key = read.name if kind == "prompts" else read.uri or read.uri_template
     return key if isinstance(key, str) and key else None

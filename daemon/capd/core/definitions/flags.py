@@ -1,4 +1,4 @@
-"""What in a definition resembles attacks that were published: it informs, and decides nothing.
+"""Parts of definitions that resemble published attacks. A flag informs, and decides nothing.
 
 A scanner is no boundary: MCPTox (arXiv 2508.14925, 2025) had poisoned tools obeyed in 36.5 % of
 cases on the mean of its models. So each flag says what was seen and where the pattern is from, for
@@ -25,7 +25,7 @@ _LEAST_NAME = 6
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One published trick, and how its text is recognised."""
+    """One published attack, and how its text is recognised."""
 
     code: str
     source: str
@@ -39,7 +39,7 @@ class Flag:
     tool: ToolName
     code: str
     seen: str
-    """The words that it is for; hidden characters are not in it."""
+    """The words that caused the flag, without hidden characters."""
 
 
 _INVARIANT = "Invariant Labs, tool poisoning attacks, April 2025"
@@ -104,7 +104,7 @@ PATTERNS: Final = (
         ),
     ),
 )
-"""What is looked for in the texts of a definition."""
+"""Patterns for the texts of a definition."""
 
 _PARAMETER = Pattern(
     "asks_for_conversation",
@@ -124,7 +124,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "shadows": _INVARIANT,
     "names_other_tool": _INVARIANT,
 }
-"""Where each flag is from."""
+"""The publication that each flag is from."""
 
 
 def flags(tool: ToolName, definition: bytes) -> list[Flag]:
@@ -158,7 +158,7 @@ def flags_among(
     others: Mapping[ServerName, Iterable[ToolName]],
     own: Iterable[str],
 ) -> list[Flag]:
-    """Return where a server's tools take, or speak of, the names of others; `own` are capd's."""
+    """Return flags for tools that take or mention the names of others; `own` are capd's tools."""
     servers = {str(name) for name in others if name != server}
     own_names = set(own)
     theirs: dict[str, ServerName] = {}
@@ -178,7 +178,8 @@ def flags_among(
         elif "__" in tool and (prefix in servers or prefix == "capd"):
             found.append(Flag(tool, "shadows", f"it is named like a tool of {prefix}"))
         text = _description(definition)
-        # `fill_form` is what many a tool does; `git_commit`, or a server named beside it, is one's.
+        # `fill_form` is the name of many tools. `git_commit`, or a server named beside it, is
+        # specific.
         words = set(re.findall(r"[A-Za-z0-9-]+", text.lower()))
         spoken_of = next(
             (
@@ -230,7 +231,7 @@ def _parameters(read: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_compound(name: str) -> bool:
-    """Tell whether a name is none that a sentence would have by itself."""
+    """Tell whether a name is unlikely to appear in an ordinary sentence."""
     return "_" in name or "-" in name
 
 

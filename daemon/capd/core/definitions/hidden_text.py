@@ -32,7 +32,7 @@ _FLAGS = "|".join(
     _BLACK_FLAG + "".join(chr(0xE0000 + ord(incoming)) for incoming in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
-# Only those that ESC begins: U+0090-009F stand in text that was decoded wrongly, too.
+# Only sequences that begin with ESC: U+0090-009F also occur in wrongly decoded text.
 _TERMINAL = r"\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b[]PX^_][^\x07\x1b]*+(?:\x07|\x1b\\)|\x1b[ -/]++[0-~]"
 _CONTROL = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _DIRECTION = r"\u202a-\u202e\u2066-\u2069"
@@ -48,7 +48,7 @@ _HIDDEN = re.compile(
     rf"|(?P<direction>[{_DIRECTION}])|(?P<tag>[{_TAG}])|(?P<selector>[{_SELECTOR}])"
     rf"|(?P<invisible>[{_INVISIBLE}])"
 )
-# As JSON writes them: as they are, or escaped. A false alarm costs one look.
+# As JSON writes them: as they are, or escaped. A false alarm only costs a check.
 _RAW = re.compile(f"[{_CONTROL}{_DIRECTION}{_TAG}{_SELECTOR}{_INVISIBLE}]")
 _ESCAPE = re.compile(
     r"\\(?:[bf]|r(?!\\n)|u(?:00[018]|009|007[fF]|00[aA][dD]|034[fF]|061[cC]|115[fF]|1160"
@@ -65,7 +65,7 @@ KINDS: Final = {
     "selector": "variation selectors",
     "invisible": "invisible characters",
 }
-"""What each kind is called."""
+"""The name of each kind."""
 
 _ZERO_WIDTH_SPACE, _NON_JOINER, _JOINER = "\u200b", "\u200c", "\u200d"
 _MARKS = frozenset("\u200e\u200f\u061c")
@@ -85,24 +85,24 @@ _FOUR_DIGITS = 0xFFFF
 
 
 MOST_HIDDEN = 5000
-"""Of one document, kept or not: each takes some microseconds."""
+"""For one document, kept or removed: each costs some microseconds."""
 
 
 class TooMuchHiddenError(Exception):
-    """A document has so much that is hidden that nobody looks it through."""
+    """A document has too many hidden characters to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A text without what is hidden in it."""
+    """A text without its hidden characters."""
 
     text: str
     gone: Counter[str] = field(default_factory=Counter)
-    """How much of each of `KINDS` was taken out."""
+    """How many characters of each of `KINDS` were removed."""
 
 
 def cleaned(text: str) -> Cleaned:
-    """Return `text` without what is hidden in it."""
+    """Return `text` without its hidden characters."""
     return _cleaned(text, is_pattern=False)
 
 
@@ -143,7 +143,7 @@ def visible(text: str) -> str:
 
 
 def _is_suspect(written: str) -> bool:
-    # Looking for a backslash first: most definitions have none, and all of them come by here.
+    # The search for a backslash is cheap: most definitions have none, and all are checked here.
     has_escape = "\\" in written and _ESCAPE.search(written) is not None
     return has_escape or _RAW.search(written) is not None
 
@@ -155,7 +155,7 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
     is_right_to_left: bool | None = None
     for match in _HIDDEN.finditer(text):
         start, end = match.span()
-        # The two characters that stand before this one in what is kept.
+        # The two kept characters before this one.
         before = (before + text[max(kept_to, start - 2) : start])[-2:]
         kind = str(match.lastgroup)
         hidden = match[0]
@@ -178,7 +178,7 @@ def _cleaned(text: str, *, is_pattern: bool) -> Cleaned:
 
 
 def _belongs(hidden: str, before: str, after: str, *, is_right_to_left: bool) -> bool:
-    """Tell whether people write `hidden` at this place."""
+    """Tell whether people write the character `hidden` at this place."""
     last = before[-1:]
     if not last and hidden not in _MARKS:
         return False
@@ -206,7 +206,7 @@ def _belongs(hidden: str, before: str, after: str, *, is_right_to_left: bool) ->
 
 
 def _has_variants(base: str) -> bool:
-    """Tell whether a variation selector after `base` can mean anything."""
+    """Tell whether a variation selector after `base` has a meaning."""
     if _is_hidden(base):
         return False
     category = unicodedata.category(base)
@@ -215,7 +215,7 @@ def _has_variants(base: str) -> bool:
 
 
 def _is_emoji(before: str) -> bool:
-    """Tell whether an emoji ends `before`, its selector or skin tone included."""
+    """Tell whether `before` ends with an emoji, its selector or skin tone included."""
     last = before[-1:]
     return _is_symbol(last) or (last == "\ufe0f" and _is_symbol(before[:-1]))
 

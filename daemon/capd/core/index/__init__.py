@@ -1,1 +1,1 @@
-"""What is installed, in a few words: the cascade from one line for all to a call."""
+"""The index: what is installed, in few words, and how to switch it on."""

@@ -1,8 +1,8 @@
-"""One capability in capability-index.yaml: what capd writes there, and what of it a person set.
+"""One capability in capability-index.yaml: what capd writes, and what a person changed.
 
-Words and activation are a person's as soon as they are other than what capd wrote last, of which
-`written` has a short digest each; they stay. Facts are written anew each time. Whatever else
-stands in the file is nobody's business and stays as well.
+A word or setting belongs to a person once it differs from what capd wrote last; `written` has a
+short digest of each such value. A person's values stay. Facts are overwritten. Everything else in
+the file stays.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ OWN_WORDS = ("verb", "do", "use_when")
 ACTIVATION = "activation"
 OWN_ACTIVATION = ("automatic", "threshold", "priority", "triggers")
 LONGEST = 400
-"""Characters of a text that a person set which count."""
+"""Characters of a person's text that are used."""
 
 Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What belongs to a capability, beside its words."""
+    """The elements of a capability."""
 
     call: str = ""
     tools: Sequence[str] = ()
@@ -43,18 +43,17 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a person has set for one capability."""
+    """The values that a person has set for one capability."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """By the name of the value: those of `OWN_WORDS` and of `OWN_ACTIVATION`."""
+    """By the names in `OWN_WORDS` and `OWN_ACTIVATION`."""
 
     def __len__(self) -> int:
-        """Return how many values there are."""
         return len(self.values)
 
 
 def described(entry: IndexEntry, parts: Parts) -> Values:
-    """Return what capd has to say of a capability, in the order of the file."""
+    """Return capd's own entry for a capability, in the order of the file."""
     rate = round(parts.successes / entry.uses, 3) if entry.uses else None
     return {
         "verb": entry.verb,
@@ -83,14 +82,14 @@ def described(entry: IndexEntry, parts: Parts) -> Values:
 
 
 def with_digests(values: Values) -> Values:
-    """Return `values` as they are written for the first time: with what tells them apart later."""
+    """Return `values` with the digests by which a later change is recognised."""
     written = {key: short_digest(values[key]) for key in OWN_WORDS}
     written |= {key: short_digest(values[ACTIVATION][key]) for key in OWN_ACTIVATION}
     return {DIGEST: short_digest(values), **values, WRITTEN: written}
 
 
 def merge(old: MutableMapping[str, Any], new: Values) -> None:
-    """Bring `old`, as the file has it, up to `new`, as `with_digests` returned it."""
+    """Update `old`, the entry in the file, to `new`, a result of `with_digests`."""
     kept = overrides(old).values
     old[DIGEST] = new[DIGEST]
     written = old.get(WRITTEN)
@@ -118,7 +117,7 @@ def merge(old: MutableMapping[str, Any], new: Values) -> None:
 
 
 def overrides(old: Mapping[str, Any]) -> Overrides:
-    """Return what of one capability's part of the file a person has set."""
+    """Return the values that a person has set in one capability's entry."""
     written = old.get(WRITTEN)
     digests = written if isinstance(written, Mapping) else {}
     activation = old.get(ACTIVATION)
@@ -136,7 +135,7 @@ def overrides(old: Mapping[str, Any]) -> Overrides:
 
 
 def applied(entry: IndexEntry, own: Overrides) -> IndexEntry:
-    """Return an entry with what a person has set; what is of the wrong kind does not count."""
+    """Return an entry with a person's values; values of a wrong type are ignored."""
     values = own.values
     changed: dict[str, Any] = {}
     for key in ("verb", "do"):
@@ -155,13 +154,13 @@ def applied(entry: IndexEntry, own: Overrides) -> IndexEntry:
 
 
 def is_touched(old: Mapping[str, Any], usual: frozenset[str] = frozenset()) -> bool:
-    """Tell whether anything in one capability's part is a person's: a value, or a key."""
+    """Tell whether a person changed a value or added a key in one capability's entry."""
     known = {DIGEST, WRITTEN, ACTIVATION, *OWN_WORDS, *FACTS, *usual}
     return bool(overrides(old)) or bool(set(old) - known)
 
 
 def short_digest(value: object) -> str:
-    """Return a digest of a value, whatever kind of mapping or list it is."""
+    """Return a digest of a value, whatever mapping or list type it has."""
     text = msgspec.json.encode(_plain(value), order="sorted")
     return hashlib.sha256(text).hexdigest()[:_DIGITS]
 
@@ -170,7 +169,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, str | bool | int | float | None):
-        # What a library adds to a text or a number to write it as it was is not the value.
+        # A YAML library adds format marks to texts and numbers; they are not part of the value.
         kinds = (bool, int, float, str)
         return next((kind(value) for kind in kinds if isinstance(value, kind)), None)
     if isinstance(value, Sequence):

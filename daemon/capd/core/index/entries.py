@@ -1,4 +1,4 @@
-"""The entry of a capability: its words, and what is known of it; and which of them come first."""
+"""The entry of a capability, and the order of entries."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from capd_protos.index import IndexEntry
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the ledger has of a capability."""
+    """What the ledger knows of a capability."""
 
     uses: int = 0
     successes: int = 0
@@ -35,14 +35,14 @@ def entry_of(described: CapabilityTools, facts: Facts) -> IndexEntry:
 
 
 def in_order(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
-    """Return entries as a person ranks them, then by use, then in their taps' order."""
+    """Return entries by a person's priority, then by use, then in the order of their taps."""
     return sorted(entries, key=lambda entry: (-entry.priority, -entry.uses))
 
 
 def told_words(entry: IndexEntry) -> Iterator[str]:
-    """Yield the words of an entry as they stand in what sessions are told.
+    """Yield the words of an entry as they appear in what sessions receive.
 
-    What comes before a word is a part of the piece that is counted.
+    The space before a word belongs to the piece that is counted.
     """
     yield f"{HEAD}\n{entry.verb}:"
     yield f"\n{entry.verb}:"

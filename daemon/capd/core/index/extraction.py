@@ -14,7 +14,7 @@ from capd.core.index.token_costs import one_line
 from capd_protos.types import CapabilitySpec
 
 ANY_VERB = "use"
-"""Where nothing says what for."""
+"""The verb if no phrase has a known one."""
 LONGEST_VERB = 24
 MOST_PHRASES = 2
 LONGEST_DO = 160
@@ -46,7 +46,7 @@ _VERBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is said of a capability."""
+    """The words for one capability."""
 
     verb: str
     do: str
@@ -74,7 +74,7 @@ def _verb(triggers: Iterable[str], beside: Iterable[str]) -> str:
 
 
 def _first_verb(text: str) -> str:
-    """Return the verb that a text begins with, in its plain form; empty where it does not."""
+    """Return the verb with which a text begins, in its plain form; empty if there is none."""
     found = _WORD.search(text.lower())
     if found is None or text[: found.start()].strip("\"'([ "):
         return ""

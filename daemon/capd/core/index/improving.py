@@ -1,7 +1,7 @@
-"""Words from a client's own model: what it is asked, and what counts of its answer.
+"""Better words from a client's own model: the question, and which of its answer counts.
 
-A model may answer anything. What is not an object of the names that it was asked about, in words of
-the right kind and length, is left out; nothing counts before a person has accepted it.
+A model may answer anything. Only an object with the names that were asked about, and with words of
+the right type and length, is used. Nothing counts before a person has accepted it.
 """
 
 import re
@@ -16,7 +16,7 @@ from capd.core.index.token_costs import one_line
 from capd_protos.index import IndexEntry, Revision
 
 AT_ONCE = 20
-"""Capabilities of one question: an answer of a thousand tokens."""
+"""Capabilities in one question: the answer has a thousand tokens."""
 TOKENS_EACH = 120
 SYSTEM = (
     "You write an index of tools for other models. Answer with one JSON object and nothing else."
@@ -31,11 +31,11 @@ _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
 class BadAnswerError(CapdError):
-    """The model's answer has no object in it."""
+    """The model's answer contains no object."""
 
 
 def question(entries: Sequence[IndexEntry]) -> str:
-    """Return what the model is asked about `entries`."""
+    """Return the question about `entries` for the model."""
     told = {
         str(entry.id): {"verb": entry.verb, "do": entry.do, "use_when": entry.use_when}
         for entry in entries

@@ -17,20 +17,20 @@ from capd_protos.types import CapabilityId, CapabilityName, TapName
 
 SUMMARY_TOKENS = 60
 _LEAST_DO = 4
-"""Tokens below which a cut sentence says nothing."""
+"""Tokens below which a shortened sentence says nothing."""
 _FAIR_DO = 12
-"""What the better ones are given before the others have any."""
+"""Tokens that each of the better ones gets before the others get any."""
 
 _NOBODY = CapabilityId(TapName("t"), CapabilityName("n"))
 _NOTHING = TokenCosts()
 
 Call = Callable[[str], str]
-"""Returns the exact call that switches on the capability of a name."""
+"""Returns the exact call that switches on the capability of this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suggested:
-    """What is told, of how many, and how many there was no room for."""
+    """The text, how many capabilities it names, and how many did not fit."""
 
     text: str = ""
     told: int = 0
@@ -38,7 +38,7 @@ class Suggested:
 
 
 def call_of(tool: str) -> Call:
-    """Return the call as a client's model makes it, whose name for capd's own tool is `tool`."""
+    """Return the call as a client's model writes it; `tool` is its name for capd's own tool."""
 
     def call(name: str) -> str:
         arguments = {"action": "enable", "name": one_line(name)}
@@ -50,7 +50,7 @@ def call_of(tool: str) -> Call:
 def suggested(
     entries: Sequence[IndexEntry], call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS
 ) -> Suggested:
-    """Return what the model is told of capabilities that may be meant, the best first."""
+    """Return the text about capabilities that may be meant, the best first."""
     if not entries:
         return Suggested()
     if len(entries) == 1:
@@ -65,7 +65,7 @@ def suggested(
 
 
 def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMARY_TOKENS) -> str:
-    """Return one capability in at most `room` tokens; empty where its call alone takes more."""
+    """Return one capability in at most `room` tokens; empty if its call alone takes more."""
     head = f"Installed, off: {one_line(entry.id.name)}."
     following = f" NEXT {call(entry.id.name)}"
     if costs.of(head + following) > room:
@@ -82,12 +82,12 @@ def summary(entry: IndexEntry, call: Call, costs: TokenCosts, room: int = SUMMAR
             use_when = longer
             break
     text = head + do + use_when + following + cost
-    # The parts were measured one by one; together they are measured as they are sent.
+    # Each part was measured alone. The whole text may have more tokens, so it is measured again.
     return text if costs.of(text) <= room else head + following
 
 
 def told_texts(call: Call) -> list[str]:
-    """Return texts that have every piece of what is around the words of capabilities."""
+    """Return texts that contain every piece that may surround the words of capabilities."""
     frames = [IndexEntry(_NOBODY, "", "x", ["y", "z"], tools, 9) for tools in (1, 9)]
     one = [summary(frame, call, _NOTHING, room=10_000) for frame in frames]
     return [*one, _together(frames, call, _NOTHING, 10_000), call(""), f" NEXT {call('')}"]

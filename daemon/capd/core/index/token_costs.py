@@ -3,15 +3,15 @@
 A tokenizer of the o200k family merges nothing over certain seams: before a space that follows a
 character, and where a letter or digit is followed by anything else. Cut there, a text is exactly
 the sum of its pieces, and the pieces of thousands of texts are a few thousand words. A piece that
-was never counted is taken for its bytes, of which no token has less than one: the sum is then too
-large, never too small.
+was never counted counts as its bytes. Every token has at least one byte, so the sum may be too
+large and is never too small.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
-# So a first turn has room for names also where nothing has been counted yet, or nothing can be.
+# Known words, so that a first turn has room for names even if nothing was or can be counted.
 FRAMES: dict[str, int] = {
     "Installed": 1,
     " (verb": 2,
@@ -87,13 +87,13 @@ _CUT = "…"
 
 
 class TokenCosts:
-    """Counts of pieces, and of whatever is made of them."""
+    """The token counts of pieces, and sums of them for whole texts."""
 
     def __init__(self, known: Mapping[str, int] | None = None) -> None:
         self._known = known if known is not None else {}
 
     def of(self, text: str) -> int:
-        """Return how many tokens `text` takes at most; exactly, where all of it was counted."""
+        """Return an upper bound of the tokens of `text`; it is exact if all pieces are counted."""
         known = self._known
         return sum(known.get(piece) or FRAMES.get(piece) or _bytes(piece) for piece in pieces(text))
 
@@ -103,7 +103,7 @@ class TokenCosts:
         return list(dict.fromkeys(piece for piece in found if piece not in self._known))
 
     def cut(self, text: str, room: int) -> str:
-        """Return as many whole words of `text` as `room` takes, empty where that is none."""
+        """Return as many whole words of `text` as fit into `room` tokens."""
         if self.of(text) <= room:
             return text
         kept = ""
@@ -116,7 +116,7 @@ class TokenCosts:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield a text in the pieces that no token reaches over."""
+    """Yield the pieces of a text. No token spans two of them."""
     start = 0
     for seam in _SEAM.finditer(text):
         at = seam.start()
@@ -131,8 +131,11 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, with nothing in it that steers a terminal."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Return a text on one line, without control characters."""
+    # Almost every text is printable, and a catalog has thousands: the loop took half of a refresh.
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())
 
 
 def _bytes(piece: str) -> int:

@@ -1,9 +1,9 @@
-"""The first level: what is installed, by verb, in view from a conversation's beginning on.
+"""The first level of the index: what is installed, by verb, for the start of a conversation.
 
-    query: database-postgres, database-sqlite
-    deploy: kubernetes
+query: database-postgres, database-sqlite
+deploy: kubernetes
 
-The same entries give the same bytes, so that what a provider has cached of a prompt stays good.
+The same entries give the same bytes, so that a provider's prompt cache stays valid.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from capd_protos.index import IndexEntry
 MAP_TOKENS = 150
 HEAD = "Installed (verb: capabilities):"
 _TRIED_ON = 12
-"""Names that are tried in vain before the rest is left out: a shorter one may still fit."""
+"""Names that may fail to fit before the rest is left out: a shorter one may still fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The map, and what it has no room for."""
+    """The map, and what did not fit."""
 
     text: str = ""
     listed: int = 0
@@ -29,7 +29,7 @@ class Mapped:
 
 
 def trigger_map(entries: Iterable[IndexEntry], costs: TokenCosts, room: int = MAP_TOKENS) -> Mapped:
-    """Return the map of `entries`, of which the first are the most wanted."""
+    """Return the map of `entries`, which are in the order of their importance."""
     by_verb: dict[str, list[str]] = {}
     text, listed, left_out, in_vain = "", 0, 0, 0
     for entry in entries:

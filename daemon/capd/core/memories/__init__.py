@@ -1,1 +1,1 @@
-"""What is known beside the tools: memories, and which of them a model is told when."""
+"""Memories: their format, and which of them a model gets when."""

@@ -1,4 +1,4 @@
-"""Whether a memory speaks of a capability, or of a tool."""
+"""Whether a memory is about a capability or a tool."""
 
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, WireName
@@ -10,5 +10,5 @@ def is_of_capability(memory: MemorySpec, capability: CapabilityId) -> bool:
 
 
 def is_of_tool(memory: MemorySpec, server: ServerName, tool: ToolName, name: WireName) -> bool:
-    """Tell whether a memory belongs to a tool, `name` being what clients call it."""
+    """Tell whether a memory belongs to a tool; `name` is what clients call it."""
     return bool(memory.tool) and is_named(memory.tool, server, tool, name)

@@ -1,7 +1,7 @@
-"""The files of a project that an agent is to see from the start: which, in what order, how much.
+"""The files of a project that an agent sees from the start: which, in what order, how much.
 
-All of them in full make one text. Where only so many characters can be handed over, files come
-whole and in their order as far as there is room; the others are named, with how they are read.
+In full, they are one text. If only so many characters fit, files are given whole and in order as
+far as they fit. The others are named, with how to read them.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ from datetime import date, timedelta
 
 FILES = ("AGENTS.md", "USER.md", "HEARTBEAT.md", "MEMORY.md", "experiments/README.md")
 NOTES = "memory/{date}.md"
-"""Of one day; those of today and of yesterday are wanted."""
+"""The note of one day; those of today and yesterday are used."""
 MOST_CHARACTERS = 160_000
-"""More of all files together is a warning: it is told with every session."""
+"""More characters of all files together cause a warning: every session gets them."""
 HOOK_CHARACTERS = 9_000
-"""What a prompt hook hands over: clients cut it at ten thousand."""
+"""The limit in a prompt hook: clients cut its output at ten thousand."""
 PROMPT = "bootstrap"
 DESCRIPTION = "The project's own files that every session is to know, in full."
 
@@ -24,7 +24,7 @@ _HEAD = "Files of this project, to be known from the start:"
 
 @dataclass(frozen=True, slots=True)
 class BootstrapRules:
-    """What is wanted of a session's project."""
+    """Which files a session's project gives."""
 
     is_on: bool = False
     files: tuple[str, ...] = FILES
@@ -33,7 +33,7 @@ class BootstrapRules:
     hook_characters: int = HOOK_CHARACTERS
 
     def wanted(self, today: date) -> list[str]:
-        """Return the paths that are looked for, in their order, each once."""
+        """Return the paths to look for, in order, each once."""
         days = [today, today - timedelta(days=1)] if self.notes else []
         notes = [self.notes.replace("{date}", day.isoformat()) for day in days]
         return list(dict.fromkeys([*self.files, *notes]))
@@ -41,38 +41,38 @@ class BootstrapRules:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapFile:
-    """One file that is there."""
+    """One existing file."""
 
     path: str
     text: str
 
     @property
     def part(self) -> str:
-        """Return the file as it is told."""
+        """Return the file as a part of the text."""
         return f"\n\n# {self.path}\n\n{self.text.strip()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """The files of one project, as they are at one moment."""
+    """The files of one project at one moment."""
 
     files: tuple[BootstrapFile, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why a file that is there is not among them."""
+    """Why an existing file is not included."""
 
     @property
     def text(self) -> str:
-        """Return all of them, in full."""
+        """Return all files in full."""
         return told(self.files)
 
     @property
     def characters(self) -> int:
-        """Return how many characters they have."""
+        """Return the number of characters of all files."""
         return sum(len(each.text) for each in self.files)
 
     @property
     def digest(self) -> str:
-        """Return a digest of all that is told."""
+        """Return a digest of the full text."""
         return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()
 
     def largest(self) -> list[str]:
@@ -81,7 +81,7 @@ class Bootstrap:
         return [f"{each.path} ({len(each.text)})" for each in by_size]
 
     def shown(self, most_characters: int) -> str:
-        """Return as many whole files as have room, and the names of the others."""
+        """Return as many whole files as fit, and the names of the others."""
         if len(self.text) <= most_characters:
             return self.text
         kept: list[BootstrapFile] = []

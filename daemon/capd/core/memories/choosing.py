@@ -1,7 +1,7 @@
-"""Which memories are told where not all have room: corrective first, then the most for a token.
+"""Which memories are delivered if not all fit: corrective first, then the best per token.
 
-What is most for a token is priority x confidence / tokens. A memory that has no room leaves it to
-those behind it. The room is never exceeded: a text costs at most the sum of its parts as they are
+The order is by priority x confidence / tokens. A memory that does not fit leaves its room to the
+following ones. The limit is never exceeded: a text costs at most the sum of its parts as they are
 counted here.
 """
 
@@ -12,44 +12,44 @@ from capd.core.memories.wording import HEAD
 from capd_protos.types import MemorySpec
 
 HEAD_TOKENS = len(HEAD)
-"""No token is shorter than a byte."""
+"""An upper bound: every token has at least one byte."""
 SEAM_TOKENS = 1
-"""What a text may take more than its parts, at each seam of two."""
+"""Tokens that joining two parts may add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A memory, and what it costs to be told."""
+    """A memory and its cost in tokens."""
 
     memory: MemorySpec
     tokens: int
 
     @property
     def cost(self) -> int:
-        """Return the tokens of its entry, in a text of several."""
+        """Return the tokens of its entry in a text with several entries."""
         return self.tokens + SEAM_TOKENS
 
     @property
     def worth(self) -> float:
-        """Return what it is worth, for each of its tokens."""
+        """Return its worth per token."""
         return self.memory.priority * self.memory.confidence / max(1, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is told, in its order, and what has no room."""
+    """What is delivered, in order, and what does not fit."""
 
     told: tuple[Priced, ...] = ()
     left_out: tuple[Priced, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Return what is told costs, its head included."""
+        """Return the tokens of what is delivered, heading included."""
         return HEAD_TOKENS + sum(each.cost for each in self.told) if self.told else 0
 
 
 def ordered(memories: Iterable[Priced]) -> list[Priced]:
-    """Return memories as they are told, the first ones first; the same ones always alike."""
+    """Return memories in the order of delivery; the order is deterministic."""
     return sorted(
         memories,
         key=lambda each: (
@@ -62,7 +62,7 @@ def ordered(memories: Iterable[Priced]) -> list[Priced]:
 
 
 def chosen(memories: Iterable[Priced], room: int) -> Chosen:
-    """Return which of `memories` are told within `room` tokens."""
+    """Return which of `memories` are delivered within `room` tokens."""
     told: list[Priced] = []
     left_out: list[Priced] = []
     left = room - HEAD_TOKENS

@@ -1,4 +1,4 @@
-"""The memories that sessions of one project have, found by what comes on and by what is called."""
+"""The memories of one project's sessions, found by what comes on and by what is called."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,50 +10,50 @@ from capd.core.memories.wording import entry, notes
 from capd_protos.types import CapabilityId, MemorySpec, ServerName, ToolName, WireName
 
 Tool = tuple[ServerName, ToolName, WireName]
-"""A tool, and what clients call it."""
+"""A tool, and the name by which clients call it."""
 
 MOST_TOOLS = 10_000
-"""Whose memories are kept at hand."""
+"""The number of tools whose memories are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedMemory:
-    """A memory with its price, and what it is remembered by once it was told."""
+    """A memory with its price, and the key under which its delivery is remembered."""
 
     priced: Priced
     key: str
-    """Its name, and a digest of what it says: changed words are another memory."""
+    """Its name, and a digest of its text: a changed text is another memory."""
     is_priced: bool = True
-    """Whether its price is what it will be: one that is yet to be counted may cost less."""
+    """Whether the price is final. A text that is not counted yet may turn out cheaper."""
 
     @property
     def memory(self) -> MemorySpec:
-        """Return the memory."""
+        """The memory itself, without its price."""
         return self.priced.memory
 
 
 @dataclass(frozen=True, slots=True)
 class OfTool:
-    """What is known of one tool."""
+    """The memories of one tool."""
 
     memories: tuple[PricedMemory, ...] = ()
     refusing: tuple[MemorySpec, ...] = ()
-    """Those that may refuse a call."""
+    """Memories that may refuse a call."""
     note: str = ""
-    """What its description says of it."""
+    """The note in the tool's description."""
     note_tokens: int = 0
 
 
 @dataclass(slots=True)
 class KnownMemories:
-    """All of them."""
+    """The memories of one project, by capability and by tool."""
 
     all: tuple[PricedMemory, ...] = ()
     _counted: Mapping[bytes, int] = field(default_factory=dict)
     _of_tools: dict[Tool, OfTool] = field(default_factory=dict)
 
     def of_tool(self, tool: Tool) -> OfTool:
-        """Return what is known of a tool."""
+        """Return the memories of a tool."""
         found = self._of_tools.get(tool)
         if found is None:
             if len(self._of_tools) >= MOST_TOOLS:
@@ -62,7 +62,7 @@ class KnownMemories:
         return found
 
     def of_capabilities(self, capabilities: Iterable[CapabilityId]) -> list[PricedMemory]:
-        """Return what is known of capabilities themselves."""
+        """Return the memories of the capabilities themselves."""
         ids = list(capabilities)
         return [k for k in self.all if any(is_of_capability(k.memory, each) for each in ids)]
 
@@ -87,9 +87,10 @@ def known_memories(
     *,
     is_final: bool = True,
 ) -> KnownMemories:
-    """Return `memories` ready for use; `counted` has the tokens of texts that were counted.
+    """Return `memories` ready for use; `counted` has the token counts of their texts.
 
-    Unless `is_final`, the others are yet to be.
+    If `is_final`, the bytes stand for the tokens of the other texts; otherwise these are still to
+    be counted.
     """
     counts = counted or {}
     known = (
@@ -104,18 +105,18 @@ def known_memories(
 
 
 def texts_of(memory: MemorySpec) -> list[bytes]:
-    """Return every text in which a memory is told, to be counted."""
+    """Return every text that may deliver a memory, to be counted."""
     said = notes([memory]) if memory.kind == "corrective" else []
     return [text.encode() for text in (entry(memory), *said)]
 
 
 def tokens_of(text: str, counted: Mapping[bytes, int]) -> int:
-    """Return the tokens of a text; of one that was not counted its bytes, which are never fewer."""
+    """Return the tokens of a text; without a count its bytes, which are never fewer."""
     encoded = text.encode()
     return counted.get(encoded, len(encoded))
 
 
 def key_of(memory: MemorySpec) -> str:
-    """Return what a memory is remembered by."""
+    """Return the key under which a memory's delivery is remembered."""
     digest = blake2b(entry(memory).encode(), digest_size=6).hexdigest()
     return f"{memory.tap}/{memory.name}@{digest}"

@@ -7,7 +7,7 @@ Of arguments only short plain values are kept, and those only while the daemon r
 a nested value, or what looks like a secret is nobody's lesson.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,10 @@ from capd.core.redaction import looks_secret
 from capd_protos.types import ServerName, ToolName
 
 MOST_FAILED = 20
-"""Failed calls of one session that a call that works is compared with."""
+"""Failed calls of one session with which a successful call is compared."""
 MOST_LESSONS = 200
 MOST_CHANGES = 3
-"""Of two calls with more differences nobody can say which of them it was."""
+"""If two calls differ in more places, nobody can say which one was the mistake."""
 MOST_ITEMS = 10
 LONGEST_VALUE = 80
 LARGEST_BYTES = 16 * 1024
@@ -30,22 +30,25 @@ Plain = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One mistake, and what worked in its place."""
+    """One mistake, and what worked instead."""
 
     server: ServerName
     tool: ToolName
     content: str
     schema: bytes = b""
-    """The mistake as a JSON Schema; empty where it is that something was missing."""
+    """The mistake as a JSON Schema; empty if an argument was missing."""
 
 
 @dataclass(slots=True)
 class Failures:
-    """The calls of one session that failed last."""
+    """The last failed calls of one session."""
 
     _failed: dict[tuple[ServerName, ToolName, bytes], Mapping[str, Any]] = field(
         default_factory=dict
     )
+
+    are_none: bool = True
+    """Whether no call has failed so far."""
 
     def failed(self, server: ServerName, tool: ToolName, arguments: bytes) -> None:
         """Note a call that its server answered with an error."""
@@ -54,11 +57,12 @@ class Failures:
             return
         self._failed.pop((server, tool, arguments), None)
         self._failed[server, tool, arguments] = given
+        self.are_none = False
         while len(self._failed) > MOST_FAILED:
             del self._failed[next(iter(self._failed))]
 
     def worked(self, server: ServerName, tool: ToolName, arguments: bytes) -> list[Lesson]:
-        """Return what a call that worked says of those of its tool that failed before it."""
+        """Return the lessons from a successful call and the failed calls of its tool before it."""
         if not self._failed:
             return []
         failed = [key for key in self._failed if key[:2] == (server, tool)]
@@ -76,7 +80,7 @@ class Failures:
 
 @dataclass(slots=True)
 class Lessons:
-    """The lessons of all sessions, each with how often it was learned."""
+    """The lessons of all sessions, and how often each was learned."""
 
     _counts: dict[Lesson, int] = field(default_factory=dict)
 
@@ -88,7 +92,7 @@ class Lessons:
             del self._counts[next(iter(self._counts))]
 
     def forget(self, lesson: Lesson) -> None:
-        """Propose a lesson no longer."""
+        """Stop proposing a lesson."""
         self._counts.pop(lesson, None)
 
     def proposals(self) -> list[tuple[Lesson, int]]:
@@ -144,7 +148,7 @@ def _words(name: str, wrong: Mapping[str, Any], right: Mapping[str, Any]) -> str
 
 
 def _mistake(wrong: Any, right: Any) -> dict[str, Any]:
-    """Return the schema of a wrong value: of a list, what of it the right one has not."""
+    """Return the schema of a wrong value; for a list, of the items that the right one lacks."""
     if isinstance(wrong, list) and isinstance(right, list):
         gone = [each for each in wrong if not any(_is_same(each, other) for other in right)]
         if gone:
@@ -174,8 +178,3 @@ def _is_scalar(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def numbered(lessons: Sequence[tuple[Lesson, int]], number: int) -> Lesson | None:
-    """Return the lesson that a person means by `number`, counted from 1."""
-    return lessons[number - 1][0] if 1 <= number <= len(lessons) else None

@@ -12,7 +12,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import (
+    Any,
+    get_args,
+)
 
 import msgspec
 
@@ -23,9 +26,14 @@ from capd.core.redaction import looks_secret
 from capd.core.settings.toml_lines import line_of, line_of_error
 from capd.core.taps.frontmatter import FrontmatterError, frontmatter
 from capd_protos.naming import near_names
-from capd_protos.types import Finding, MemorySpec, TapName
+from capd_protos.types import (
+    Finding,
+    MemoryKind,
+    MemorySpec,
+    TapName,
+)
 
-KINDS = ("corrective", "procedural", "declarative", "episodic")
+KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 SUFFIXES = (".toml", ".md")
 LARGEST_BYTES = 64 * 1024
 LONGEST_NAME = 100
@@ -33,7 +41,7 @@ LONGEST_WORD = 200
 """Characters of a name, or of a pattern."""
 MOST_PRIORITY = 100.0
 OWN = TapName("~")
-"""The tap that memories of the user's own folder are of: no tap can be named so."""
+"""The name of the tap for memories in the user's own folder. No real tap can have it."""
 
 _KEYS = (
     *("kind", "content", "confidence", "priority", "capability", "tool"),
@@ -42,7 +50,7 @@ _KEYS = (
 
 
 class MemoryFileError(CapdError):
-    """The file is no memory."""
+    """The file contains no valid memory."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
@@ -51,10 +59,10 @@ class MemoryFileError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """One file as it was found."""
+    """The content of one memory file, and where it was found."""
 
     path: str
-    """As a person would look for it; findings name it."""
+    """The path as a person would look for it, used in findings."""
     file: str
     content: bytes
     """At most one byte more than `LARGEST_BYTES`."""
@@ -62,7 +70,7 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRead:
-    """What one file came to: a memory, or only what is wrong with it."""
+    """The result of reading one file: a memory, or only findings."""
 
     path: str
     memory: MemorySpec | None
@@ -73,7 +81,7 @@ class MemoryRead:
 
 @dataclass(slots=True)
 class _Written:
-    """The keys of a file, and where each stands."""
+    """The keys of a file, and the line of each."""
 
     values: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
@@ -104,7 +112,7 @@ def read_memory(tap: TapName, file: MemoryFile) -> MemoryRead:
 
 
 def written_memory(fields: Mapping[str, Any]) -> str:
-    """Return a memory's file in TOML; `fields` by the keys of the format, empty ones left out."""
+    """Return a memory's file in TOML; `fields` are by key, and empty ones are left out."""
     lines = []
     for key in _KEYS:
         value = fields.get(key)
@@ -113,7 +121,7 @@ def written_memory(fields: Mapping[str, Any]) -> str:
         lines.append(f"{key} = {_toml_value(value)}")
     schema = fields.get("arguments")
     if schema:
-        # As JSON in a text: whoever edits it finds the schema as every other tool writes it.
+        # As JSON in a text, the form in which other tools write schemas.
         document = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
         quoted = f"'''\n{document}\n'''" if "'''" not in document else _toml_value(document)
         lines.append(f"arguments = {quoted}")
@@ -187,7 +195,7 @@ def _markdown(text: str) -> _Written:
 
 
 def _plain(text: str) -> str | bool | float:
-    """Return what a scalar of a head means: there all are texts."""
+    """Return the value of a scalar in a Markdown head, where every value is a text."""
     if text in {"true", "false"}:
         return text == "true"
     try:
@@ -200,12 +208,13 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
     name = PurePath(file.path).stem
     if not name or len(name) > LONGEST_NAME:
         raise MemoryFileError(f"its name has more than {LONGEST_NAME} characters")
-    kind = _word(written, "kind")
-    if kind not in KINDS:
-        said = f"`kind` is {kind[:LONGEST_WORD]!r}" if kind else "`kind` is missing"
+    word = _word(written, "kind")
+    kind = next((each for each in KINDS if each == word), None)
+    if kind is None:
+        said = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
         raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
     content, learned_from = _content(written), _learned(written)
-    # Once more as it is meant: an escape hides from who reads the file alone.
+    # Checked after decoding too: an escape hides a character in the file.
     _check_told(content, written.line("content"))
     _check_told(learned_from, written.line("learned_from"))
     capability, tool = _word(written, "capability"), _word(written, "tool")

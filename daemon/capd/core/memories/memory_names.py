@@ -1,4 +1,4 @@
-"""Names of memories: those of their files, which a person types."""
+"""Names of memories: the names of their files, which a person types."""
 
 import re
 import unicodedata
@@ -11,12 +11,12 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a memory can be named so."""
+    """Tell whether a text is a valid name."""
     return _NAME.fullmatch(name) is not None
 
 
 def made_name(content: str, taken: Container[str]) -> str:
-    """Return a name for a memory that says `content`, none of `taken`."""
+    """Return a name for a memory with this `content` that is not in `taken`."""
     plain = unicodedata.normalize("NFKD", content).encode("ascii", "ignore").decode().lower()
     words = _OTHER.sub("-", plain).strip("-")[:_LONGEST_MADE].rsplit("-", 1)
     # The last word may be cut in its middle.

@@ -44,20 +44,20 @@ _KNOWN = frozenset(
 
 
 class MistakeError(CapdError):
-    """A schema that is not taken; the text says where and why."""
+    """The schema is not accepted; the text says where and why."""
 
 
 def checked_mistake(schema: object) -> bytes:
     """Return the schema of a mistake as JSON.
 
     Raises:
-        MistakeError: it is none, or would match calls that it does not speak of.
+        MistakeError: it is no valid schema, or would match calls that it does not mean.
     """
     if not isinstance(schema, dict) or not schema:
         raise MistakeError("`arguments` is no JSON Schema: a table with `required` is")
     try:
         encoded = msgspec.json.encode(schema, order="sorted")
-    # What TOML has and JSON has not, and what is nested too deeply to be written.
+    # TOML has types that JSON lacks, and the value may be nested too deeply to be encoded.
     except (TypeError, ValueError, RecursionError):
         raise MistakeError("`arguments` holds what JSON has no form for") from None
     if len(encoded) > LARGEST_BYTES:
@@ -71,9 +71,9 @@ def checked_mistake(schema: object) -> bytes:
 
 
 def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of calls whose arguments match all of `patterns`, globs by name.
+    """Return the schema of calls whose arguments match all `patterns`: globs by argument name.
 
-    A list matches by one of its texts; what is no text, by how JSON writes it.
+    A list matches by one of its texts. A value that is not a text matches by its JSON.
     """
     return {
         "required": list(patterns),
@@ -84,7 +84,7 @@ def mistake_of(patterns: Mapping[str, str]) -> dict[str, Any]:
 def _value_of(glob: str) -> dict[str, Any]:
     text = {"type": "string", "pattern": _expression(glob)}
     forms: list[dict[str, Any]] = [text, {"type": "array", "contains": text}]
-    # What is JSON as well may be meant as a number, or as true.
+    # A glob that is valid JSON, such as `0` or `true`, may mean that value.
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         forms.append({"const": msgspec.json.decode(glob)})
     return {"anyOf": forms}
@@ -101,7 +101,7 @@ def _parts(glob: str) -> list[str]:
 
 
 def _check(schema: object, path: str, depth: int, *, is_call: bool = False) -> None:
-    """Check a schema and all in it; `is_call` where it speaks of a call's arguments as a whole."""
+    """Check a schema and its parts; `is_call` if it describes a call's arguments as a whole."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -127,7 +127,7 @@ def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None
     named = set(_names([types] if isinstance(types, str) else types))
     if "integer" in named:
         named.add("number")
-    # The arguments of a call are an object by themselves.
+    # The arguments of a call are always an object, so `type` is not required here.
     if is_call:
         named.add("object")
     for type_, keywords in _OF_TYPES.items():
@@ -140,7 +140,7 @@ def _check_types(schema: Mapping[str, Any], path: str, *, is_call: bool) -> None
 
 
 def _inner(schema: Mapping[str, Any], path: str) -> Iterator[tuple[object, str, bool]]:
-    """Yield every schema in `schema`, its path, and whether it speaks of the same value."""
+    """Yield every schema in `schema`, its path, and whether it applies to the same value."""
     for key in _NAMED:
         for name, inner in _table(schema.get(key), path).items():
             yield inner, f"{path}.{name}", False

@@ -1,7 +1,6 @@
-"""What came of each memory: how often it was told, what it refused, and what worked then.
+"""The effect of each memory: how often it was delivered, refused a call, and helped.
 
-Counted by (tap, name), whatever its words are by now: a memory that is edited goes on with what it
-was learned from.
+Counted by (tap, name) and not by its words: an edited memory keeps its counts.
 """
 
 from dataclasses import dataclass, field
@@ -11,31 +10,31 @@ import msgspec
 from capd_protos.types import MemorySpec
 
 MOST = 5000
-"""Memories; those that were of use the longest ago go first."""
+"""Number of memories; the least recently used are removed first."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What came of one memory."""
+    """The counts of one memory."""
 
     told: int = 0
     refused: int = 0
     worked: int = 0
-    """Next calls, after it was told or refused one, that worked."""
+    """Successful next calls after it was delivered or refused a call."""
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """What came of all of them, by `tap/name`."""
+    """The counts of all memories, by `tap/name`."""
 
     by_name: dict[str, Outcome] = field(default_factory=dict)
 
     def of(self, memory: MemorySpec) -> tuple[int, int, int]:
-        """Return how often a memory was told, how often it refused, and what worked then."""
+        """Return the counts of a memory."""
         found = self.by_name.get(_name(memory), Outcome())
         return found.told, found.refused, found.worked
 
     def add(self, memory: MemorySpec, *, told: int = 0, refused: int = 0, worked: int = 0) -> None:
-        """Count what came of a memory."""
+        """Count an effect of a memory."""
         name = _name(memory)
         old = self.by_name.pop(name, Outcome())
         self.by_name[name] = Outcome(old.told + told, old.refused + refused, old.worked + worked)

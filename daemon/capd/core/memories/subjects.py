@@ -1,7 +1,7 @@
-"""What a memory can be about: the capabilities and servers that there are, by their names.
+"""What a memory can be about: the existing capabilities and servers, by name.
 
-A memory is matched by the exact name, so a name that somebody types is written down as it is
-spelled there; one that nothing has is kept, for its capability may come, and reported.
+A memory is matched by the exact name. So a typed name is stored with its exact spelling. A name
+that does not exist is stored and reported, because its capability may come later.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _GLOB = frozenset("*?[")
 
 
 class Subjects:
-    """The names that memories are matched by."""
+    """The names that memories are matched with."""
 
     def __init__(self, capabilities: Iterable[CapabilityId], servers: Iterable[ServerName]) -> None:
         ids = list(capabilities)
@@ -24,12 +24,12 @@ class Subjects:
         self._server_names = NameTable(self._servers)
 
     def capability(self, wanted: str) -> str:
-        """Return the capability that `wanted` means; itself where that is not one."""
+        """Return the capability that `wanted` means; `wanted` itself if there is none."""
         found = self._book(wanted).find(wanted)
         return found.name if isinstance(found, Named) else wanted
 
     def tool(self, wanted: str) -> str:
-        """Return `wanted` with its server's name as that is spelled; itself without one."""
+        """Return `wanted` with the exact spelling of its server; itself without a server."""
         server, colon, tool = wanted.partition(":")
         if not colon or _GLOB & set(server):
             return wanted
@@ -37,7 +37,7 @@ class Subjects:
         return f"{found.name}:{tool}" if isinstance(found, Named) else wanted
 
     def unmatched(self, capability: str, tool: str) -> str:
-        """Return why a memory of these is never told; empty where their names match."""
+        """Return why a memory with these names is never delivered; empty if they match."""
         if capability and (said := _missing("capability", capability, self._book(capability))):
             return said
         server, colon, _ = tool.partition(":")

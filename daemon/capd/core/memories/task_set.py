@@ -1,8 +1,8 @@
-"""What to switch on and tell for a task within so many tokens: a knapsack over expected use.
+"""What to switch on and deliver for a task within a token budget: a knapsack over expected use.
 
-A memory is told only with what it belongs to. Few things are weighed exactly; of many, only so
-many states are kept, so that the time is bounded, and the outcome is never worse than taking what
-is most for a token first.
+A memory is delivered only with what it belongs to. A small set is solved exactly. For a large one
+only a bounded number of states is kept, so the time is bounded. The result is never worse than
+taking the best worth per token first.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from functools import cached_property
 
 MOST_STATES = 1000
 MOST_OPTIONS = 32
-"""Of one thing with what hangs on it."""
+"""Options of one thing with its dependents."""
 
 NO_ROOM = "no room in the budget"
 TOO_LARGE = "larger than the whole budget"
@@ -21,32 +21,32 @@ NO_USE = "nothing speaks for it"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that may be of use."""
+    """Something that may be useful."""
 
     key: str
     tokens: int
     worth: float
-    """Expected use, 0 or more."""
+    """Expected use, at least 0."""
     needs: str = ""
-    """The key of what it is of no use without."""
+    """The key of the part without which it is useless."""
 
 
 @dataclass(frozen=True)
 class TaskSet:
-    """What was chosen, in the order in which it was offered."""
+    """The chosen parts, in the order in which they were offered."""
 
     chosen: tuple[Part, ...] = ()
     left_out: tuple[tuple[Part, str], ...] = ()
-    """With the reason for each."""
+    """The others, each with the reason."""
 
     @cached_property
     def tokens(self) -> int:
-        """Return what is chosen costs."""
+        """Return the tokens of the chosen parts."""
         return sum(each.tokens for each in self.chosen)
 
     @cached_property
     def worth(self) -> float:
-        """Return what is chosen is worth."""
+        """Return the worth of the chosen parts."""
         return sum(each.worth for each in self.chosen)
 
 
@@ -61,7 +61,7 @@ _EMPTY = _State(0, 0.0, frozenset())
 
 
 def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES) -> TaskSet:
-    """Return the parts that are worth most together within `budget` tokens."""
+    """Return the parts with the greatest worth within `budget` tokens."""
     by_key = {each.key: at for at, each in enumerate(parts)}
     usable = [
         at
@@ -88,7 +88,7 @@ def best_set(parts: Sequence[Part], budget: int, most_states: int = MOST_STATES)
 
 
 def _options(parts: Sequence[Part], root: int, below: Sequence[int], budget: int) -> list[_State]:
-    """Return the ways to take a part: alone, and with more or less of what needs it."""
+    """Return the ways to take a part: alone, or with some of its dependents."""
     options = [_State(parts[root].tokens, parts[root].worth, frozenset({root}))]
     for at in below:
         more = _State(parts[at].tokens, parts[at].worth, frozenset({at}))
@@ -103,7 +103,7 @@ def _joined(one: _State, other: _State) -> _State:
 
 
 def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
-    """Return the states that no other one beats in both, thinned out where they are many."""
+    """Return the states that no other state beats in both, thinned out if there are many."""
     fitting = [each for each in states if each.tokens <= budget]
     fitting.sort(key=lambda each: (each.tokens, -each.worth))
     kept: list[_State] = []
@@ -112,13 +112,13 @@ def _kept(states: Sequence[_State], budget: int, most: int) -> list[_State]:
             kept.append(each)
     if len(kept) <= most:
         return kept
-    # Every so many of them, and always the last one, which is worth most.
+    # Evenly spaced states, and always the last one, which has the greatest worth.
     step = len(kept) / most
     return [kept[min(len(kept) - 1, int((at + 1) * step) - 1)] for at in range(most)]
 
 
 def _greedy(parts: Sequence[Part], usable: Sequence[int], budget: int) -> _State:
-    """Take what is most for a token first, and what needs it behind it."""
+    """Take the best worth per token first, then its dependents."""
     state = _EMPTY
     keys: set[str] = set()
     waiting = sorted(usable, key=lambda at: -parts[at].worth / max(1, parts[at].tokens))

@@ -1,8 +1,8 @@
-"""Whose session a server means when it speaks unasked.
+"""The session that a server's unsolicited message is for.
 
-On the wire of the handshake generation nothing links a server's request or log line to a call. It
-goes where it can only belong: to the one session with calls under way there, else to the only one
-that holds the instance. Between two sessions nobody guesses.
+In the handshake generation nothing links a server's request or log line to a call. So it goes to
+the only session that it can belong to: the one session with calls under way at that instance, else
+the only session that holds the instance. Between two sessions capd does not guess.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from capd_protos.types import ServerName, SessionKey
 def session_meant(
     in_call: Iterable[SessionKey], holders: Iterable[SessionKey]
 ) -> SessionKey | None:
-    """Return the session that can only be meant; None where it is not certain."""
+    """Return the only session that can be meant; None if that is not certain."""
     for sessions in (set(in_call), set(holders)):
         if sessions:
             return next(iter(sessions)) if len(sessions) == 1 else None
@@ -21,7 +21,7 @@ def session_meant(
 
 
 def refusal(server: ServerName, method: str) -> str:
-    """Return what a server is told whose request could be for several sessions."""
+    """Return the answer to a server whose request could be for several sessions."""
     return (
         f"several sessions use {server}, and {method} could be for any of them; "
         'give this server scope = "session" in its definition'
@@ -32,13 +32,13 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 def lowest_level(levels: Iterable[str]) -> str:
-    """Return the log level that shows each session all that it asked for; "" for none."""
+    """Return the log level that gives each session all that it asked for; empty if none asked."""
     known = [LEVELS.index(level) for level in levels if level in LEVELS]
     return LEVELS[min(known)] if known else ""
 
 
 def is_shown(level: str, wanted: str) -> bool:
-    """Tell whether a message of `level` is for a session that asked for `wanted` or worse."""
+    """Tell whether a message of `level` is shown to a session that asked for `wanted` or worse."""
     if wanted not in LEVELS or level not in LEVELS:
         return True
     return LEVELS.index(level) >= LEVELS.index(wanted)

@@ -1,4 +1,6 @@
-"""What a result says of its call, without decoding what is only passed on."""
+"""What a result says about its call, found without decoding the whole result."""
+
+from typing import Literal
 
 import msgspec
 
@@ -6,6 +8,7 @@ from capd.core.protocol.outcomes import CallFailedError, OutcomeUnknownError, Se
 from capd.core.results.half_pairs import decoded
 from capd.core.results.large_results import LargeResult, Result
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.ledger import RecordedOutcome
 
 
 class _Flag(msgspec.Struct):
@@ -15,14 +18,14 @@ class _Flag(msgspec.Struct):
 _FLAG: JsonCodec[_Flag] = JsonCodec(_Flag)
 
 
-RESULT = "result"
-TOOL_ERROR = "error"
+RESULT: Literal["result"] = "result"
+TOOL_ERROR: Literal["error"] = "error"
 
 
-def outcome_of(result: Result | None, error: Exception | None = None) -> str:
-    """Return how a call has ended, in a word of the ledger's.
+def outcome_of(result: Result | None, error: Exception | None = None) -> RecordedOutcome:
+    """Return the ledger's word for how a call ended.
 
-    One that has neither a result nor an error was given up by who made it.
+    A call with neither a result nor an error was given up by its caller.
     """
     if result is not None:
         return RESULT if is_success(result) else TOOL_ERROR

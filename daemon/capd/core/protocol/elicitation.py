@@ -1,8 +1,8 @@
-"""What a server may have a client ask its user, and how the user sees who asks.
+"""What a server may have a client ask its user, and how the user sees which server asks.
 
-The message begins with the name that the server has in the configuration, never the name that it
-gives itself. A form must not ask for a secret (MCP, "Elicitation"): it would pass through the
-client's transcript. A page is opened by its whole host, over https, or on this machine.
+The message begins with the server's name from the configuration, never with the name that the
+server gives itself. A form must not ask for a secret (MCP, "Elicitation"): it would pass through
+the client's transcript. A URL is shown with its whole host, and has to be https or on this machine.
 """
 
 import ipaddress
@@ -49,7 +49,7 @@ _SECRET_PAIRS = frozenset(
     }
 )
 _POSITIONS = frozenset({"next", "page", "cursor", "continuation", "continue", "sync", "stop"})
-"""Before `token`: a place in a list or in a text, and no secret."""
+"""Before `token` these mean a position in a list or a text, not a secret."""
 _ABOUT_IT = frozenset(
     {
         *("name", "names", "id", "ids", "path", "file", "filename", "length", "count", "type"),
@@ -57,7 +57,7 @@ _ABOUT_IT = frozenset(
         *("scope", "manager", "store", "provider", "description", "ref", "reference"),
     }
 )
-"""At the end of a name: what is asked for is something about a secret, not the secret."""
+"""A name that ends like this asks for something about a secret, not for the secret."""
 
 
 class _Field(msgspec.Struct):
@@ -93,7 +93,7 @@ def told_elicitation(server: ServerName, params: bytes) -> bytes:
 
 
 def told_result(server: ServerName, result: Result) -> Result:
-    """Return a result that asks, of the stateless generation, as the client of a session gets it.
+    """Return an asking result of the stateless generation as the client of a session gets it.
 
     Raises:
         RefusedError: a person must not be asked this.
@@ -116,7 +116,7 @@ def told_result(server: ServerName, result: Result) -> Result:
 
 
 def secret_field(params: Members) -> str:
-    """Return the name of a form's field that looks like a secret, empty where none does."""
+    """Return the name of a form's field that looks like a secret; empty if none does."""
     schema = members_or_none(bytes(params.get("requestedSchema", b"")))
     for name, written in members_or_none(bytes(schema.get("properties", b""))).items():
         try:

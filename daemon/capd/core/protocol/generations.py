@@ -28,7 +28,7 @@ CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 _ENVELOPE = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
-# The last words of the keys: a slash before them may be escaped.
+# Only the last words of the keys, because the slash before them may be escaped.
 _MARK = b"protocolVersion"
 _SUBSCRIPTION_MARK = b"subscriptionId"
 
@@ -37,7 +37,7 @@ UNSUPPORTED_VERSION = -32022
 MISSING_CAPABILITY = -32021
 
 Members = dict[str, msgspec.Raw]
-"""A JSON object whose values are still the bytes that they came in."""
+"""A JSON object whose values are still unparsed bytes."""
 
 CACHEABLE = frozenset(
     {
@@ -49,17 +49,17 @@ CACHEABLE = frozenset(
         "resources/read",
     }
 )
-"""Methods whose results say in the stateless generation how long they may be kept."""
+"""Methods whose results say in the stateless generation how long they may be cached."""
 
 MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""Methods whose results may ask for something first."""
+"""Methods whose results may ask the client something first."""
 
 NEEDED_CAPABILITY = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
     "roots/list": "roots",
 }
-"""What a client must offer for a server to ask this of it."""
+"""The capability that a client must offer before a server may ask this."""
 
 _MEMBERS: JsonCodec[Members] = JsonCodec(Members)
 _TEXT: JsonCodec[str] = JsonCodec(str)
@@ -81,14 +81,14 @@ class _Result(msgspec.Struct):
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """One thing that a server wants of the client before it goes on."""
+    """One thing that a server asks of the client before it continues."""
 
     method: str
     params: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """A result that is none yet: the request is to be repeated with what it asks for."""
+    """A result that is not final: the client repeats the request with what this asks for."""
 
     resultType: str = ""  # noqa: N815 - the protocol's names
     inputRequests: dict[str, InputRequest] = {}  # noqa: N815
@@ -100,7 +100,7 @@ _INPUT_REQUIRED: JsonCodec[InputRequired] = JsonCodec(InputRequired)
 
 
 class EnvelopeError(CapdError):
-    """A request's own statement of who sends it cannot be used."""
+    """The envelope of a request cannot be used."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class EnvelopeError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a request of the stateless generation says of its sender."""
+    """What a request of the stateless generation says about its sender."""
 
     client: ClientFacts
     log_level: str
@@ -127,7 +127,7 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def members_of(data: bytes | msgspec.Raw) -> Members:
-    """Return the members of a JSON object; of nothing and of null, none.
+    """Return the members of a JSON object; no members for empty bytes and for null.
 
     Raises:
         MalformedError: it is no object.
@@ -146,12 +146,12 @@ def _string(text: str) -> bytes:
 
 
 def has_envelope(params: bytes | msgspec.Raw) -> bool:
-    """Tell whether a request's params may name a protocol version: a scan, not a parse."""
+    """Tell quickly, by a scan and not a parse, whether params may name a protocol version."""
     return _MARK in bytes(params)
 
 
 def envelope(meta: Members) -> Envelope | None:
-    """Return what `_meta` says of the sender, None where it says nothing.
+    """Return what `_meta` says of the sender, None if it says nothing.
 
     Raises:
         EnvelopeError: it says something that cannot be used.
@@ -178,10 +178,10 @@ def envelope(meta: Members) -> Envelope | None:
 
 
 def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
-    """Return what a client says of itself, as every server can be told it.
+    """Return what a client says of itself, in a form that every server accepts.
 
-    One that leaves its name or version out is introduced as capd: servers refuse the handshake
-    with it, and others may share the instance that it has started.
+    A client without name or version is introduced as capd: servers refuse the handshake otherwise,
+    and others may share the instance that it has started.
     """
     try:
         _NAMED.decode(info)
@@ -191,7 +191,7 @@ def facts(version: str, info: bytes, capabilities: bytes) -> ClientFacts:
 
 
 def members_or_none(data: bytes) -> Members:
-    """Return the members of a JSON object, none of anything else."""
+    """Return the members of a JSON object, no members for anything else."""
     try:
         return members_of(data)
     except MalformedError:
@@ -199,7 +199,7 @@ def members_or_none(data: bytes) -> Members:
 
 
 def text_of(value: msgspec.Raw | None) -> str:
-    """Return a JSON string's text, "" where it is none."""
+    """Return a JSON string's text, empty if it is no string."""
     try:
         return _TEXT.decode(value) if value is not None else ""
     except MalformedError:
@@ -207,14 +207,14 @@ def text_of(value: msgspec.Raw | None) -> str:
 
 
 def offers(client: ClientFacts, method: str, params: bytes = b"") -> bool:
-    """Tell whether a server may ask `method` of `client`, in the mode that `params` want."""
+    """Tell whether a server may ask `method` of `client`, in the mode that `params` name."""
     needed = NEEDED_CAPABILITY.get(method)
     if needed is None:
         return True
     offered = members_or_none(client.capabilities)
     if needed not in offered:
         return False
-    # A client that names no modes knows forms alone (MCP 2025-11-25, "Elicitation").
+    # A client that names no modes supports only forms (MCP 2025-11-25, "Elicitation").
     return not _is_by_url(method, params) or "url" in members_or_none(bytes(offered[needed]))
 
 
@@ -224,7 +224,7 @@ def _is_by_url(method: str, params: bytes) -> bool:
 
 
 def question_for_handshake(method: str, params: bytes, elicitation_id: str) -> bytes:
-    """Return a question's params as a client of the handshake generation wants them.
+    """Return a question's params for a client of the handshake generation.
 
     There an elicitation by URL has an id, which a server of the stateless generation does not give.
     """
@@ -243,9 +243,9 @@ def offers_anything(client: ClientFacts) -> bool:
 def meta_for_server(
     meta: Members, client: ClientFacts, *, stateless: bool, token: int, log_level: str = ""
 ) -> Members:
-    """Return `_meta` as a server of either generation gets it.
+    """Return `_meta` for a server of either generation.
 
-    A progress token becomes `token`: two clients may use the same one
+    A progress token is replaced by `token`, because two clients may use the same one
     (docs/design/hostile-servers.md).
     """
     told = dict(meta)
@@ -272,7 +272,7 @@ def result_for_stateless(result: Result, method: str) -> Result:
     except MalformedError:
         return result
     lacking = _lacking(method, lambda name: getattr(found, name) is not msgspec.UNSET)
-    # One that asks is none that could be kept.
+    # A result that asks for something cannot be cached.
     if not lacking or found.resultType == "input_required":
         return result
     body = result.lstrip()[1:].lstrip()
@@ -280,19 +280,19 @@ def result_for_stateless(result: Result, method: str) -> Result:
 
 
 def _lacking(method: str, has: Callable[[str], bool]) -> bytes:
-    """Return the members that a result of `method` should have and has not, each with a comma."""
+    """Return the members that a result of `method` should have and lacks, each with a comma."""
     lacking = b"" if has("resultType") else b'"resultType":"complete",'
     if method in CACHEABLE:
-        # Nothing is promised about what a server of the other generation will answer next.
+        # A server of the other generation promises nothing about its next answer.
         lacking += b"" if has("ttlMs") else b'"ttlMs":0,'
         lacking += b"" if has("cacheScope") else b'"cacheScope":"private",'
     return lacking
 
 
 def input_required(result: Result) -> InputRequired | None:
-    """Return what a result asks for, None where it is the final one."""
+    """Return what a result asks for, None if it is final."""
     if isinstance(result, LargeResult):
-        # Questions are for a person, and none of them is that long.
+        # A question to a person is never that long.
         return None
     # A search for the words is a hundred times faster than parsing a large result.
     if b"input_required" not in result:
@@ -303,20 +303,20 @@ def input_required(result: Result) -> InputRequired | None:
         return None
     if found.resultType != "input_required":
         return None
-    # The state goes back as it came, whatever is in it.
+    # The state is returned unchanged, whatever it contains.
     state = as_written(bytes(found.requestState), mended(result), result)
     return msgspec.structs.replace(found, requestState=msgspec.Raw(state))
 
 
 def asking_result(requests: Mapping[str, InputRequest], state: str) -> bytes:
-    """Return the result that asks a client of the stateless generation for something."""
+    """Return a result that asks a client of the stateless generation for something."""
     return msgspec.json.encode(
         {"resultType": "input_required", "inputRequests": dict(requests), "requestState": state}
     )
 
 
 def without_subscription(params: bytes) -> bytes:
-    """Return a notification's params without the mark of the stream that carried them."""
+    """Return a notification's params without the id of the stream that carried them."""
     if _SUBSCRIPTION_MARK not in params:
         return params
     members = members_of(params)
@@ -326,7 +326,7 @@ def without_subscription(params: bytes) -> bytes:
 
 
 def with_subscription(params: bytes, listen_id: int | str) -> bytes:
-    """Return a notification's params marked with the stream that carries them."""
+    """Return a notification's params with the id of the stream that carries them."""
     members = members_of(params)
     meta = members_of(members.get("_meta", msgspec.Raw(b"")))
     meta[SUBSCRIPTION_ID] = raw(listen_id)

@@ -17,17 +17,17 @@ CAPABILITIES: dict[str, Any] = {
     "resources": {"subscribe": True, **_LIST_CHANGED},
     "tools": _LIST_CHANGED,
 }
-"""Everything, whatever is switched on at this moment: servers come and go, and clients ignore a
-`list_changed` that was not announced."""
+"""All capabilities, whatever is switched on at this moment: servers come and go, and clients ignore
+a `list_changed` that was not announced."""
 
 
 def agreed_version(asked: object) -> str:
-    """Return the version that the session speaks."""
+    """Return the version to speak: the requested one, else the newest handshake version."""
     return asked if isinstance(asked, str) and asked in HANDSHAKE_VERSIONS else NEWEST_HANDSHAKE
 
 
 def initialize_result(asked: object, daemon_version: str, instructions: str) -> dict[str, Any]:
-    """Return the result of `initialize`."""
+    """Return the answer to `initialize`."""
     return {
         "protocolVersion": agreed_version(asked),
         "capabilities": CAPABILITIES,
@@ -37,13 +37,13 @@ def initialize_result(asked: object, daemon_version: str, instructions: str) -> 
 
 
 def discover_result(daemon_version: str, instructions: str) -> dict[str, Any]:
-    """Return the result of `server/discover`."""
+    """Return the answer to `server/discover`."""
     return {
         "resultType": "complete",
         "supportedVersions": [*reversed(STATELESS_VERSIONS), *reversed(HANDSHAKE_VERSIONS)],
         "capabilities": CAPABILITIES,
         **_said(instructions),
-        # What is switched on changes; what capd is does not while it runs.
+        # This describes capd itself, which does not change while it runs.
         "ttlMs": 60_000,
         "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": server_info(daemon_version)},
@@ -51,7 +51,7 @@ def discover_result(daemon_version: str, instructions: str) -> dict[str, Any]:
 
 
 def _said(instructions: str) -> dict[str, str]:
-    """Return the member for the model, none where there is nothing to say."""
+    """Return the member `instructions`, empty if there is nothing to say."""
     return {"instructions": instructions} if instructions else {}
 
 

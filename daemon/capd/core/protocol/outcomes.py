@@ -8,21 +8,22 @@ to the model, while protocol errors often end the turn.
 import msgspec
 
 from capd.core.errors import CapdError
+from capd_protos.types import FailedOutcome
 
 
 class CallFailedError(CapdError):
-    """A call without a result of its server's."""
+    """A call that ended without a result of its server."""
 
-    outcome = "refused"
+    outcome: FailedOutcome = "refused"
     code = 4003
-    """As an error of requests whose results a model does not see (docs/protocol.md)."""
+    """The JSON-RPC code for requests whose results a model does not see (docs/protocol.md)."""
     is_retriable = False
 
 
 class NotSentError(CallFailedError):
     """No byte reached a server: safe to repeat."""
 
-    outcome = "not_sent"
+    outcome: FailedOutcome = "not_sent"
     code = 4001
     is_retriable = True
 
@@ -30,16 +31,16 @@ class NotSentError(CallFailedError):
 class OutcomeUnknownError(CallFailedError):
     """The server may have run it: check before repeating."""
 
-    outcome = "outcome_unknown"
+    outcome: FailedOutcome = "outcome_unknown"
     code = 4002
 
 
 class RefusedError(CallFailedError):
-    """capd did not try."""
+    """capd did not send the call."""
 
 
 class ServerError(Exception):
-    """The server answered with a JSON-RPC error, which is passed on as it is."""
+    """The server answered with a JSON-RPC error, which is passed on unchanged."""
 
     def __init__(self, error: bytes) -> None:
         super().__init__("the server answered with an error")

@@ -1,16 +1,16 @@
-"""A steady rate with a burst: how long the next one has to wait so that others get their share."""
+"""A rate limit with a burst."""
 
 
 class Rate:
-    """Allows `burst` at once, and then `per_second`; time is the caller's."""
+    """Allows `burst` events at once, and then `per_second`. The caller passes the time."""
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._step = 1.0 / per_second
         self._slack = burst * self._step
-        # When everything that was let through would be over at the steady rate.
+        # The time at which all admitted events would be done at the steady rate.
         self._due_at = float("-inf")
 
     def wait(self, now: float) -> float:
-        """Count one more; return the seconds for which it has to wait."""
+        """Count one more event; return the seconds for which it has to wait."""
         self._due_at = max(self._due_at, now) + self._step
         return max(0.0, self._due_at - now - self._slack)

@@ -1,8 +1,8 @@
 """Which server a resource belongs to, by its URI.
 
-URIs are passed on as they are, so a URI is found in what servers list, else in what their
-templates can make (RFC 6570, as far as MCP servers use it). Where nothing decides nobody is asked:
-a URI may hold what is for its own server alone.
+URIs are passed on as they are, so a URI is found in what servers list, else in what their templates
+can make (RFC 6570, as far as MCP servers use it). If nothing decides, no server is asked: a URI may
+contain what only its own server should see.
 """
 
 import re
@@ -17,11 +17,11 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 def matches(template: str, uri: str) -> bool:
-    """Tell whether `uri` has the literals of `template` in their order.
+    """Tell whether `uri` contains the literals of `template` in their order.
 
-    Left to right, each literal at its first place: linear, where a regular expression of a
-    hostile server's making would not be. It may say yes to a slash too many, which costs a
-    question to the wrong server and no more.
+    Each literal is searched from left to right: linear, unlike a regular expression that a hostile
+    server could write. The result may be true for a URI with one slash too many. That costs a
+    request to the wrong server and nothing more.
     """
     first, *others = _EXPRESSION.split(template)
     if not others:
@@ -39,7 +39,7 @@ def matches(template: str, uri: str) -> bool:
 
 
 def is_within(uri: str, subscribed: str) -> bool:
-    """Tell whether news of `uri` are for who subscribed to `subscribed`: a part of it counts."""
+    """Tell whether a subscriber to `subscribed` gets news of `uri`: a part of it counts too."""
     if not uri.startswith(subscribed):
         return False
     rest = uri[len(subscribed) :]
@@ -48,12 +48,12 @@ def is_within(uri: str, subscribed: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Who has a resource."""
+    """The servers that have a resource."""
 
     servers: list[ServerIdentity]
-    """Those that it may be asked of; more than one only where several list it."""
+    """The servers to ask; more than one only if several list the resource."""
     rivals: list[ServerIdentity]
-    """Where there is nobody: the servers between which nothing decides."""
+    """If there is no owner: the servers between which nothing decides."""
 
 
 def owners(
@@ -62,11 +62,11 @@ def owners(
     templates: Mapping[ServerIdentity, Iterable[str]],
     linked: Container[ServerIdentity] = (),
 ) -> Owners:
-    """Return who has `uri`: one server must not be asked for what is another's.
+    """Return the owners of `uri`, because one server must not be asked for another's resource.
 
-    Who lists it has it, or who linked to it in a result. Else it is whose template fits with more
-    literal characters than anybody else's. `listed` has every candidate: where there is only one,
-    it is as with a client of that server alone, which need not list everything.
+    The owner is the server that lists it, or that linked to it in a result. Else it is the one
+    whose template fits with more literal characters than all others. `listed` has every candidate.
+    A single candidate is the owner in any case: a server need not list everything.
     """
     listing = [server for server, uris in listed.items() if uri in uris]
     if listing:
@@ -83,16 +83,16 @@ def owners(
 
 
 def _fit(templates: Iterable[str], uri: str) -> int:
-    """Return how many literal characters the closest template has, -1 where none fits."""
+    """Return the number of literal characters of the closest template, -1 if none fits."""
     fitting = (each for each in templates if matches(each, uri))
     return max((len(_EXPRESSION.sub("", each)) for each in fitting), default=-1)
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """Return a URI as it is written, and as a server may read it where that is another text.
+    """Return a URI as it is written, and as a server may read it if that differs.
 
-    Percent signs are decoded, `.` and `..` resolved: who asks whether a URI is within a folder
-    has to ask of both.
+    For the second, percent signs are decoded and `.` and `..` resolved. A check whether a URI is
+    inside a folder has to check both.
     """
     plain = unquote(uri)
     scheme, colon, rest = plain.partition(":")

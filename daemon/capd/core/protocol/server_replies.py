@@ -22,12 +22,12 @@ from capd.core.results.half_pairs import as_written, decoded, mended
 from capd_protos.codec import JsonCodec, MalformedError
 
 OWN_CODES = frozenset(range(4001, 4006))
-"""The codes that capd's own errors have (docs/protocol.md, "Errors")."""
+"""The codes of capd's own errors (docs/protocol.md, "Errors")."""
 OWN_PREFIX = "capd/"
-"""Begins the keys that capd puts into the `_meta` of its own results."""
+"""The prefix of the keys that capd adds to the `_meta` of its own results."""
 INTERNAL_ERROR = -32603
 SERVER_ERROR = "server_error"
-"""The member of an error's `data` that has the error as its server wrote it."""
+"""The member of an error's `data` with the error as its server wrote it."""
 
 _LARGEST_CODE = 2**53
 """Larger integers are not exact in JavaScript."""
@@ -58,7 +58,7 @@ def passed_error(error: bytes) -> bytes:
     if code is None or message is None or is_own:
         number = INTERNAL_ERROR if code is None or code in OWN_CODES else code
         return _changed(error, number, message if message is not None else _NO_MESSAGE)
-    # Of two members with one name some clients take the first.
+    # If two members have one name, some clients take the first.
     return joined(members) if _repeats_a_name(error) else error
 
 
@@ -79,7 +79,7 @@ def passed_result(result: bytes) -> bytes:
 
 
 def decoded_members(data: bytes) -> Members:
-    """Return an object's members as they were written, also with half a surrogate pair in a text.
+    """Return an object's members as they were written, also if a text has half a surrogate pair.
 
     Raises:
         MalformedError: it is no object.
@@ -129,7 +129,7 @@ def _repeats_a_name(error: bytes) -> bool:
     def names(pairs: list[tuple[str, Any]]) -> list[str]:
         return [name for name, _ in pairs]
 
-    # The outermost object comes last, with what is inside of it as lists of names.
+    # The hook gets the outermost object last, with inner objects as lists of names.
     try:
         found = json.loads(error, object_pairs_hook=names, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Which server tells a session of which resource, for as long as the session wants it.
+"""Which server reports changes of which resource to a session.
 
-An instance ends and another one takes its place: what was subscribed at the one is subscribed at
-the next, until the session says that it wants it no more.
+An instance may end and another one take its place. What was subscribed at the first is subscribed
+at the next, until the session unsubscribes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,32 +10,32 @@ from capd_protos.types import ServerIdentity
 
 
 class Subscribed:
-    """The resources that one session wants to hear of, each by the server that has it."""
+    """The subscribed resources of one session, each with the server that has it."""
 
     def __init__(self) -> None:
         self._servers: dict[str, ServerIdentity] = {}
 
     def add(self, uri: str, server: ServerIdentity) -> None:
-        """Note that `server` tells of `uri`."""
+        """Note that `server` reports changes of `uri`."""
         self._servers[uri] = server
 
     def discard(self, uri: str) -> None:
-        """Note that the session wants to hear of `uri` no more."""
+        """Note that the session unsubscribed from `uri`."""
         self._servers.pop(uri, None)
 
     def at(self, server: ServerIdentity) -> list[str]:
-        """Return what `server` is to tell of."""
+        """Return the resources that `server` reports."""
         return [uri for uri, each in self._servers.items() if each == server]
 
     def among(self, uris: Iterable[str]) -> dict[str, ServerIdentity]:
-        """Return which servers tell of `uris`, those that one tells of."""
+        """Return which servers report `uris`, and for each the ones that it reports."""
         return {uri: self._servers[uri] for uri in uris if uri in self._servers}
 
     def restore(self, servers: Mapping[str, ServerIdentity]) -> None:
-        """Take over what a session of this key wanted to hear of."""
+        """Restore the subscriptions of an earlier session with this key."""
         self._servers.update(servers)
 
     @property
     def servers(self) -> set[ServerIdentity]:
-        """Every server that is to tell of something."""
+        """Every server with a subscription."""
         return set(self._servers.values())

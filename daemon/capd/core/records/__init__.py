@@ -1,1 +1,1 @@
-"""What is kept of what happened, and for how long (docs/design/operation.md)."""
+"""Records of what happened: what is kept, and for how long (docs/design/operation.md)."""

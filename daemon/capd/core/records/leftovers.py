@@ -1,8 +1,7 @@
-"""What is left in the cache of projects and servers that are gone, and when it goes.
+"""What is left in the cache of projects and servers that are gone, and when to delete it.
 
-Everything here can be made again. A project's vectors are of use while somebody agrees to its
-files and its folder is there; a server's private folder as long as the server is started now and
-then.
+All of it can be made again. A project's vectors are useful while somebody agrees to its files and
+its folder exists; a server's private folder as long as the server is started now and then.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from capd.core.records.retention import DAY
 
 OF_PROJECTS = 7 * DAY
-"""An agreement may be asked for again, and a disk be mounted."""
+"""The reason for the delay: somebody may agree again, and a disk may be mounted again."""
 OF_SERVERS = 30 * DAY
 _VECTORS = re.compile(r"(?:tool_)?vectors\.([0-9a-f]{12})\.bin")
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
@@ -31,17 +30,17 @@ class Leftover:
 
 
 def project_mark(project: str) -> str:
-    """Return what names the files of a project, by its real path."""
+    """Return the prefix of the names of a project's files; `project` is its real path."""
     return hashlib.sha256(project.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def swept(
     found: Iterable[Leftover], now: float, *, projects: Iterable[str], running: Collection[str]
 ) -> list[Leftover]:
-    """Return what goes.
+    """Return what to delete.
 
-    `projects` are agreed to, and there; `running` are the identities of servers that run. A time
-    in the future is of a clock that was wrong, and makes nothing old.
+    `projects` are agreed to and exist. `running` are the identities of running servers. A time in
+    the future comes from a wrong clock, and makes nothing old.
     """
     marks = {project_mark(project) for project in projects}
     gone = []

@@ -1,4 +1,4 @@
-"""How long notes are kept: by age, and fewer where they take too much room."""
+"""How long rows of the ledger are kept: by age, and fewer if they take too much space."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ class Retention:
     size_bytes: int = 128 << 20
 
     def keep_since(self, now: float) -> float:
-        """Return the time, in seconds since the epoch, before which notes go."""
+        """Return the time, in seconds since the epoch, before which rows are deleted."""
         return now - self.days * DAY
 
     def share_to_drop(self, size_bytes: int) -> float:
-        """Return which share of the notes, the oldest, goes so that the file is below its bound.
+        """Return the share of the rows, the oldest, to delete so that the file is below its bound.
 
-        A tenth more than needed, so that the next note does not make it necessary again.
+        A tenth more than needed is deleted, so that the next row does not make it necessary again.
         """
         if size_bytes <= self.size_bytes:
             return 0.0

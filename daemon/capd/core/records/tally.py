@@ -1,7 +1,7 @@
-"""What has happened since the daemon began, as numbers: counters and histograms of notes.
+"""Counters and histograms of what happened since the daemon started.
 
-Every name that comes from outside is a label, so how many there are is bounded: whatever comes
-after the first `MOST_NAMES` of a kind is counted as `other` (docs/design/operation.md).
+Every name that comes from outside is a label, so their number is bounded: names after the first
+`MOST_NAMES` of a kind are counted as `other` (docs/design/operation.md).
 """
 
 from bisect import bisect_left
@@ -25,7 +25,7 @@ class Histogram:
 
     bounds: Sequence[float]
     counts: list[int] = field(default_factory=list)
-    """By bound, and one more for what is over the last; not cumulative."""
+    """One count for each bound, and one more for values over the last; not cumulative."""
     total: float = 0.0
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class Histogram:
 
 
 class Names:
-    """The names that have a label of their own."""
+    """The names with a label of their own."""
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._labels: dict[str, str] = {}
@@ -55,7 +55,7 @@ class Names:
 
 
 class Tally:
-    """The sums of one daemon's life."""
+    """The sums since the daemon started."""
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
@@ -68,11 +68,11 @@ class Tally:
         """By outcome and reason."""
         self.decision_seconds = Histogram(DECISION_BOUNDS)
         self.activations: Counter[str] = Counter()
-        """By what became of them."""
+        """By action."""
         self.sessions: Counter[tuple[str, str]] = Counter()
         """By client and whether they started or ended."""
         self._servers, self._clients = Names(), Names()
-        # Outcomes are capd's own; a bound all the same, for notes come from several hands.
+        # Outcomes are capd's own words, but several parts write them, so they are bounded too.
         self._words = Names()
 
     def note(self, note: Note) -> None:
@@ -102,5 +102,5 @@ class Tally:
 
 
 def _printable(name: str) -> str:
-    """Return a name that steers no terminal, and is short."""
+    """Return a name without control characters, and short."""
     return "".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME])

@@ -19,10 +19,10 @@ Count = Callable[[bytes], int | None]
 """Says how many tokens a text is, None where that is not known yet."""
 
 MOST_CHANGES = 10
-"""How many of the last changes are kept one by one."""
+"""The number of changes that are kept one by one."""
 MOST_OPEN = 64
 MOST_OPEN_BYTES = 8 << 20
-"""More than that waits for nobody who counts: it is said to be uncounted."""
+"""Limit of texts that wait to be counted; beyond it they are reported as uncounted."""
 _NOT_FIRST = (0xC0, 0x80)
 """The two highest bits of a byte of UTF-8 that no character begins with."""
 
@@ -33,29 +33,29 @@ class Tally:
 
     count: int = 0
     tokens: int | None = 0
-    """Of all that are counted; None while one is yet to be."""
+    """Of all counted texts; None while one is still to be counted."""
     uncounted: int = 0
-    """How many never will be."""
+    """How many will never be counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """A list that was sent in place of another one."""
+    """A list that replaced an earlier one."""
 
     at: float
     added: int
     """Definitions that the list before did not have."""
     removed: int
     tokens: int | None
-    """What of the list has to be read anew; None where it was never counted."""
+    """The tokens of the list that have to be read anew; None if it was never counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A session in tokens; None stands for what is not known."""
+    """The figures of a session in tokens; None means not known."""
 
     tools: int | None
-    """How many the client was told of; None where it never asked."""
+    """The number of tools that the client was told of; None if it never asked."""
     list_tokens: int | None
     own_tokens: int | None
     """The part of `list_tokens` that is capd's own tools."""
@@ -66,18 +66,18 @@ class Figures:
     changes: Tally
     last_changes: tuple[ListChange, ...]
     is_counting: bool
-    """Whether something was sent that is yet to be counted."""
+    """Whether something that was sent is still to be counted."""
 
     @property
     def surface(self) -> int | None:
-        """What stands before every prompt of the session."""
+        """The tokens before every prompt of the session."""
         if self.list_tokens is None or self.instructions is None:
             return None
         return self.list_tokens + self.instructions
 
     @property
     def added(self) -> int | None:
-        """What came beside it: texts for the model, and lists that were read anew."""
+        """The tokens of texts for the model, and of lists that were read anew."""
         total = 0
         for part in (self.turns, self.searches, self.answers, self.changes):
             if part.tokens is None:
@@ -92,7 +92,7 @@ class Figures:
         return all_tools - self.surface
 
     def net(self, all_tools: int | None) -> int | None:
-        """Return what is left of it, were the session one single prompt."""
+        """Return what remains of the savings if the session was one single prompt."""
         saved = self.saved(all_tools)
         return None if saved is None or self.added is None else saved - self.added
 
@@ -153,12 +153,12 @@ class TokenAccount:
 
     @property
     def is_counting(self) -> bool:
-        """Whether something was sent that is yet to be counted."""
+        """Whether something that was sent is still to be counted."""
         is_list_open = self._listed is not None and self._list is None
         return is_list_open or self._instructions is None or bool(self._open)
 
     def wanted(self) -> Iterator[bytes]:
-        """Yield the texts that `settle` is to know the counts of."""
+        """Yield the texts whose counts `settle` needs."""
         if self._listed is not None and self._list is None:
             yield from self._listed
         if self._instructions is None:
@@ -167,7 +167,7 @@ class TokenAccount:
             yield from each.texts
 
     def settle(self, count: Count) -> None:
-        """Take over what is known by now."""
+        """Store the counts that are known by now."""
         if self._listed is not None and self._list is None:
             own = _summed(self._listed[: self._own], count)
             rest = _summed(self._listed[self._own :], count)
@@ -185,7 +185,7 @@ class TokenAccount:
         self._open = tuple(still_open)
 
     def figures(self) -> Figures:
-        """Return what is known."""
+        """Return the figures that are known."""
         listed, own = self._list or (None, None)
         return Figures(
             tools=None if self._listed is None else len(self._listed),
@@ -228,12 +228,12 @@ class TokenAccount:
 
 
 def sent_anew(before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return what of a list lies at or behind the first byte that the one before did not have."""
+    """Return the part of a list from the first byte on that the list before did not have."""
     for at, (old, new) in enumerate(zip_longest(before, after)):
         if old == new:
             continue
         if new is None:
-            # What was taken off the end leaves all that is sent as it was.
+            # A definition removed from the end leaves the rest unchanged.
             return ()
         rest = new[_common(old or b"", new) :]
         return (rest, *after[at + 1 :])
@@ -241,7 +241,7 @@ def sent_anew(before: Sequence[bytes], after: Sequence[bytes]) -> tuple[bytes, .
 
 
 def _common(old: bytes, new: bytes) -> int:
-    """Return how many bytes two texts begin with alike, in whole characters."""
+    """Return the length in bytes of the common beginning of two texts, in whole characters."""
     pairs = enumerate(zip(old, new, strict=False))
     end = next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
     while 0 < end < len(new) and new[end] & _NOT_FIRST[0] == _NOT_FIRST[1]:

@@ -1,1 +1,1 @@
-"""Results that are too large to be passed on as they came (docs/design/context.md)."""
+"""Results that are too large to be passed on unchanged (docs/design/context.md)."""

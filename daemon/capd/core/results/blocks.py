@@ -1,4 +1,4 @@
-"""The parts of a `tools/call` result, told apart without decoding more than their outside."""
+"""The parts of a `tools/call` result, split without decoding their contents."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ def _text_of(value: msgspec.Raw | None) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One block of content, every member as it was written."""
+    """One block of content; every member stays as it was written."""
 
     members: Members
 
@@ -39,14 +39,14 @@ class Block:
 
     @cached_property
     def media(self) -> str:
-        """The name of the member that holds base64, empty where there is none."""
+        """The name of the member with base64, empty if there is none."""
         if "data" in self.members and "text" not in self.members:
             return "data"
         return "blob" if "blob" in self._resource else ""
 
     @cached_property
     def media_characters(self) -> int:
-        """How long its base64 is."""
+        """The length of its base64."""
         return len(self._holder[self.media]) - 2 if self.media else 0
 
     @cached_property
@@ -56,7 +56,7 @@ class Block:
 
     @property
     def width(self) -> int:
-        """How many characters a client has to read of it, media not counted."""
+        """The number of characters that a client has to read of it, without media."""
         return width(joined(self.members)) - self.media_characters
 
     def base64(self) -> bytes:
@@ -71,7 +71,7 @@ class Block:
         return joined({**self.members, "resource": msgspec.Raw(joined(resource))})
 
     def as_link(self, uri: str, name: str) -> bytes:
-        """Return a link to its media in its place."""
+        """Return a link to its media that takes its place."""
         kept = {k: v for k, v in self.members.items() if k in {"annotations", "_meta"}}
         link: Members = {
             "type": raw("resource_link"),
@@ -94,39 +94,39 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A result, taken apart."""
+    """A result, split into its parts."""
 
     members: Members
     blocks: list[Block]
     structured: bytes
-    """The structured content as it was written, empty where there is none."""
+    """The structured content as it was written, empty if there is none."""
 
     @property
     def text_characters(self) -> int:
-        """How much a model reads that is shown the content."""
+        """The number of characters that a model reads if it is shown the content."""
         return sum(block.width if block.text is None else len(block.text) for block in self.blocks)
 
     @property
     def media_characters(self) -> int:
-        """How much base64 there is."""
+        """The number of characters of base64."""
         return sum(block.media_characters for block in self.blocks)
 
     @property
     def characters(self) -> int:
-        """How long it is to a model, which is shown the content or the structured content."""
+        """The size for a model, which is shown either the content or the structured content."""
         return max(self.text_characters, width(self.structured))
 
     @property
     def is_error(self) -> bool:
-        """Whether it tells of an error."""
+        """Whether it reports an error."""
         return bytes(self.members.get("isError", b"")) == b"true"
 
 
 def parts_of(result: bytes) -> Parts:
-    """Take a result apart.
+    """Split a result.
 
     Raises:
-        MalformedError: it is none that its parts could be told of.
+        MalformedError: it is no result that can be split.
     """
     members = _MEMBERS.decode(result)
     blocks = _BLOCKS.decode(members.get("content", msgspec.Raw(b"[]")))

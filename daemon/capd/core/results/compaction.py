@@ -43,7 +43,7 @@ _TOKEN = re.compile(
 )
 
 
-# Two escapes are one character where a surrogate pair is spelled out.
+# A surrogate pair is two escapes and one character.
 _COMPLETE = re.compile(
     rb"(?:[^\\]+|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u])*",
     re.DOTALL,
@@ -55,9 +55,9 @@ _DEEPEST = 200
 
 # {"content":[{"type":"text","text":"abc\u00   ->   {"content":[{"type":"text","text":"abc"}]}
 #
-# A text that the cut went through keeps its beginning; any other value is kept whole or not at all.
+# A text that was cut in the middle keeps its beginning. Any other value is kept whole or dropped.
 def closed(beginning: bytes) -> bytes:
-    """Return the value that `beginning` is the beginning of, as far as it goes; nothing of none."""
+    """Return the value that `beginning` is the beginning of, as far as it goes."""
     at, depth = 0, bytearray()
     safe, closers = 0, b""
     is_key = False
@@ -90,7 +90,7 @@ def closed(beginning: bytes) -> bytes:
 
 
 def _whole(text: bytes) -> bytes:
-    """Return a JSON string's inside without the escape or the character that it ends within."""
+    """Return the inside of a JSON string without an incomplete escape or character at its end."""
     complete = _COMPLETE.match(text)
     return text[: complete.end() if complete is not None else 0].decode(errors="ignore").encode()
 
@@ -98,13 +98,14 @@ def _whole(text: bytes) -> bytes:
 _HEAD_SHARE = 0.7
 
 
-"""Of the room: tables and source begin with what explains the rest, logs end with what matters."""
+"""Share of the room. Tables and source begin with what explains the rest; logs end with what
+matters."""
 
 
 _WHOLE_LINES = 0.8
 
 
-"""A cut moves to the border of a line, unless more than a fifth of its part would go with that."""
+"""A cut moves to the end of a line, unless that removes more than a fifth of its part."""
 
 
 _TRIES = 12
@@ -112,19 +113,19 @@ _TRIES = 12
 
 @dataclass(frozen=True, slots=True)
 class CutText:
-    """A text, cut; `start` to `end` is left out."""
+    """A text that was cut; `start` to `end` is left out."""
 
     text: str
     start: int
     end: int
     lines: int
-    """How many line ends are in what is left out."""
+    """The number of line ends in the part that is left out."""
 
 
 def cut_text(text: str, room: int, *, has_end: bool = True) -> CutText | None:
-    """Return `text` in `room` characters of JSON; None where not even the note has room.
+    """Return `text` in `room` characters of JSON; None if not even the note fits.
 
-    Of a text whose end is not at hand only the beginning is kept.
+    Of a text whose end is not available only the beginning is kept.
     """
     inner = float(room)
     for _ in range(_TRIES):
@@ -162,10 +163,10 @@ def _note(start: int, end: int, lines: int) -> str:
 LONGEST = 300
 
 
-"""Longer ones are data, or of no use when cut."""
+"""A longer one is data, or useless when cut."""
 
 
-# Matched backwards: searched for from the front, it is looked for at every character.
+# Matched backwards: from the front, the search would start at every character.
 _BEFORE = re.compile(r"[^\s\"'`<>()\[\]{}|,;=\\\x00-\x1f\x7f]*")
 
 
@@ -178,7 +179,7 @@ _NAMED = re.compile(r"[^\W\d_]{2}")
 _MOST_LOOKS = 10_000
 
 
-"""Slashes that are looked at: text of nothing else would take seconds."""
+"""Limit of slashes that are checked: a text of nothing but slashes would take seconds."""
 
 
 _MOST_FOUND = 1_000
@@ -200,7 +201,7 @@ def hints(text: str) -> list[str]:
 
 
 def unseen(found: Sequence[str], shown: str, room: int) -> list[str]:
-    """Return those that `shown` does not have, as many as have room."""
+    """Return the paths and URLs that `shown` does not contain, as many as fit."""
     seen = set(hints(shown))
     kept: list[str] = []
     for hint in found:
@@ -221,7 +222,7 @@ def _candidates(text: str) -> Iterator[str]:
             return
         start = at - _length(_BEFORE, text[max(at - LONGEST, 0) : at][::-1], 0)
         if text[start - 1 : start] == "\\" and text[start : start + 1] in "nrt":
-            # In JSON the end of a line before it.
+            # In JSON this is the letter of an escaped line end before the path.
             start += 1
         end = at + _length(_AFTER, text, at)
         word = text[start : min(end, start + LONGEST + 1)].rstrip(_TRAILING)
@@ -244,7 +245,7 @@ def _is_hint(word: str) -> bool:
     if word.startswith("//") or word.endswith("/>"):
         return False
     is_rooted = word.startswith(("/", "~/", "./", "../"))
-    # In prose a slash stands between two words; a path has more, or ends in a file's name.
+    # In prose a slash separates two words. A path has more slashes, or ends in a file name.
     name = word.rstrip("/").rpartition("/")[2]
     return is_rooted or word.count("/") > 1 or "." in name[1:]
 
@@ -261,7 +262,7 @@ _SMALL = 200
 _TOLD = 1500
 
 
-"""What the sentences of a summary take at most, nearly always."""
+"""What the sentences of a summary take at most, in nearly all cases."""
 
 
 _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
@@ -269,7 +270,7 @@ _SCALES = (1.0, 0.75, 0.5, 0.25, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How one result is to be made short."""
+    """The limits and facts by which one result is shortened."""
 
     tool: str
     limit: int
@@ -277,17 +278,17 @@ class Wanted:
     reader: str = "result_read"
     media_limit: int = MEDIA_LIMIT
     objections: Objections | None = None
-    """Of the tool's output schema, where it has one."""
+    """The check against the tool's output schema, if it has one."""
     is_promised: bool = True
-    """Whether the client was told of that schema."""
+    """Whether the client was shown that schema."""
     knows_links: bool = True
     """Whether the client knows blocks that are links."""
     beyond_bytes: int = 0
-    """How much more of the result there is than was given."""
+    """How many more bytes the result has than were given."""
 
     @property
     def room(self) -> int:
-        """How long the short one may be: what a model asks for next has to fit in as well."""
+        """The length of the short result: what the model asks for next has to fit as well."""
         return self.limit * 3 // 4
 
 
@@ -301,12 +302,12 @@ class Compacted:
 
 
 def is_over(parts: Parts, limit: int, media_limit: int) -> bool:
-    """Tell whether a result has to be made short."""
+    """Tell whether a result has to be shortened."""
     return parts.characters > limit or parts.media_characters > media_limit
 
 
 def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
-    """Return the short result, None where it cannot be had."""
+    """Return the short result, None if there is none that fits."""
     found = hints(_main_text(parts))
     for scale in _SCALES:
         attempt = _Attempt(parts, wanted, int(wanted.room * scale), found)
@@ -318,7 +319,7 @@ def compacted(parts: Parts, wanted: Wanted) -> Compacted | None:
 
 
 def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> Compacted | None:
-    """Return the short result of one of which only the beginning is at hand."""
+    """Return the short result when only the beginning of the result is available."""
     try:
         parts = parts_of(closed(beginning))
     except MalformedError:
@@ -330,7 +331,7 @@ def compacted_beginning(beginning: bytes, wanted: Wanted, *, is_error: bool) -> 
 
 @dataclass(slots=True)
 class _Part:
-    """What became of a part, and what is said of it."""
+    """The new value of a part, and what the summary says of it."""
 
     data: bytes
     missing: list[str] = field(default_factory=list)
@@ -338,7 +339,7 @@ class _Part:
 
 
 class _Attempt:
-    """One result, in one room."""
+    """One attempt to fit a result into a given room."""
 
     def __init__(self, parts: Parts, wanted: Wanted, room: int, found: Sequence[str]) -> None:
         self.passed: list[Block] = []
@@ -347,7 +348,7 @@ class _Attempt:
         self._hints = found
         self._links = _links(parts.blocks, wanted.media_limit)
         self.is_short = parts.characters <= wanted.limit and not wanted.beyond_bytes
-        """Whether only its media are too much."""
+        """Whether only its media are over the limit."""
         self._forbids = False
 
     def result(self) -> bytes:
@@ -370,14 +371,14 @@ class _Attempt:
         return self._joined(self._content(room - used), structured)
 
     def _hints_width(self, room: int) -> int:
-        """Return how much of `room` is of use to paths and URLs."""
+        """Return how much of `room` paths and URLs may use."""
         return min(sum(len(each) + 3 for each in self._hints), room)
 
     # The parts
 
     def _structured(self, room: int) -> _Part | None:
         data, wanted = self._parts.structured, self._wanted
-        # Whatever else there is: without it the result is of another shape.
+        # Structured content always gets some room: without it the result has another shape.
         room = max(room, SHORT)
         if width(data) <= room:
             return _Part(data)

@@ -2,8 +2,8 @@
 
 A result that is cut has to satisfy its tool's output schema, and where none does that is short
 enough, the structured content is left out: clients take such a result for a failure, unless they
-were never told of the schema. So it has to be known beforehand. What is estimated is how much of
-any value the schema keeps from being cut; a keyword of which that cannot be said keeps all of it.
+were never told of the schema. So this has to be known beforehand. The estimate is how much of any
+value the schema keeps from being cut. A keyword that cannot be estimated keeps all of it.
 """
 
 import math
@@ -15,12 +15,12 @@ import msgspec
 from capd_protos.codec import JsonCodec, MalformedError
 
 ROOM = 1_000
-"""Characters that a cut may surely have, also where a result's limit is the smallest one."""
+"""Characters that a cut always has, even with the smallest limit of a result."""
 _VALUE = 4
-"""What any value takes: quotes or brackets, and what stands around it."""
+"""The least size of any value: quotes or brackets, and what is around it."""
 _DEEPEST = 8
 _MOST_LOOKED_AT = 5_000
-"""Parts of a schema, each as often as it is referred to: a server wrote it."""
+"""Parts of a schema, counted for each reference to them: a server wrote the schema."""
 _MARK = b"outputSchema"
 _SAYS_NOTHING = frozenset(
     (
@@ -43,7 +43,7 @@ _DEFINITION: JsonCodec[_Definition] = JsonCodec(_Definition)
 
 
 def promises_too_much(definition: bytes) -> bool:
-    """Tell whether a tool has an output schema that may forbid to cut what it describes."""
+    """Tell whether a tool has an output schema that may forbid to cut its results."""
     if _MARK not in definition:
         return False
     try:
@@ -54,12 +54,12 @@ def promises_too_much(definition: bytes) -> bool:
 
 
 def allows_cuts(schema: Schema) -> bool:
-    """Tell whether every value of `schema` can surely be cut to `ROOM`."""
+    """Tell whether every value of `schema` can certainly be cut to `ROOM`."""
     return _Least(schema).of(schema, 0) <= ROOM
 
 
 class _Least:
-    """What one schema keeps of its values, as an upper bound."""
+    """An upper bound of what one schema keeps of its values."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -87,7 +87,7 @@ class _Least:
     def properties(self, properties: Any, _schema: Mapping[str, Any], depth: int) -> float:
         if not isinstance(properties, Mapping):
             return math.inf
-        # An optional one is there as well where the value has it: it is cut, and not left out.
+        # Optional members count too: if the value has one, it is cut and not left out.
         return sum(self.of(each, depth + 1) - _VALUE for each in properties.values())
 
     def items(self, items: Any, schema: Mapping[str, Any], depth: int) -> float:

@@ -14,9 +14,9 @@ from capd_protos.codec import JsonCodec, MalformedError
 T = TypeVar("T")
 
 MOST_HALVES = 10_000
-"""More are no text that was cut."""
+"""A text with more of them was not just cut."""
 MOST_BYTES = 1 << 20
-"""What is longer is not looked through: nobody may wait for that."""
+"""A longer text is not checked, because nothing may wait for that."""
 _HALF = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|[c-fC-F][0-9a-fA-F]{2}(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
@@ -28,7 +28,7 @@ def mended(data: bytes) -> bytes:
     """Return `data` with U+FFFD for each half of a pair, at the same places."""
     if len(data) > MOST_BYTES or (rb"\ud" not in data and rb"\uD" not in data):
         return data
-    # An escaped backslash before a `u` begins no escape.
+    # After an escaped backslash, a `u` does not begin an escape.
     escapes = data.replace(rb"\\", b"  ")
     halves = list(islice(_HALF.finditer(escapes), MOST_HALVES + 1))
     if not halves or len(halves) > MOST_HALVES:
@@ -40,7 +40,7 @@ def mended(data: bytes) -> bytes:
 
 
 def decoded(codec: JsonCodec[T], data: bytes) -> T:
-    """Return what capd reads for itself in `data`.
+    """Decode `data` for capd's own use.
 
     Raises:
         MalformedError: it is not readable for another reason.
@@ -55,6 +55,6 @@ def decoded(codec: JsonCodec[T], data: bytes) -> T:
 
 
 def as_written(part: bytes, whole: bytes, data: bytes) -> bytes:
-    """Return the bytes of `data` that `part` of `whole`, which is `data` mended, stands for."""
+    """Return the bytes of `data` that correspond to `part` of `whole`, the mended `data`."""
     at = whole.find(part)
     return data[at : at + len(part)]

@@ -1,8 +1,8 @@
-"""Handles of results that are kept whole: what they are, how long they last, and for whom.
+"""Handles of stored results: how they are made, how long they last, and who may read them.
 
-A handle is made of a secret, the session and the digest of the bytes: nobody can guess another
-session's, and one result gives one session the same handle each time, so that what a model reads
-stays the same bytes as well.
+A handle is derived from a secret, the session and the digest of the bytes. So nobody can guess
+another session's, and one result gives one session the same handle each time, which keeps the bytes
+that a model reads the same.
 """
 
 import base64
@@ -27,7 +27,7 @@ def handle_of(secret: bytes, session: SessionKey, sha256: str) -> str:
 
 
 def is_handle(text: str) -> bool:
-    """Tell whether a text can be a handle, so that it may be part of a file's name."""
+    """Tell whether a text has the form of a handle, so that it may be part of a file's name."""
     body = text.removeprefix(_PREFIX)
     return len(body) == _SHOWN and text != body and body.isascii() and body.isalnum()
 
@@ -38,7 +38,7 @@ def link_to(handle: str, index: int) -> str:
 
 
 def linked(uri: str) -> tuple[str, int] | None:
-    """Return which handle and block a URI means, None where it is another's."""
+    """Return the handle and block that a URI means, None for any other URI."""
     if not uri.startswith(SCHEME):
         return None
     handle, _, index = uri.removeprefix(SCHEME).partition("/")
@@ -47,21 +47,21 @@ def linked(uri: str) -> tuple[str, int] | None:
 
 @dataclass(slots=True)
 class Readers:
-    """Who may read what a session got: itself, and the sessions that it started, and theirs."""
+    """Who may read a session's results: the session, those that it started, and theirs."""
 
     _parents: dict[SessionKey, SessionKey] = field(default_factory=dict)
 
     def started(self, child: SessionKey, parent: SessionKey) -> None:
-        """Note that `parent` started `child`; the first word counts."""
+        """Note that `parent` started `child`. The first parent counts."""
         if child != parent and child not in self._ancestors(parent):
             self._parents.setdefault(child, parent)
 
     def ended(self, session: SessionKey) -> None:
-        """Forget who started a session that is over."""
+        """Remove a session that has ended."""
         self._parents.pop(session, None)
 
     def may_read(self, reader: SessionKey, owner: SessionKey) -> bool:
-        """Tell whether `reader` may read what `owner` got."""
+        """Tell whether `reader` may read the results of `owner`."""
         return owner in self._ancestors(reader)
 
     def _ancestors(self, session: SessionKey) -> list[SessionKey]:

@@ -1,9 +1,9 @@
-"""Whether bytes are one JSON container, where there are too many of them to be parsed at once.
+"""Whether bytes are one JSON container, if there are too many of them to be parsed at once.
 
 A parse of 200 MB holds the interpreter for as long as it takes, and builds what nobody needs. Here
-only strings are told from what is between them, and brackets counted: if the bytes are valid JSON
-at all, then what passes is exactly one value, so nothing that is put around it can be taken
-for a part of it, nor a part of it for what is around it. They are also seen to be UTF-8.
+strings are skipped and brackets counted. If the bytes are valid JSON at all, then what passes is
+exactly one value: nothing around it can be mistaken for a part of it, nor a part of it for what is
+around it. The bytes are also checked to be UTF-8.
 """
 
 import codecs
@@ -26,7 +26,7 @@ class ContainerCheck:
         self._held = b""
 
     def feed(self, piece: bytes) -> None:
-        """Look at the next piece.
+        """Check the next piece.
 
         Raises:
             MalformedError: this is no container, or more than one.
@@ -45,7 +45,7 @@ class ContainerCheck:
         self._is_in_string ^= len(parts) % 2 == 0
 
     def end(self) -> None:
-        """Say that this was the last piece.
+        """Finish after the last piece.
 
         Raises:
             MalformedError: the container is not closed.

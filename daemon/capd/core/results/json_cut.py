@@ -21,9 +21,9 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 SHORT = 40
-"""What is that short is not cut: ids, dates, numbers."""
+"""A value this short is not cut: ids, dates, numbers."""
 _SHARES = 8
-"""A list shows at least so many items, as far as it has them, before it shows more of each."""
+"""A list shows at least so many items, if it has them, before it shows more of each."""
 _DEEPEST = 32
 _TRIES = 12
 _LIST: JsonCodec[list[msgspec.Raw]] = JsonCodec(list[msgspec.Raw])
@@ -45,11 +45,11 @@ class Omission:
 
 @dataclass(slots=True)
 class KeptPlaces:
-    """Places that must stay as they are."""
+    """Places that must not be cut."""
 
     whole: set[Path] = field(default_factory=set)
     full: set[Path] = field(default_factory=set)
-    """Containers that keep every item, of which each may still be cut."""
+    """Containers that keep every item; each item may still be cut."""
 
 
 @dataclass(slots=True)
@@ -62,14 +62,14 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class CutJson:
-    """A value, cut."""
+    """The result of cutting a value."""
 
     data: bytes
     omissions: Sequence[Omission]
 
 
 def width(data: bytes | msgspec.Raw) -> int:
-    """Return how many characters a piece of JSON has."""
+    """Return the number of characters of a piece of JSON."""
     text = bytes(data)
     return len(text) if text.isascii() else len(text.decode(errors="replace"))
 
@@ -82,7 +82,7 @@ def is_container(data: bytes) -> bool:
 def cut_json(
     data: bytes, room: int, kept: KeptPlaces | None = None, split: Split | None = None
 ) -> CutJson | None:
-    """Return `data` in at most `room` characters, None where that cannot be.
+    """Return `data` in at most `room` characters, None if that is impossible.
 
     `split` is for one value that is cut more than once.
 
@@ -102,7 +102,7 @@ def cut_json(
 
 
 def _emptied(data: bytes, room: int) -> CutJson | None:
-    """Return a container without anything in it, where nothing else has room."""
+    """Return an empty container, used if nothing else fits."""
     empty = {b"{": b"{}", b"[": b"[]"}.get(data[:1])
     if empty is None or room < len(empty):
         return None
@@ -172,7 +172,7 @@ class _Cutting:
     def _fitting(
         self, each: Iterable[T], need: Callable[[T], int], room: int, path: Path
     ) -> list[T]:
-        """Return the first ones that have room, or all where all have to stay."""
+        """Return the first ones that fit, or all if all have to stay."""
         if path in self._kept.full:
             return list(each)
         used = 2
@@ -189,7 +189,7 @@ class _Cutting:
         head = shortened(text, room - 2)
         kept = len(head)
         if kept == len(text):
-            # It was long by its escapes alone, which are not needed.
+            # Only its escapes made it long, and they are not needed.
             return msgspec.json.encode(text)
         out = msgspec.json.encode(f"{head}… [{len(text) - kept:,} more characters]")
         return self._left_out(out, path, "characters", kept, len(text))
@@ -201,21 +201,21 @@ class _Cutting:
 
 
 def shortened(text: str, room: int) -> str:
-    """Return the beginning of a text, so that it and a note of what is missing fit into `room`."""
+    """Return the beginning of a text such that it and a note of what is missing fit into `room`."""
     head = text[: max(room - len(f"… [{len(text):,} more characters]"), 0)]
     while head and (over := encoded_width(head) - (room - 30)) > 0:
-        # An escape takes up to six characters; half of what is over is always a step.
+        # An escape takes up to six characters, so each step removes half of the excess.
         head = head[: len(head) - max(over // 6, 1)]
     return head
 
 
 def encoded_width(text: str) -> int:
-    """Return how many characters a text takes in JSON, without its quotes."""
+    """Return the number of characters of a text in JSON, without its quotes."""
     return width(msgspec.json.encode(text)) - 2
 
 
 def _need(data: bytes, fair: int) -> int:
-    """Return what a value takes at least."""
+    """Return the least size of a value."""
     if data[:1] in (b"{", b"[", b'"'):
         return min(len(data), fair) if len(data) <= fair else min(width(data), fair)
     return len(data)
@@ -228,14 +228,14 @@ def _dense(value: msgspec.Raw) -> bytes:
 
 
 def _shares(values: Sequence[bytes], room: int) -> list[int]:
-    """Return each value's share: none gets more than it needs, and the others get the same."""
+    """Return each value's share: none gets more than it needs, and the others get equal shares."""
     widths = [width(value) for value in values]
     level = water_level(widths, room)
     return [min(each, level) for each in widths]
 
 
 def water_level(widths: Sequence[int], room: int) -> int:
-    """Return the share of all that cannot have what they need."""
+    """Return the equal share of all that cannot have what they need."""
     left, count = room, len(widths)
     for each in sorted(widths):
         if each * count > left:

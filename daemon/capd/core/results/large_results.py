@@ -1,4 +1,4 @@
-"""A server's result that is too large to hold: it stays where its line was spooled."""
+"""A server's result that is too large for memory: it stays in the spooled file."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,55 +8,55 @@ _IS_ERROR = re.compile(rb'"isError"\s*:\s*true')
 
 
 class Spooled(Protocol):
-    """Bytes that are kept outside of the memory until nobody refers to them."""
+    """Bytes that are kept outside of memory until nobody refers to them."""
 
     async def read(self, start: int, size_bytes: int) -> bytes:
-        """Return a part of them."""
+        """Return a part of the bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargeResult:
-    """One JSON container, which is passed on unread."""
+    """One JSON container, passed on without being parsed."""
 
     spooled: Spooled
     start: int
-    """Where in what is spooled it begins."""
+    """Its position in the spooled bytes."""
     end: int
     head: bytes
     """Its first bytes."""
     tail: bytes
-    """Its last ones."""
+    """Its last bytes."""
     spliced: bytes = b""
-    """Written before what begins at `start`."""
+    """Bytes that are written before it."""
 
     @property
     def size_bytes(self) -> int:
-        """How long it is."""
+        """Its length."""
         return len(self.spliced) + self.end - self.start
 
     def mentions(self, member: str) -> bool:
-        """Tell whether one of its ends has a member of this name, or something inside of it."""
-        # In a text of the server's the quotes would be escaped.
+        """Tell whether a member of this name is in its first or last bytes, at any level."""
+        # Inside a text, the quotes would be escaped.
         name = b'"%s"' % member.encode()
         return name in self.head or name in self.tail
 
     def with_members(self, members: bytes) -> "LargeResult":
-        """Return it with other members first, each with a comma behind it."""
+        """Return it with other members first, each with a comma after it."""
         if not members or not self.head.startswith(b"{"):
             return self
         return replace(self, spliced=b"{" + members, start=self.start + 1)
 
     @property
     def is_success(self) -> bool:
-        """Whether its ends do not say that it tells of an error.
+        """Whether its first and last bytes do not say that it is an error.
 
-        Servers write the flag beside the content, so at one of the ends. Looked for in between it
-        would be found in what the content quotes; what a wrong answer costs is that a tool which
+        Servers write the flag beside the content, so it is at one of the ends. In between, a search
+        would find it in what the content quotes. The price of a wrong answer is small: a tool that
         failed counts as used, and so stays in the active set for longer.
         """
         return not (_IS_ERROR.search(self.head) or _IS_ERROR.search(self.tail))
 
 
 Result = bytes | LargeResult
-"""What a server answers with."""
+"""A server's answer."""

@@ -1,7 +1,7 @@
-"""How long a tool's result may be before it is compacted.
+"""How long a tool's result may be before it is shortened.
 
-The nearest word counts: the user's for the tool, the user's for its server, the tool's own
-(`_meta["anthropic/maxResultSizeChars"]`), the user's for all. 0 passes whatever comes.
+The most specific setting counts: the user's for the tool, the user's for its server, the tool's own
+(`_meta["anthropic/maxResultSizeChars"]`), the user's for all. 0 means no limit.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Limits:
     media: int = MEDIA_LIMIT
 
     def of(self, server: str, tool: str, definition: bytes) -> int:
-        """Return the limit of a tool's results, 0 where there is none."""
+        """Return the limit of a tool's results, 0 if there is none."""
         configured = self.tools.get(f"{server}:{tool}", self.servers.get(server))
         if configured is not None:
             return _clamped(configured)
@@ -56,7 +56,7 @@ class Limits:
 
 
 def _own(definition: bytes) -> int | None:
-    """Return what a tool says of its results itself."""
+    """Return the limit in a tool's own definition."""
     # A scan is a hundred times faster than a parse, and few tools say anything.
     if _MARK not in definition:
         return None

@@ -1,9 +1,9 @@
-"""What the two ends of a JSON-RPC line tell of it, where the line is too long to be parsed.
+"""What the two ends of a JSON-RPC line tell about it, if the line is too long to be parsed.
 
 Such a line is nearly always one large member with small ones before and after it. The small ones
-are read, and from where to where the large one goes. That it is one value is not seen from here:
-of `{"result":{},"x":{}}` the ends say that `result` goes from the first brace to the last but one,
-so whoever relies on it looks inside as well (`json_container`).
+are parsed, and the range of the large one is found. Whether it is one value cannot be seen from the
+ends: of `{"result":{},"x":{}}` they say that `result` goes from the first brace to the last but
+one. So whoever relies on it checks the inside as well (`json_container`).
 """
 
 import re
@@ -22,22 +22,22 @@ _TEXT: JsonCodec[str] = JsonCodec(str)
 
 @dataclass(frozen=True, slots=True)
 class LineEnds:
-    """The members of an object of which one, a container, is too long to be looked at."""
+    """The members of an object of which one, a container, is too long to be parsed."""
 
     scalars: dict[str, Any]
-    """Every other member; of two with one name the last counts."""
+    """Every other member; the last of two with one name counts."""
     large: str
     """The name of the large one."""
     start: int
-    """How many bytes of the line come before its value."""
+    """The number of bytes of the line before its value."""
     after: int
-    """How many come after it."""
+    """The number of bytes after it."""
 
     @property
     def id(self) -> int | str | None:
         """The line's JSON-RPC id, None where it has none that is valid."""
         value = self.scalars.get("id")
-        # A bool is an int to Python and no id to anybody.
+        # A bool is an int in Python, but no valid id.
         return value if type(value) is int or type(value) is str else None
 
     @property
@@ -45,12 +45,12 @@ class LineEnds:
         """Whether it is a response whose result is the large member."""
         others = self.scalars.keys()
         is_reply = "id" in others and not {"method", "result"} & others
-        # An error of null is how some servers say that there is none.
+        # Some servers write `"error": null` if there is none.
         return self.large == "result" and is_reply and self.scalars.get("error") is None
 
 
 def line_ends(head: bytes, tail: bytes) -> LineEnds | None:
-    """Return what a line's first and last bytes tell, None where it has another shape."""
+    """Return what a line's first and last bytes tell, None if it has another structure."""
     before = _before_container(head)
     behind = _after_container(tail)
     if before is None or behind is None:
@@ -86,7 +86,7 @@ def _before_container(head: bytes) -> tuple[bytes, bytes, int] | None:
 def _after_container(tail: bytes) -> tuple[bytes, int] | None:
     """Return the members after the last container, and how many bytes come after it.
 
-    Read backwards, JSON is as unambiguous as forwards: outside of strings there is no backslash.
+    JSON can be read backwards without ambiguity: outside of strings there is no backslash.
     """
     text = tail.rstrip(_SPACE)
     if not text.endswith(b"}"):
@@ -110,7 +110,7 @@ def _before_space(text: bytes, at: int) -> int:
 
 
 def _start_of_scalar(text: bytes, end: int) -> int:
-    """Return where the scalar begins that ends at `end`, 0 where that is not in sight."""
+    """Return the start of the scalar that ends at `end`, 0 if it is not in these bytes."""
     if text[end - 1 : end] != b'"':
         return max(text.rfind(_BARE_ENDS[i : i + 1], 0, end) for i in range(len(_BARE_ENDS))) + 1
     at = end - 1

@@ -1,7 +1,7 @@
-"""capd's own tool `result_read`, and every sentence that it answers with (docs/design/context.md).
+"""capd's own tool `result_read`, and its texts (docs/design/context.md).
 
-It reads what a handle stands for: by position, by words, or by JSON path. Positions count
-characters of the part that is read; of a result too large to be parsed, bytes.
+It reads the result of a handle by position, by words, or by JSON path. Positions count characters
+of the part that is read; in a result too large to be parsed, bytes.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ LONGEST = 24_000
 RAW = "raw"
 STRUCTURED = "structured"
 PARSED_BYTES = 32 * 1024 * 1024
-"""Of a longer result only positions are read."""
+"""A longer result is read only by position."""
 
 DEFINITION = msgspec.json.encode(
     {
@@ -60,11 +60,11 @@ DEFINITION = msgspec.json.encode(
 
 
 class BadReadError(CapdError):
-    """The arguments lead to nothing that could be read; the text says what is right."""
+    """The arguments do not name anything that can be read; the text says what is right."""
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """The tool's arguments, as a model wrote them."""
+    """The tool's arguments as a model wrote them."""
 
     handle: str = ""
     offset: int | None = None
@@ -78,10 +78,10 @@ _ARGUMENTS: JsonCodec[Arguments] = JsonCodec(Arguments)
 
 
 def arguments_of(arguments: bytes | msgspec.Raw) -> Arguments:
-    """Return the arguments, checked.
+    """Return the checked arguments.
 
     Raises:
-        BadReadError: they are none.
+        BadReadError: they are invalid.
     """
     try:
         wanted = _ARGUMENTS.decode(arguments if len(arguments) else b"{}")
@@ -101,7 +101,7 @@ def arguments_of(arguments: bytes | msgspec.Raw) -> Arguments:
 
 
 def foreign() -> str:
-    """Answer for a handle of another session's."""
+    """Return the answer for a handle of another session."""
     return (
         "This handle belongs to another session, and only that one and the sessions that it "
         "started may read it. Call the tool again here."
@@ -110,7 +110,7 @@ def foreign() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A slice of what is read, with where it stands."""
+    """A slice of the part, and its position."""
 
     start: int
     end: int
@@ -118,13 +118,13 @@ class Page:
     unit: str = "characters"
 
     def head(self) -> str:
-        """Say where it stands, and where to go on."""
+        """Return a line with its position, and how to read on."""
         more = f" Next: offset {self.end}." if self.end < self.whole else " This is the end."
         return f"[capd] {self.unit} {self.start} to {self.end} of {self.whole:,}.{more}"
 
 
 def page(wanted: Arguments, whole: int, unit: str = "characters") -> Page:
-    """Return which slice of `whole` is wanted.
+    """Return the requested slice of `whole`.
 
     Raises:
         BadReadError: it begins outside.
@@ -169,7 +169,7 @@ def _choices(parts: Parts) -> str:
 
 
 def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str | None]:
-    """Answer `query`: the head, and the hits."""
+    """Return the answer to `query`: a line about the hits, and the hits."""
     if not count:
         return f"[capd] None of the {what} has all the words of {query[:200]!r}.", None
     more = "" if len(shown) == count else f" The first {len(shown):,} are shown."
@@ -178,7 +178,7 @@ def found(query: str, count: int, shown: list[str], what: str) -> tuple[str, str
 
 
 def too_large(size_bytes: int) -> str:
-    """Answer for words or a path in a result that cannot be parsed."""
+    """Return the answer for words or a path in a result that is too large to be parsed."""
     return (
         f"This result has {size_bytes:,} bytes. Over {PARSED_BYTES:,} it can only be read by "
         "offset and length (in bytes of its JSON), not by query, json_path or part."
@@ -186,7 +186,7 @@ def too_large(size_bytes: int) -> str:
 
 
 def answer(head: str, body: str | None = None, *, is_error: bool = False) -> bytes:
-    """Return the tool's result: where what is read stands, and then exactly what is read."""
+    """Return the tool's result: a line about the position, and then exactly what was read."""
     texts = [head] if body is None else [head, body]
     content = [{"type": "text", "text": text} for text in texts]
     return msgspec.json.encode({"content": content, "isError": is_error})
@@ -199,5 +199,5 @@ def contents(uri: str, mime: str, base64: bytes) -> bytes:
 
 
 def values(found: list[msgspec.Raw]) -> bytes:
-    """Return what a JSON path found as one list."""
+    """Return the values of a JSON path as one list."""
     return bytes(raw(found))

@@ -1,9 +1,8 @@
-"""Structured content cut so that it still satisfies its tool's output schema.
+"""Cuts structured content so that it still satisfies its tool's output schema.
 
-A validator is the oracle: what it objects to in a cut value is taken from the whole value, a
-list or an object with all its items first, and then as it was written. So every keyword is
-honoured, also those that nobody here has heard of. Where the objections outgrow the room, the
-schema forbids a cut.
+A validator decides. Where it objects to the cut value, the original is restored: a list or an
+object first with all its items, and then as it was written. So every keyword is honoured, also
+unknown ones. If the restored parts exceed the room, the schema forbids a cut.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +12,15 @@ import msgspec
 from capd.core.results.json_cut import CutJson, KeptPlaces, Omission, Path, Split, cut_json
 
 Objections = Callable[[bytes], Sequence[Path]]
-"""Where a value does not satisfy a schema; nowhere, if it does."""
+"""Returns the places at which a value violates a schema; none if it satisfies it."""
 
 _ROUNDS = 24
 NOTE = "capd_compacted"
-"""The member that says in the structured content itself that it is not whole."""
+"""The member by which structured content says that it is not whole."""
 
 
 def fitted(data: bytes, room: int, objections: Objections, note: bytes = b"") -> CutJson | None:
-    """Return `data` in `room` characters and satisfying its schema, None where that cannot be.
+    """Return `data` in `room` characters that satisfies its schema, None if that is impossible.
 
     `note` is the value of a member that is put first, unless the schema forbids it.
     """
@@ -66,7 +65,7 @@ def _with_first(data: bytes, member: bytes) -> bytes:
 
 
 def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> None:
-    """Keep what is objected to."""
+    """Keep the places that the validator objects to."""
     before = len(kept.whole), len(kept.full)
     at = [each for each in omissions if each.path == path]
     below = [each for each in omissions if each.path[: len(path)] == path]
@@ -80,6 +79,6 @@ def _protect(kept: KeptPlaces, path: Path, omissions: Sequence[Omission]) -> Non
 
 
 def note_of(handle: str, tool: str) -> bytes:
-    """Return what the structured content says of itself."""
+    """Return the note that structured content has about itself."""
     text = f"This is cut to its first parts. The tool {tool} reads all of it by the handle."
     return msgspec.json.encode({"handle": handle, "note": text})

@@ -1,4 +1,4 @@
-"""What the store of results holds, least recently used first."""
+"""The index of the result store, least recently used first."""
 
 from collections import OrderedDict
 
@@ -12,7 +12,6 @@ class StoreIndex:
         self._sizes: OrderedDict[str, int] = OrderedDict()
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a file is there."""
         return name in self._sizes
 
     def names(self) -> list[str]:
@@ -20,7 +19,7 @@ class StoreIndex:
         return list(self._sizes)
 
     def add(self, name: str, size_bytes: int) -> None:
-        """Note a file as used last; in place of what was known of it."""
+        """Note a file as used last; it replaces an earlier entry."""
         self.remove(name)
         self._sizes[name] = size_bytes
         self.total_bytes += size_bytes
@@ -35,7 +34,7 @@ class StoreIndex:
         self.total_bytes -= self._sizes.pop(name, 0)
 
     def make_room(self, size_bytes: int, keep: str) -> list[str]:
-        """Forget, and return, what must go before `keep` can have `size_bytes`."""
+        """Remove, and return, what must go so that `keep` can have `size_bytes`."""
         added = 0 if keep in self._sizes else size_bytes
         dropped: list[str] = []
         for name in self._sizes:

@@ -24,7 +24,7 @@ _NAMES = {b"{": "object", b"[": "list", b'"': "text", b"t": "bool", b"f": "bool"
 
 @dataclass(slots=True)
 class SummaryFacts:
-    """What a summary is made of."""
+    """The facts of a summary."""
 
     tool: str
     handle: str
@@ -34,7 +34,7 @@ class SummaryFacts:
     whole: str
     """What the result is, in one line."""
     beyond_bytes: int = 0
-    """How much of it was not looked at."""
+    """How many bytes of it were not examined."""
     missing: list[str] = field(default_factory=list)
     example: str = ""
     """Arguments that read what comes next."""
@@ -43,7 +43,7 @@ class SummaryFacts:
 
 
 def summary(told: SummaryFacts, room: int) -> str:
-    """Return the text, as much of it as there is room for."""
+    """Return the text, as much of it as fits."""
     size = f"{told.characters:,} characters"
     if told.beyond_bytes:
         size = f"{told.beyond_bytes + told.characters:,} bytes"
@@ -84,7 +84,7 @@ def _hint_lines(hints: Sequence[str], room: int) -> list[str]:
 
 
 def json_path(path: Path) -> str:
-    """Return a path as the tool that reads takes it."""
+    """Return a path in the syntax of the tool that reads."""
     return "$" + "".join(_step(step) for step in path)
 
 
@@ -114,7 +114,7 @@ def described(data: bytes) -> str:
 
 
 def described_text(text: str) -> str:
-    """Return what a text is."""
+    """Return a description of a text."""
     lines = text.count("\n") + 1
     return f"text of {lines:,} line{'' if lines == 1 else 's'}, {len(text):,} characters"
 
@@ -142,7 +142,7 @@ def _short(data: bytes) -> str:
 
 
 def missing_lines(omissions: Sequence[Omission], of: str = "") -> list[str]:
-    """Return what was left out, alike places together."""
+    """Return what was left out, with similar places together."""
     found: dict[tuple[Path, str], list[Omission]] = {}
     for each in omissions:
         alike = tuple("*" if isinstance(step, int) else step for step in each.path)

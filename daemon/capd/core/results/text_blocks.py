@@ -1,4 +1,4 @@
-"""A text behind the content of a `tools/call` result, all else of it as it was written."""
+"""Adds a block of text to a `tools/call` result, and leaves the rest as it was written."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ CONTENT = "content"
 
 
 def takes_text(result: Result) -> bool:
-    """Tell whether a result has content that a text can stand behind."""
+    """Tell whether a result has content to which a block can be added."""
     if not isinstance(result, bytes):
         return False
     content = members_or_none(result).get(CONTENT)
@@ -17,7 +17,7 @@ def takes_text(result: Result) -> bool:
 
 
 def with_text(result: bytes, text: str) -> bytes:
-    """Return a result that `takes_text` with one more block."""
+    """Return a result with one more block; `takes_text` has to hold."""
     members = members_or_none(result)
     blocks = bytes(members[CONTENT]).rstrip().removesuffix(b"]").rstrip()
     comma = b"" if blocks == b"[" else b","

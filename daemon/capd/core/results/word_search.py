@@ -1,7 +1,7 @@
-"""The lines of a text, or the items of a JSON value, that have all of some words.
+"""The lines of a text, or the items of a JSON value, that contain all of some words.
 
-Of JSON the innermost values count that have them all, each with its path; of a text its lines,
-each with its number and offset. The case does not matter.
+In JSON the innermost values that contain them all are found, each with its path; in a text its
+lines, each with its number and offset. Case does not matter.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class WordMatches:
-    """The hits that have room, and how many there are."""
+    """The hits that fit, and how many there are."""
 
     shown: list[str]
     count: int
@@ -73,7 +73,7 @@ def _around(line: str, lowered: str, word: str) -> str:
 
 
 def _needle(word: str) -> tuple[bytes, ...]:
-    """Return how a word may stand in JSON: as it is, or with escapes."""
+    """Return how a word may be written in JSON: as it is, or with escapes."""
     plain = msgspec.json.encode(word)[1:-1]
     spelled = "".join(
         each if each.isascii() else "".join(f"\\u{unit:04x}" for unit in _units(each))
@@ -95,7 +95,7 @@ def _has(data: bytes, needles: list[tuple[bytes, ...]]) -> bool:
 def _items(
     data: bytes, needles: list[tuple[bytes, ...]], path: Path
 ) -> Iterator[tuple[Path, bytes]]:
-    """Yield the innermost objects, lists of scalars and values that have all the words."""
+    """Yield the innermost objects, lists of scalars and values that contain all the words."""
     if not _has(data, needles):
         return
     is_found = False
@@ -108,7 +108,7 @@ def _items(
 
 
 def _children(data: bytes, path: Path) -> Iterator[tuple[str | int, bytes]]:
-    """Yield the containers in a value: scalars are shown with what they belong to."""
+    """Yield the containers in a value; scalars are shown with the container around them."""
     if len(path) >= _DEEPEST:
         return
     if data[:1] == b"[":

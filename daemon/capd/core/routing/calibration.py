@@ -46,7 +46,7 @@ class TuningSet:
 
     @property
     def row_weights(self) -> "Numbers":
-        """Return what each row counts; they sum to the importance."""
+        """Return the weight of each row; they sum to the importance."""
         is_none = self.accepted[:, -1]
         share = NONE_SHARE if is_none.any() and not is_none.all() else float(is_none.all())
         each = np.where(
@@ -91,7 +91,7 @@ def fitted(sets: Sequence[TuningSet], penalty: float = PENALTY) -> "Numbers":
 
 
 def named(weights: "Numbers") -> dict[str, float]:
-    """Return weights by the name of their evidence, with as many digits as mean something."""
+    """Return weights by the name of their evidence, with the significant digits."""
     names = (*CAPABILITY_EVIDENCE, *NONE_EVIDENCE)
     return {name: round(float(weight), 4) for name, weight in zip(names, weights, strict=True)}
 
@@ -102,7 +102,7 @@ def _spreads(sets: Sequence[TuningSet]) -> "Numbers":
     )
     none = np.concatenate([one.none for one in sets])
     spreads: Numbers = np.concatenate([capabilities.std(axis=0), none.std(axis=0)])
-    # The bias spreads by nothing; a weight without any penalty need not be finite.
+    # The bias has no spread. Without any penalty its weight might not be finite.
     spreads[spreads < _CLOSE] = 1.0
     return spreads
 

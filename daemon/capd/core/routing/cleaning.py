@@ -51,7 +51,7 @@ _SYSTEM_STARTS = (
 
 
 def is_system_content(text: str) -> bool:
-    """Tell whether a message is a program's and not the user's own words."""
+    """Tell whether a message was written by a program and not by the user."""
     return text.lstrip().startswith(_SYSTEM_STARTS)
 
 
@@ -87,7 +87,7 @@ def strip_tags(text: str) -> str:
 
 
 def _without_blocks(text: str) -> str:
-    """Drop balanced tagged blocks; an opening tag without its close is kept as text."""
+    """Remove balanced tagged blocks; an opening tag without its close stays as text."""
     kept: list[str] = []
     at = 0
     last_closes = _last_closes(text)
@@ -104,7 +104,10 @@ def _without_blocks(text: str) -> str:
 
 
 def _last_closes(text: str) -> dict[str, int]:
-    """Return where each name is closed last: asked once, ten thousand `<a` stay linear."""
+    """Return the position of the last closing tag of each name.
+
+    Searched once, so that ten thousand `<a` take linear time.
+    """
     return {close[1]: close.start() for close in _CLOSE.finditer(text)}
 
 

@@ -137,13 +137,10 @@ def _without_unusable(
     decision: Decision, unusable: Mapping[CapabilityId, UnusableCapability]
 ) -> Decision:
     """Return a decision that switches on and suggests what can be used, and names the rest."""
-    if decision.outcome == "activate" and decision.id in unusable:
+    won = unusable.get(decision.id) if decision.outcome == "activate" and decision.id else None
+    if won is not None:
         return msgspec.structs.replace(
-            decision,
-            outcome="abstain",
-            reason=unusable[decision.id].reason,
-            id=None,
-            unusable=(unusable[decision.id],),
+            decision, outcome="abstain", reason=won.reason, id=None, unusable=(won,)
         )
     if decision.outcome == "activate":
         named = [

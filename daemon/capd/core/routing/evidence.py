@@ -5,9 +5,9 @@ A message is compared with a catalogue in a few ways, each of which is one numbe
 the logits of a softmax over capabilities and "none". The weights come from `core.calibration`,
 so a score is a probability, and one threshold serves every catalogue.
 
-How alike a capability's triggers are to messages that want nothing differs from one to another:
-a catalogue's evidence is therefore told against its own mean and deviation over background
-messages. Of these, one that a trigger nearly repeats is no background for that catalogue.
+How alike a capability's triggers are to messages that want nothing differs from one to another: so
+a catalogue's evidence is measured in units of its own mean and deviation over background messages.
+A background message that nearly repeats a trigger is ignored for that catalogue.
 """
 
 import math
@@ -40,12 +40,12 @@ CAPABILITY_EVIDENCE = (
 NONE_EVIDENCE = ("bias", "background", "nearest_background", *SIGNS, "length")
 
 SHARPNESS = 5.0
-"""Of the log-mean-exp over a capability's triggers: between their mean and their best."""
+"""Sharpness of the log-mean-exp over a capability's triggers: between their mean and their best."""
 PHRASE_SHARPNESS = 0.7
-"""The same where each phrase is told against its own likeness to the background."""
+"""The same if each phrase is compared with its own similarity to the background."""
 BM25_HALF = 6.0
 CLAIMED = 0.75
-"""Cosine with a trigger from which a background message is the catalogue's own business."""
+"""Cosine with a trigger from which a background message belongs to the catalogue."""
 NEAREST = 3
 # Cosines of a sentence model with unrelated texts spread by 0.05 to 0.1; a catalogue of one odd
 # trigger may have almost no spread, and would find everything extraordinary.
@@ -58,7 +58,7 @@ LARGEST_PHRASE_Z = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A capability as a message is compared with it: its texts, and their unit vectors."""
+    """A capability as messages are compared with it: its texts, and their unit vectors."""
 
     id: CapabilityId
     triggers: tuple[str, ...]
@@ -69,7 +69,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """Messages that want nothing, and their unit vectors."""
+    """Messages that need no tool, and their unit vectors."""
 
     texts: tuple[str, ...]
     vectors: "Vectors"
@@ -84,12 +84,12 @@ class MessageEvidence:
 
 
 class EvidenceIndex:
-    """A catalogue, ready to be compared with messages."""
+    """A catalogue, prepared for comparison with messages."""
 
     def __init__(self, described: Sequence[Described], background: Background) -> None:
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        # What has no triggers is found by its description alone.
+        # A capability without triggers is found only by its description.
         self.ids = tuple(each.id for each in described)
         texts = [each.triggers or (each.description,) for each in described]
         dimensions = background.vectors.shape[1]

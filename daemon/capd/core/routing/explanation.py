@@ -10,6 +10,7 @@ _PLAIN = {
     "no_candidates": "no capability may be routed to: see capd caps",
     "set_by_user": "the user has set that it does not come on by itself, or not at this score",
     "already_active": "it is on already, so nothing changes",
+    "over_budget": "the turn's budget of tokens has no room for it",
 }
 _NOT_HERE = {
     "missing_secrets": "lacks a key",
@@ -26,7 +27,7 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
     threshold, margin = note.threshold or threshold, note.margin or margin
     best = note.top[0] if note.top else None
     second = note.top[1][1] if len(note.top) > 1 else 0.0
-    if note.outcome == "activate" and note.reason == "whole_trigger":
+    if note.reason == "whole_trigger":
         return f"the message is a trigger of {note.name}, word for word"
     if note.reason in _NOT_HERE:
         name = best[0] if best is not None else "one"

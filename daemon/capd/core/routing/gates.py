@@ -19,12 +19,21 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from capd.core.errors import CapdError
 from capd.core.routing import cleaning
 from capd.core.sessions.domains import is_inside
-from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score, UnusableCapability
+from capd_protos.types import (
+    CapabilityId,
+    CapabilitySpec,
+    Decision,
+    DecisionOutcome,
+    DecisionReason,
+    Score,
+    UnusableCapability,
+    UnusableReason,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,33 +44,19 @@ if TYPE_CHECKING:
 EPSILON = 1e-6
 TOP_SHOWN = 5
 MOST_SUGGESTED = 3
-LONGEST_COMPARED = 320
-"""Characters of a message that are compared, about 64 tokens: 256 take 135 ms."""
-
-UNUSABLE = ("missing_secrets", "domain", "policy")
+UNUSABLE: tuple[UnusableReason, ...] = get_args(UnusableReason)
 """Filters whose capabilities are ranked all the same: what would have won is named."""
-
-REASONS = (
-    "disabled",
-    "system_content",
-    "too_short",
-    "model_not_ready",
-    "no_candidates",
-    "below_threshold",
-    "below_margin",
-    "near_tie",
-    "already_active",
-    *UNUSABLE,
-)
+LONGEST_COMPARED = 320
+"""Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
 
 
 class ProfileMismatchError(CapdError):
-    """The constants were calibrated for another model than the one that is loaded."""
+    """The constants were calibrated for another model than the loaded one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingProfile:
-    """The constants of the decision, together with the model that they hold for."""
+    """The constants of the decision, and the model for which they hold."""
 
     model: str
     quantisation: str
@@ -73,13 +68,13 @@ class RoutingProfile:
     """Of the model; empty where the constants are not bound to one."""
     scorer: str = "trigger_mean"
     weights: Mapping[str, float] = field(default_factory=dict)
-    """What each kind of evidence counts, for the scorer `evidence`."""
+    """The weight of each kind of evidence, for the scorer `evidence`."""
     suggest_at: float = float("inf")
-    """Sum of all scores from which the best are suggested where none is clear."""
+    """Sum of all scores from which the best are suggested if none is clear."""
     suggest_each: float = 0.0
-    """Score below which a capability is not among those suggested."""
+    """A capability with a lower score is not suggested."""
     priors: Mapping[str, float] = field(default_factory=dict)
-    """What each of `core.routing.priors.PRIORS` counts; one that is not named is off."""
+    """The weight of each of `core.routing.priors.PRIORS`; one without a weight is off."""
     lowest_hit: float = 0.2
     """`discover` shows what scores above this (docs/design/routing.md)."""
 
@@ -126,7 +121,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """What is left after the filters, and how many each filter removed."""
+    """The candidates after the filters, and how many each filter removed."""
 
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
@@ -135,12 +130,12 @@ class Eligible:
 
 
 def fingerprint(text: str) -> str:
-    """Return what is kept of a message: the first 16 hex digits of its SHA-256."""
+    """Return the fingerprint by which a message is recorded: 16 hex digits of its SHA-256."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def before_model(text: str, *, is_enabled: bool) -> Decision | str:
-    """Return the abstention for a message that needs no model, else the cleaned text."""
+    """Return the abstention for a message if the model is not needed, else the cleaned text."""
     if not is_enabled:
         return Decision("abstain", "disabled", fingerprint=fingerprint(text))
     if cleaning.is_system_content(text):
@@ -152,7 +147,7 @@ def before_model(text: str, *, is_enabled: bool) -> Decision | str:
 
 
 def compared_part(cleaned: str) -> str:
-    """Return a message as it is compared: whole, or its beginning and end in even parts."""
+    """Return the part of a message that is compared: all of it, or equal parts of both ends."""
     if len(cleaned) <= LONGEST_COMPARED:
         return cleaned
     half = LONGEST_COMPARED // 2
@@ -169,7 +164,7 @@ def eligible(
 ) -> Eligible:
     """Return the capabilities that a session of `domain` with values for `keys` may activate.
 
-    Of `denied` ones its policy leaves nothing.
+    The session's policy denies the capabilities in `denied` as a whole.
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
@@ -180,11 +175,13 @@ def eligible(
             kept.append(capability)
             continue
         left_out[reason] += 1
-        if reason in UNUSABLE:
+        for each in UNUSABLE:
+            if each != reason:
+                continue
             missing = tuple(key for key in capability.wanted_keys if key not in keys)
             unusable.append(
                 UnusableCapability(
-                    capability.id, reason, missing if reason == "missing_secrets" else ()
+                    capability.id, each, missing if each == "missing_secrets" else ()
                 )
             )
     return Eligible(tuple(kept), dict(left_out), tuple(unusable))
@@ -230,7 +227,7 @@ def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> l
 def decide(
     ranked: Sequence[Score], active: Collection[CapabilityId], profile: RoutingProfile
 ) -> Decision:
-    """Return the decision for scores in falling order; fingerprint and counts are the caller's."""
+    """Return the decision for scores in falling order; the caller adds fingerprint and counts."""
     top = tuple(ranked[:TOP_SHOWN])
     if not ranked:
         return Decision("abstain", "no_candidates")
@@ -246,12 +243,12 @@ def decide(
 
 
 def _unclear(
-    reason: str,
+    reason: DecisionReason,
     ranked: Sequence[Score],
     active: Collection[CapabilityId],
     profile: RoutingProfile,
 ) -> Decision:
-    """Suggest the plausible ones, or abstain; what is on already needs no suggestion."""
+    """Suggest the plausible ones, or abstain. What is on already is not suggested."""
     top = tuple(ranked[:TOP_SHOWN])
     is_plausible = sum(score.score for score in ranked) >= profile.suggest_at - EPSILON
     suggested = tuple(
@@ -259,5 +256,5 @@ def _unclear(
         for score in ranked[:MOST_SUGGESTED]
         if is_plausible and score.score >= profile.suggest_each and score.id not in active
     )
-    outcome = "suggest" if suggested else "abstain"
+    outcome: DecisionOutcome = "suggest" if suggested else "abstain"
     return Decision(outcome, reason, top=top, suggested=suggested)

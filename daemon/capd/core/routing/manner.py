@@ -1,4 +1,4 @@
-"""How a message is put, whatever it is about: signs that nobody wants a tool.
+"""How a message is put, whatever it is about: signs that no tool is needed.
 
 A word can be mentioned without its thing being wanted ("why is git called git", "our wiki is a
 mess", "the upgrade is postponed"), and every kind of lexical evidence is blind to that. The signs
@@ -28,7 +28,7 @@ SIGNS = (
     "bare_reported",
     "bare_statement",
 )
-"""The names of what `signs` returns, in its order."""
+"""The names of the values that `signs` returns, in order."""
 
 _ABOUT_A_WORD = re.compile(
     r"""\b(?:
@@ -69,7 +69,7 @@ _INVENTION = re.compile(
     story\s+(?:about|of|where)|pretend|imagine|role-?play)s?\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# A level, an exception, a compiler's or a shell's way to begin a line.
+# Beginnings of machine output: a log level, an exception, a compiler's or a shell's prefix.
 _OUTPUT_LINE = re.compile(
     r"""^\W*(?:
         (?:npm|yarn|pip|make|gcc|clang|cargo|docker|git|bash|sh|zsh|ld|kernel)\b[^\n]{0,12}(?::|\bERR!|\bWARN)
@@ -87,7 +87,7 @@ _MACHINE_WORD = re.compile(
     [\w-]+@\^?\d+(?:\.\d+)+\W*|\(?\w+(?:\.\w+)+\(.*|[{}()\[\];<>|]+|\d+(?:[.:]\d+){2,}\W*|.*[{};]|E[A-Z]{5,}\W*)$""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What makes a request one about something of the user's: possession, pointing, numbers, names.
+# Signs that a request is about something of the user's: possession, pointing, numbers, names.
 _SPECIFIC = re.compile(
     r"""\b(?:my|our|us|we|this|these|that|those|the|it|its|here|today|yesterday|tomorrow|last|next|
     latest|current|recent|all|every|each|me)\b|\d|[\w-]+\.[a-z]{2,4}\b|[/#@_]|["'`“]\w""",

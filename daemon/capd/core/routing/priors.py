@@ -1,9 +1,9 @@
-"""What speaks for a capability beside the message: the project's files, and earlier use.
+"""Evidence for a capability beside the message: the project's files, and earlier use.
 
-A prior multiplies a capability's probability and "none" keeps its share: what the message's
-evidence gives to capabilities together is distributed anew among them. So a prior decides between
-capabilities that the message already speaks for, and a message with no evidence activates
-nothing, whatever the priors say.
+A prior multiplies a capability's probability, and "none" keeps its share: what the message's
+evidence gives to capabilities together is divided anew among them. So a prior decides between
+capabilities that the message already supports, and a message without evidence activates nothing,
+whatever the priors say.
 """
 
 import math
@@ -14,17 +14,17 @@ from capd.core.globs import matches
 from capd_protos.types import CapabilityId, CapabilitySpec, Score
 
 PRIORS = ("files", "session", "project")
-"""The names of what a profile may give a weight to; one without a weight is off."""
+"""The names that a profile may give a weight to; one without a weight is off."""
 
 ON = ("files",)
-"""Those that count unless the configuration says otherwise."""
+"""The priors that count unless the configuration says otherwise."""
 
 MOST_PLACES = 256
 MOST_USED = 16
 
 
 class Use:
-    """Which capabilities were activated where, the last ones of the last places."""
+    """Which capabilities were activated where: the last ones of the last places."""
 
     def __init__(self) -> None:
         self._places: OrderedDict[str, OrderedDict[CapabilityId, None]] = OrderedDict()
@@ -48,7 +48,7 @@ class Use:
 def spoken_for(
     capabilities: Iterable[CapabilitySpec], listing: Collection[str]
 ) -> frozenset[CapabilityId]:
-    """Return the capabilities that say that a file of `listing` speaks for them."""
+    """Return the capabilities whose `files` match a file of `listing`."""
     return frozenset(
         each.id
         for each in capabilities
@@ -61,7 +61,7 @@ def shifted(
     favoured: Mapping[str, Collection[CapabilityId]],
     weights: Mapping[str, float],
 ) -> list[Score]:
-    """Return `ranked` with each prior's weight on what it favours; their sum stays the same."""
+    """Return `ranked` with the weights of the priors applied; the sum stays the same."""
     factors = [
         math.exp(sum(weights.get(name, 0.0) for name, ids in favoured.items() if score.id in ids))
         for score in ranked

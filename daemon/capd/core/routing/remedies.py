@@ -1,4 +1,4 @@
-"""What came of a decision, and what would have to change for another one (`capd why`)."""
+"""The consequence of a decision, and what would change it (`capd why`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from capd_protos.ledger import ActivationNote, DecisionNote
 MOST_NAMED = 3
 _ALL_KEYS = "capd secret list names the keys that are missing"
 CLOSE = 2
-"""How many of the best a message may have meant."""
+"""How many of the best candidates the message may have meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +17,17 @@ class CapabilityFacts:
 
     triggers: Sequence[str] = ()
     missing: Sequence[str] = ()
-    """Keys that it asks for, and nobody has a value for."""
+    """Keys that it asks for and that have no value."""
     reason: str = ""
-    """Why it is not used; empty where it may be."""
+    """Why it is not used; empty if it may be used."""
 
 
 def followed(
     note: DecisionNote, activations: Iterable[ActivationNote]
 ) -> tuple[ActivationNote, ...]:
-    """Return what became of the capability that a decision named, oldest first.
+    """Return what happened to the capability that a decision named, oldest first.
 
-    Up to where it was switched on again: what comes then follows from something else.
+    It ends where the capability is switched on again: later events have another cause.
     """
     if note.outcome != "activate":
         return ()
@@ -44,7 +44,7 @@ def followed(
 
 
 def consequence(came: Sequence[ActivationNote]) -> str:
-    """Return in words what came of a decision; empty where nothing was noted."""
+    """Return the consequence of a decision in words; empty if nothing was recorded."""
     if not came:
         return ""
     if came[0].action == "failed":

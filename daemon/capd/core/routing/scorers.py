@@ -21,11 +21,11 @@ SCORERS = ("trigger_mean", "evidence")
 
 
 class UnknownScorerError(CapdError):
-    """The profile names a scorer that there is not."""
+    """The profile names an unknown scorer."""
 
 
 class Scorer(Protocol):
-    """A catalogue that messages can be ranked against."""
+    """Ranks the capabilities of a catalogue for a message."""
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
         """Return the scores of the capabilities `among`, best first."""
@@ -40,20 +40,20 @@ class TriggerMean:
         self._top_k = top_k
 
     def ranked(self, text: str, message: "Vectors", among: Collection[CapabilityId]) -> list[Score]:
-        """Return mean cosines; the letters of `text` do not count."""
+        """Return mean cosines; `text` is not used."""
         del text
         wanted = [candidate for candidate in self._candidates if candidate.id in among]
         return scores(message, wanted, self._top_k)
 
 
 def texts_of(capability: CapabilitySpec) -> tuple[str, ...]:
-    """Return what must be embedded to compare a message with `capability`."""
+    """Return the texts that must be embedded to compare a message with `capability`."""
     description = description_of(capability)
     return (*capability.triggers, *capability.extra_triggers, *([description] * bool(description)))
 
 
 def description_of(capability: CapabilitySpec) -> str:
-    """Return what its tap and its overlays say of it."""
+    """Return the description of a capability from its tap and its overlays."""
     return f"{capability.description} {capability.extra_description}".strip()
 
 
@@ -81,14 +81,14 @@ def scorer(
 
 
 def background_of(texts: Sequence[str], vectors: "Mapping[str, Vectors]") -> Background:
-    """Return messages that want nothing as `evidence` takes them."""
+    """Return the background messages in the form that `evidence` takes."""
     return Background(tuple(texts), _rows(texts, vectors))
 
 
 def described_all(
     capabilities: Sequence[CapabilitySpec], vectors: "Mapping[str, Vectors]"
 ) -> list[Described]:
-    """Return `capabilities` as `evidence` compares messages with them, overlays included."""
+    """Return `capabilities` in the form that `evidence` takes, overlays included."""
     described: list[Described] = []
     for each in capabilities:
         triggers = (*each.triggers, *each.extra_triggers)

@@ -1,6 +1,6 @@
-"""What a person has set on switching a capability on by a message: not at all, or from a score on.
+"""A person's limits on automatic activation: never, or only from a score on.
 
-It is asked last, after every other gate: what it holds back is suggested in its place.
+They are applied last, after every other gate. What they hold back is suggested instead.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ REASON = "set_by_user"
 
 
 def held_back(decision: Decision, bars: Iterable[CapabilityRestriction]) -> Decision:
-    """Return a decision as the user's own bars leave it."""
+    """Return a decision with the user's limits applied."""
     if decision.outcome != "activate" or decision.id is None:
         return decision
     bar = next((bar for bar in bars if bar.id == decision.id), None)

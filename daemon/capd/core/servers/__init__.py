@@ -1,1 +1,1 @@
-"""Servers: when two are one, who holds an instance, and when it may start again."""
+"""Servers: their identity, their leases, and when they may start again."""

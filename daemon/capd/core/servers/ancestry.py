@@ -18,8 +18,8 @@ So the parent of a process below the daemon is the daemon, or is below it too. A
 come only from a number that was given again between two looks. The second look at the process
 below excludes that: as long as it names the same parent, that parent has not ended.
 
-What a process is called `unknown` for passes where somebody ended by chance. So an honest client is
-judged again; a server gains nothing from that.
+A process is also `unknown` if the two readings differ, which happens when a process ends by chance.
+So an honest client is judged again; a server gains nothing from that.
 """
 
 from collections.abc import Generator
@@ -28,12 +28,13 @@ from typing import Literal
 
 Verdict = Literal["person", "outside", "descendant", "gone", "unknown"]
 """`person`: not started by this daemon. `outside`: in a pid namespace that the daemon cannot see
-into; what it starts always has a number there."""
+into. What the daemon starts always has a pid that it can see, so such a process is no child of it.
+"""
 
 ADMITTED: frozenset[Verdict] = frozenset({"person", "outside"})
 
 MOST_LINKS = 512
-"""Of one chain. A person's has 5 to 30; reading 512 takes 10 ms."""
+"""Limit of one chain. A person's has 5 to 30; reading 512 takes 10 ms."""
 
 INIT = 1
 
@@ -44,9 +45,9 @@ class Process:
 
     pid: int
     identity: str
-    """With `pid`, names one process for ever."""
+    """With `pid`, unique for ever."""
     parent: int
-    """0 where the parent lies outside of this pid namespace."""
+    """0 if the parent is outside of this pid namespace."""
 
 
 Missing = Literal["gone", "hidden"]
@@ -57,7 +58,7 @@ End = Literal["top", "daemon", "gone", "hidden", "too_deep"]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A process and those above it, the nearest first, and why there are no more."""
+    """A process and those above it, the nearest first, and why the chain ends."""
 
     processes: tuple[Process, ...]
     end: End
@@ -68,16 +69,16 @@ class PeerFacts:
     """What is known of the process at a connection."""
 
     pid: int
-    """0 where it is in a pid namespace that cannot be seen into."""
+    """0 if it is in a pid namespace that cannot be seen into."""
     is_gone: bool
     """Whether it has ended, seen after both readings."""
     chains: tuple[Chain, Chain]
     is_marked: bool = False
-    """Whether it is in a cgroup of servers, or bears their mark."""
+    """Whether it is in a cgroup of servers, or has their mark."""
 
 
 def walk(pid: int, daemon: int, most: int = MOST_LINKS) -> Generator[int, Process | Missing, Chain]:
-    """Follow the parents of `pid`: ask for one process after the other, and return the chain."""
+    """Follow the parents of `pid`: yield each process to look up, and return the chain."""
     found: list[Process] = []
     while len(found) < most:
         if pid == daemon:
@@ -93,7 +94,7 @@ def walk(pid: int, daemon: int, most: int = MOST_LINKS) -> Generator[int, Proces
 
 
 def judge(facts: PeerFacts) -> Verdict:
-    """Return whose process it is."""
+    """Return the verdict."""
     if facts.pid <= 0:
         return "outside"
     if facts.is_gone:

@@ -27,10 +27,10 @@ def _intensity() -> RestartIntensity:
 
 @dataclass(slots=True)
 class Attempts:
-    """The failures of one server, as far as they count."""
+    """The failures of one server that still count."""
 
     failures: int = 0
-    """In a row, since it last served for a while."""
+    """Failures in a row since it last served for `STEADY` seconds."""
     not_before: float = 0.0
     is_failed: bool = False
     """Whether it failed so often that it is tried once a minute."""
@@ -42,7 +42,7 @@ class Attempts:
     def failed(
         self, reason: str, now: float, *, served: float | None, jitter: float, parks: bool = False
     ) -> None:
-        """Note a failure after `served` seconds of service, None where it never was ready."""
+        """Note a failure after `served` seconds of service; None if it never was ready."""
         if served is not None and served >= STEADY:
             self.failures = 0
         self.failures += 1
@@ -57,7 +57,7 @@ class Attempts:
         return float("inf") if self.is_parked else max(0.0, self.not_before - now)
 
     def forgive(self) -> None:
-        """Start anew: somebody did something about it."""
+        """Reset the failures: somebody did something about the cause."""
         self.failures, self.not_before = 0, 0.0
         self.is_failed = self.is_parked = False
         self._window = _intensity()

@@ -3,8 +3,8 @@
     unknown ──answered a stateless client statelessly──> BOTH ──declined the handshake──> STATELESS
        └──answered it with a handshake alone──> HANDSHAKE
 
-A start with a handshake proves nothing: most servers of the stateless generation know both. What is
-known decides what is tried first, and with it who shares the instance
+A start with a handshake proves nothing: most servers of the stateless generation know both. The
+known generation decides what is tried first, and so who shares the instance
 (docs/design/hostile-servers.md): servers of the stateless generation infer nothing from their
 connection, so it may be everybody's.
 """
@@ -21,28 +21,28 @@ class Speaks(Enum):
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
     BOTH = "both"
-    """The stateless generation, and perhaps the other one."""
+    """The stateless generation, and perhaps the handshake generation too."""
 
 
 MOST_SERVERS = 2000
 
 
 class GenerationMemory:
-    """What each server was seen to speak."""
+    """The generations that each server was seen to speak."""
 
     def __init__(self) -> None:
-        # The one that was met last is the last.
+        # In the order of their last start.
         self._seen: dict[ServerIdentity, Speaks] = {}
 
     def restore(self, written: Mapping[ServerIdentity, str]) -> None:
-        """Take over what was written down."""
+        """Restore the saved state."""
         kept = {Speaks.STATELESS.value, Speaks.BOTH.value}
         self._seen = {each: Speaks(seen) for each, seen in written.items() if seen in kept}
 
     def written(self) -> dict[ServerIdentity, str]:
-        """Return what is to be written down.
+        """Return the state to save.
 
-        That a server knew a handshake alone is not: it may be another version the next time.
+        HANDSHAKE is not saved: another version of the server may speak both.
         """
         known = {
             each: seen.value for each, seen in self._seen.items() if seen is not Speaks.HANDSHAKE
@@ -50,7 +50,7 @@ class GenerationMemory:
         return dict(list(known.items())[-MOST_SERVERS:])
 
     def met(self, server: ServerIdentity, *, tried_stateless: bool, is_stateless: bool) -> None:
-        """Note in which generation a server was met, and which one was tried first."""
+        """Note which generation a server spoke, and which one was tried first."""
         seen = self._seen.pop(server, None)
         if is_stateless and not tried_stateless:
             seen = Speaks.STATELESS
@@ -67,12 +67,12 @@ class GenerationMemory:
         """Tell whether this client's start of the server tries the stateless generation first."""
         seen = self._seen.get(server)
         if seen is None:
-            # A run that failed may have failed over the probe.
+            # A failed run may have failed because of the probe.
             return by_stateless and not has_failed
         return self._is_met_stateless(seen, by_stateless=by_stateless)
 
     def scope(self, server: ServerSpec, identity: ServerIdentity, *, by_stateless: bool) -> str:
-        """Return who shares an instance that this client starts."""
+        """Return the scope of an instance that this client starts."""
         seen = self._seen.get(identity)
         is_open = not server.is_scope_fixed and (
             server.scope == "project" or server.transport != "stdio"

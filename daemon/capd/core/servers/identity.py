@@ -22,17 +22,18 @@ SCOPES = ("shared", "project", "session")
 
 @dataclass(frozen=True, slots=True)
 class InstanceKey:
-    """What two holds must have in common to share one instance."""
+    """Two leases with the same key share one instance."""
 
     identity: ServerIdentity
     name: ServerName = field(compare=False)
-    """What the first holder calls it; another name for the same server means the same one."""
+    """The name that the first holder uses; another name for the same server means the same
+    instance."""
     scope: str
     """The project's path, the session's key, or empty for a shared instance."""
     credentials: str
-    """Keyed digest of the secrets that go in; empty where there are none."""
+    """Keyed digest of the secrets that it gets; empty if there are none."""
     sandbox_request: SandboxRequest = _USUAL
-    """What it is confined to: the user may say so by name, and then one name's is not another's."""
+    """Its confinement. The user may set it by name, so two names of one server may differ in it."""
 
 
 def server_identity(server: ServerSpec) -> ServerIdentity:
@@ -45,10 +46,10 @@ def server_identity(server: ServerSpec) -> ServerIdentity:
         sorted(server.env.items()),
         sorted(server.headers.items()),
         server.scope,
-        # Only where there is one: the others keep the identity that lists were kept under.
+        # Added only if set, so that other servers keep the identity of their cached lists.
         *([server.oauth.id, server.oauth.secret] if server.oauth is not None else []),
         *([f"sandbox {server.sandbox}"] if server.sandbox else []),
-        # What a project brings along is nobody else's, whatever else is the same.
+        # A project's server is never shared with other projects, even if all else is equal.
         *([f"project {server.project}"] if server.project else []),
     )
     return ServerIdentity(hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16])
@@ -66,9 +67,9 @@ def instance_key(
 ) -> InstanceKey:
     """Return the key under which `session` finds or makes its instance of `server`.
 
-    `scope` is who shares it, where that is not what the definition says. `values` are the secrets
-    by key, `pepper` a random key of this daemon's run: the digest tells equal secrets from
-    different ones and gives nothing away about them.
+    `scope` is given if it differs from the definition's. `values` are the secrets by key, `pepper`
+    a random key of this daemon's run: the digest tells equal secrets from different ones and gives
+    nothing away about them.
     """
     # A folder in the definition makes what is shared a thing of its project
     # (docs/design/catalog.md).

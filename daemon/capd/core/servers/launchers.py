@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-DirectRoute = Literal["script_shell", "safe_path", "elsewhere"]
+LaunchMethod = Literal["script_shell", "safe_path", "elsewhere"]
 
 _NODE = ("package.json", ".npmrc", "node_modules")
 _UV = ("pyproject.toml", "uv.toml", "uv.lock", ".python-version", ".python-versions", ".venv")
@@ -46,10 +46,10 @@ class Launcher:
 
     programs: tuple[str, ...]
     names: tuple[str, ...]
-    """Files and folders that it reads where it runs, and in the folders above."""
-    way: DirectRoute = "elsewhere"
+    """Files and folders that it reads in its working directory and in the folders above."""
+    way: LaunchMethod = "elsewhere"
     runs: str = ""
-    """How the command line goes on, where that decides what is read."""
+    """The next words of the command line, if they decide what is read."""
 
 
 TABLE: tuple[Launcher, ...] = (
@@ -121,7 +121,7 @@ TABLE: tuple[Launcher, ...] = (
     Launcher(("ruby", "perl", "php", "lua", "Rscript", "osascript"), (), runs="file"),
     Launcher(("sh", "bash", "dash", "zsh", "ksh", "fish"), (), runs="shell"),
 )
-"""Who reads what. A program that is not here is taken to read nothing where it runs."""
+"""The known launchers. A program that is not here is assumed to read nothing."""
 
 _BY_PROGRAM = {program: each for each in TABLE for program in each.programs}
 SHIMS: Mapping[str, frozenset[str]] = {
@@ -132,9 +132,9 @@ SHIMS: Mapping[str, frozenset[str]] = {
     ".volta/bin": frozenset({"package.json", "node_modules"}),
     "shims": frozenset({*_VERSIONS, ".env"}),
 }
-"""Folders of version managers, and by what each of them chooses a program where it runs.
+"""Folders of version managers, and the files by which each chooses a program.
 
-`asdf` and `mise` may be told to run one in the clone.
+`asdf` and `mise` may be told to run a program in the clone.
 """
 LOADING_VARIABLES = frozenset(
     {
@@ -143,7 +143,7 @@ LOADING_VARIABLES = frozenset(
         *("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "RUBYLIB", "RUBYOPT"),
     }
 )
-"""Variables that say where programs load code from. PATH is not among them: see `outside`."""
+"""Variables that say where programs load code from. For PATH see `outside`."""
 
 _WRAPPERS = frozenset(
     {"env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "unbuffer", "sudo"}
@@ -203,22 +203,22 @@ _MOST_WORDS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read where a server's command line runs."""
+    """What a server's command line reads in its working directory."""
 
     launcher: str = ""
-    """Who reads; empty where nobody does."""
+    """The launcher that reads; empty if there is none."""
     names: frozenset[str] = frozenset()
-    way: DirectRoute = "elsewhere"
+    way: LaunchMethod = "elsewhere"
     reads_modules: bool = False
     """Whether any Python module in the working directory may be imported."""
     is_always: bool = False
-    """Whether it is held whatever is there: a relative path says where code is loaded from."""
+    """Whether it is held even if no file exists: a relative path says where code is loaded from."""
     project_file: str = ""
     """A word that names the project's own code, as it is written."""
     own_arguments_at: int = -1
-    """Where in argv the server's own arguments begin; -1 where that is not known."""
+    """Where in argv the server's own arguments begin; -1 if that is not known."""
     safe_path_at: int = 0
-    """Where in argv `-P` goes, for `safe_path`."""
+    """Where in argv to insert `-P`, for `safe_path`."""
 
     @property
     def is_reading(self) -> bool:
@@ -236,11 +236,11 @@ def reading(
     script: str = "",
     shim_folder: str = "",
 ) -> Reading:
-    """Return what is read where `argv` runs.
+    """Return what `argv` reads in its working directory.
 
-    Both are as the definition has them, with `{{PROJECT}}` and `{{CWD}}` in place. `declared` is
-    the environment that it sets. `script` is the text of the command where it is a shell script.
-    `shim_folder` is the folder of the version manager that decides what the command is.
+    `argv` and `declared`, the environment that the definition sets, still contain `{{PROJECT}}` and
+    `{{CWD}}`. `script` is the text of the command if it is a shell script. `shim_folder` is the
+    folder of the version manager that decides what the command is.
     """
     words = list(argv[:_MOST_WORDS])
     found = _of_words(words)
@@ -259,7 +259,7 @@ def reading(
 
 
 def shim_names(folder: str) -> frozenset[str]:
-    """Return what a version manager in `folder` reads where it runs; nothing for another folder."""
+    """Return the names that a version manager in `folder` reads; none for another folder."""
     path = f"/{folder.strip('/')}"
     return next(
         (names for ending, names in SHIMS.items() if path.endswith(f"/{ending}")), _NO_NAMES
@@ -267,7 +267,7 @@ def shim_names(folder: str) -> frozenset[str]:
 
 
 def program_name(word: str) -> str:
-    """Return what a program is called in `TABLE`: `/usr/bin/python3.12` is `python`."""
+    """Return the name of a program in `TABLE`: `/usr/bin/python3.12` is `python`."""
     name = posixpath.basename(word)
     if name in _BY_PROGRAM:
         return name
@@ -276,15 +276,15 @@ def program_name(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a server is started in a folder that nobody has agreed to."""
+    """How to start a server in a folder that nobody has agreed to."""
 
     argv: tuple[str, ...]
     is_elsewhere: bool = False
     """Whether the launcher runs in the empty folder."""
     enters_project: bool = False
-    """Whether the server enters the project when the launcher is done."""
+    """Whether the server enters the project after the launcher."""
     told: str = ""
-    """For a person: what is held and why; empty where all is as with a direct client."""
+    """For a person: what is held and why; empty if all is as with a direct client."""
 
 
 def launch(
@@ -336,7 +336,7 @@ def outside(folders: str, project: str) -> str:
 
 
 def _of_words(words: Sequence[str]) -> Reading:
-    """Return what a command line reads; what it names of the project is noted, too."""
+    """Return what a command line reads, including the words that name parts of the project."""
     if not words:
         return _NOTHING
     program = program_name(words[0])
@@ -349,7 +349,7 @@ def _of_words(words: Sequence[str]) -> Reading:
 
 
 def _wrapped(words: Sequence[str]) -> Reading:
-    """`env A=b npx ...`: look at what comes behind."""
+    """Return what the command after a wrapper reads, as in `env A=b npx ...`."""
     at = 1
     while at < len(words) and "=" in words[at] and not words[at].startswith("-"):
         at += 1
@@ -368,19 +368,19 @@ def _wrapped(words: Sequence[str]) -> Reading:
 
 
 def _mentioned(words: Sequence[str]) -> Reading:
-    """Return what any launcher among the words of a text reads."""
+    """Return what the launchers mentioned in a text read."""
     found = _NOTHING
     for at, word in enumerate(words):
         if program_name(word) in _BY_PROGRAM:
             inner = _of_words(words[at : at + 50])
             found = _joined(found, inner, found.launcher or program_name(word))
-    # A text may have gone to another folder before, so what it names is not known to be here.
+    # The text may have changed the folder before, so what it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
 
 def _of_text(text: str) -> Reading:
-    """Return what the commands of a text for a shell read."""
+    """Return what the commands in the text of a shell read."""
     found = _NOTHING
     for part in _COMMANDS.split(text)[:_MOST_WORDS]:
         words = [word for word in _SPLIT.split(part) if word]
@@ -393,7 +393,7 @@ def _of_text(text: str) -> Reading:
             inner = replace(inner, launcher="sh", is_always=True)
         if inner.is_reading or inner.project_file:
             found = _joined(found, inner, found.launcher or inner.launcher)
-    # A text may have gone to another folder before, so what it names is not known to be here.
+    # The text may have changed the folder before, so what it names may be elsewhere.
     is_always = found.is_always or bool(found.project_file)
     return replace(found, project_file="", is_always=is_always)
 
@@ -414,12 +414,12 @@ def _joined(one: Reading, other: Reading, launcher: str) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What stands between a program and its first operand."""
+    """The options between a program and its first operand."""
 
     at: int
-    """Where the first operand is; the length of the words where there is none."""
+    """The index of the first operand; the number of words if there is none."""
     flags: tuple[tuple[str, str], ...]
-    """Options with their values, empty for none."""
+    """Options with their values; the value is empty if there is none."""
 
     def values(self, names: frozenset[str]) -> list[str]:
         return [value for name, value in self.flags if name in names and value]
@@ -465,7 +465,10 @@ def _npm(words: Sequence[str], launcher: Launcher) -> Reading:
 
 
 def _package(words: Sequence[str], launcher: Launcher) -> Reading:
-    """`pnpm dlx PACKAGE`, `uvx PACKAGE`, `pipx run PACKAGE`, `deno run FILE`, `bun FILE`."""
+    """Return what a runner of packages or files reads.
+
+    pnpm dlx PACKAGE, uvx PACKAGE, pipx run PACKAGE, deno run FILE, bun FILE
+    """
     valued = _VALUED["package"]
     program = program_name(words[0])
     options = _options(words, 1, valued)
@@ -477,13 +480,13 @@ def _package(words: Sequence[str], launcher: Launcher) -> Reading:
     options = _Options(options.at, tuple(flags))
     found = _with_package(found, words, options)
     if not found.is_reading:
-        # Nothing is held, and so it has no name to be told by.
+        # Nothing is held, so no launcher is named.
         return replace(found, launcher="")
     return found
 
 
 def _with_package(found: Reading, words: Sequence[str], options: _Options) -> Reading:
-    """Add what the package, or file, that a launcher runs reads in turn."""
+    """Add what the package or file that a launcher runs reads itself."""
     found = _with_paths(found, options)
     at = options.at
     packages = options.values(_PACKAGE_OPTIONS)
@@ -507,7 +510,7 @@ def _with_package(found: Reading, words: Sequence[str], options: _Options) -> Re
 def _with_paths(found: Reading, options: _Options) -> Reading:
     for value in options.values(_PATH_OPTIONS):
         if not _URL.match(value) and _is_of(value):
-            # It says by name that settings or code of the project are to be used.
+            # The option explicitly names settings or code of the project.
             return replace(found, project_file=found.project_file or value)
     return found
 
@@ -529,7 +532,7 @@ def _uv(words: Sequence[str], launcher: Launcher) -> Reading:
     options = _Options(more.at, (*options.flags, *more.flags))
     found = replace(_with_paths(found, options), own_arguments_at=options.at + 1)
     if options.values(frozenset({"--directory"})):
-        # It goes there before it reads anything, and that folder is outside of the project.
+        # It changes to a folder outside of the project before it reads anything.
         found = replace(found, names=frozenset(), own_arguments_at=-1)
         return found if found.project_file else _NOTHING
     modules = options.values(frozenset({"-m", "--module"}))
@@ -655,7 +658,7 @@ def _with_variable(found: Reading, name: str, value: str) -> Reading:
     if any(_is_placeholder(part) for part in parts):
         return replace(found, project_file=found.project_file or f"{name}={value}")
     if name == "NODE_OPTIONS":
-        # What it requires is looked for from the working directory on.
+        # Its modules are searched from the working directory upwards.
         is_relative = any(not part.startswith(("-", "/")) for part in parts) and any(
             part in _LOADING for part in parts
         )
@@ -664,7 +667,7 @@ def _with_variable(found: Reading, name: str, value: str) -> Reading:
         is_relative = any(not posixpath.isabs(entry) for entry in entries)
     if not is_relative:
         return found
-    # An empty folder is one where a relative path leads nowhere.
+    # In the empty folder a relative path leads nowhere.
     return replace(found, launcher=found.launcher or name, is_always=True, way="elsewhere")
 
 
@@ -676,7 +679,7 @@ def _package_name(spec: str) -> str:
 
 
 def _is_place(word: str) -> bool:
-    """Tell whether a word is a relative path that says so: `.`, `./x`, `{{PROJECT}}/x`."""
+    """Tell whether a word is explicitly a relative path: `.`, `./x`, `{{PROJECT}}/x`."""
     path = re.sub(r"^file:(?://)?", "", word)
     return bool(re.match(r"\.{1,2}(?:/|$)", path)) or _is_placeholder(path)
 
@@ -712,7 +715,7 @@ def _absolute(word: str, project: str) -> str:
 
 
 def names_of(program: str) -> tuple[str, ...]:
-    """Return what a launcher reads where it runs; nothing for any other program."""
+    """Return the names that a launcher reads; none for any other program."""
     launcher = _BY_PROGRAM.get(program_name(program))
     return launcher.names if launcher is not None else ()
 

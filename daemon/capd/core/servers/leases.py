@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class State(Enum):
-    """Where an instance is in its life."""
+    """The states of an instance."""
 
     STARTING = "starting"
     READY = "ready"
@@ -33,14 +33,14 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start(Generic[K]):
-    """Start the instance; answer with `ready` or `failed`."""
+    """Effect: start the instance, then call `ready` or `failed`."""
 
     key: K
 
 
 @dataclass(frozen=True, slots=True)
 class Stop(Generic[K]):
-    """End the instance; answer with `stopped`."""
+    """Effect: end the instance, then call `stopped`."""
 
     key: K
 
@@ -63,7 +63,7 @@ class Leases(Generic[K]):
     _leases: dict[K, _Lease] = field(default_factory=dict)
 
     def acquire(self, key: K, session: SessionKey) -> list[Effect[K]]:
-        """Hold `key` for `session`, which may hold it already."""
+        """Add a lease of `session` on `key`, which may exist already."""
         lease = self._leases.get(key)
         if lease is None:
             self._leases[key] = _Lease(State.STARTING, {session: None})
@@ -77,7 +77,7 @@ class Leases(Generic[K]):
         return []
 
     def release(self, key: K, session: SessionKey, now: float) -> list[Effect[K]]:
-        """Drop a hold. The last one out starts the linger."""
+        """Remove a lease. When the last holder leaves, the linger starts."""
         lease = self._leases.get(key)
         if lease is None or session not in lease.holders:
             return []
@@ -89,7 +89,7 @@ class Leases(Generic[K]):
         elif lease.state is State.DOWN:
             del self._leases[key]
         elif lease.state is State.STARTING:
-            # Nobody waits for it any more: a start that hangs must not outlive its reason.
+            # Nobody waits for this start any more: one that hangs has to be stopped.
             lease.state = State.STOPPING
             return [Stop(key)]
         return []
@@ -109,25 +109,25 @@ class Leases(Generic[K]):
         return [*effects, *self.end_unheld(key)]
 
     def release_session(self, session: SessionKey, now: float) -> list[Effect[K]]:
-        """Drop every hold of `session`."""
+        """Remove every lease of `session`."""
         held = [key for key, lease in self._leases.items() if session in lease.holders]
         return [effect for key in held for effect in self.release(key, session, now)]
 
     def ready(self, key: K) -> None:
-        """Note that the instance of `key` serves."""
+        """Note that the instance of `key` is ready."""
         lease = self._leases.get(key)
         if lease is not None and lease.state is State.STARTING:
             lease.state = State.READY
 
     def failed(self, key: K) -> list[SessionKey]:
-        """Note that a start failed: nobody holds the instance. Return who did."""
+        """Note that a start failed, which removes all leases on it. Return their holders."""
         lease = self._leases.pop(key, None)
         return list(lease.holders) if lease is not None else []
 
     def died(self, key: K) -> list[Effect[K]]:
-        """Note that a running instance is gone by itself; its holders keep their hold.
+        """Note that a running instance ended by itself; its holders keep their leases.
 
-        One that was being ended anyway is as good as ended: who holds it again waits for it.
+        An instance that was being stopped counts as stopped: its new holders wait for that.
         """
         lease = self._leases.get(key)
         if lease is None:
@@ -141,7 +141,7 @@ class Leases(Generic[K]):
         return []
 
     def stopped(self, key: K) -> list[Effect[K]]:
-        """Note that the instance is gone as asked; start it again if it is held by now."""
+        """Note that the instance was stopped; start it again if it has holders by now."""
         lease = self._leases.get(key)
         if lease is None:
             return []
@@ -152,7 +152,7 @@ class Leases(Generic[K]):
         return []
 
     def due(self, now: float) -> list[Effect[K]]:
-        """End what has lingered long enough."""
+        """End the instances whose linger is over."""
         over = [
             key
             for key, lease in self._leases.items()
@@ -163,17 +163,17 @@ class Leases(Generic[K]):
         return [Stop(key) for key in over]
 
     def next_due(self) -> float | None:
-        """Return when `due` has something to do, if ever."""
+        """Return the next time at which `due` has something to do, None if there is none."""
         times = [ls.due_at for ls in self._leases.values() if ls.state is State.LINGERING]
         return min(times, default=None)
 
     def holders(self, key: K) -> tuple[SessionKey, ...]:
-        """Return who holds `key`, the first one first."""
+        """Return the holders of `key`, the first one first."""
         lease = self._leases.get(key)
         return tuple(lease.holders) if lease is not None else ()
 
     def state(self, key: K) -> State | None:
-        """Return the state of `key`, None where it is absent."""
+        """Return the state of `key`, None if it is absent."""
         lease = self._leases.get(key)
         return lease.state if lease is not None else None
 

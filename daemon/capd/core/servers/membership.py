@@ -13,11 +13,11 @@ from typing import Literal
 
 from capd_protos.tree_marks import Mark
 
-DirectRoute = Literal["namespace", "cgroup", "sweep", "group"]
+Membership = Literal["namespace", "cgroup", "sweep", "group"]
 
 
-def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> DirectRoute:
-    """Return the strongest way for a server; `prefix` is what its own argv stands behind."""
+def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Membership:
+    """Return the strongest method for a server; `prefix` precedes its own argv."""
     if "--unshare-pid" in prefix or "--unshare-all" in prefix:
         return "namespace"
     if has_group:
@@ -26,10 +26,10 @@ def way_of(prefix: tuple[str, ...], *, has_group: bool, has_proc: bool) -> Direc
 
 
 def is_adopted(mark: Mark, limit: int | None, value: str, *, own_limit: int | None) -> bool:
-    """Tell whether a child of the daemon, which is no guard, is a server's whose guard is dead.
+    """Tell whether an adopted child of the daemon belonged to a server whose guard is dead.
 
-    What the daemon starts for itself has the daemon's own limit. A server's may have lowered it
-    further, so every lower one counts.
+    Processes that the daemon starts for itself have the daemon's own limit. A server's process may
+    have lowered it further, so every lower limit counts.
     """
     is_lower = limit is not None and (own_limit is None or limit < own_limit)
     return is_lower or value == mark.of_server

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 OWN_ENTRIES = ("config.toml", "clients.toml", "taps.toml", "secrets.env", "overlays", "own", ".")
-"""How the names begin of what capd keeps in `config`; its temporary files begin so, too."""
+"""Prefixes of the names that capd itself uses in `config`, its temporary files included."""
 _OWN_TAP = "own"
 _LAUNCHERS = "bin"
 _TAPS = "taps"
@@ -33,7 +33,7 @@ Access = Literal["write", "read"]
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """Where capd has its folders, as real paths; empty for one that is not capd's alone."""
+    """capd's own folders, as real paths; empty if a folder is not capd's alone."""
 
     config: str = ""
     state: str = ""
@@ -43,7 +43,7 @@ class OwnFolders:
     socket: str = ""
 
     def by_kind(self) -> dict[Kind, str]:
-        """Return those that there are, each under its kind; none is in another."""
+        """Return the existing folders by kind; none is inside another."""
         kinds: dict[Kind, str] = {
             "config": self.config,
             "state": self.state,
@@ -68,22 +68,22 @@ class Needs:
     words: Sequence[str] = ()
     """Its arguments and the values of its environment."""
     tap: str = ""
-    """Who defines it."""
+    """The tap that defines it."""
     config_entries: Sequence[str] = ()
-    """The names of what is in `config`."""
+    """The names of the entries in `config`."""
     has_launcher: bool = False
     may_connect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """What is hidden from a server, and what of that it keeps."""
+    """What is hidden from a server, and which parts it keeps."""
 
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    """What cannot be hidden from it, for it lives there."""
+    """Folders that cannot be hidden from it because it lives there."""
 
 
 def cover(own: OwnFolders, needs: Needs) -> Cover:
@@ -101,7 +101,7 @@ def cover(own: OwnFolders, needs: Needs) -> Cover:
         kept[f"{own.data}/{_LAUNCHERS}"] = "read"
     if needs.may_connect and own.socket:
         kept[own.socket] = "write"
-    # What lies in a folder that is not hidden needs no keeping.
+    # Entries of a folder that is not hidden need no exception.
     inside = [
         each for each in kept if any(each.startswith(folder + "/") for folder in hidden.values())
     ]
@@ -114,7 +114,7 @@ def cover(own: OwnFolders, needs: Needs) -> Cover:
 
 
 def _paths_in(folder: str, needs: Needs) -> Iterator[tuple[str, bool]]:
-    """Yield what the server needs that lies in `folder`, and whether it cannot start without."""
+    """Yield the paths in `folder` that the server needs, and whether each is indispensable."""
     for path in (needs.command, needs.cwd):
         if path == folder or path.startswith(folder + "/"):
             yield path, True
@@ -133,7 +133,7 @@ def _until_its_end(text: str, at_least: int) -> str:
 
 
 def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
-    """Return which entries of a folder are kept for the path `below` it."""
+    """Return the entries of a folder that are kept for the path `below` it."""
     first, _, rest = below.partition("/")
     if kind == "state":
         if first == _EMPTY and rest:
@@ -150,7 +150,7 @@ def _kept(kind: Kind, below: str, needs: Needs) -> dict[str, Access]:
         if first == _OWN_TAP and needs.tap == _OWN_TAP:
             return {_OWN_TAP: "write"}
         if first in needs.config_entries and not first.startswith(OWN_ENTRIES):
-            # A script may need what lies beside it.
+            # A script may need the files beside it.
             theirs = (each for each in needs.config_entries if not each.startswith(OWN_ENTRIES))
             return dict.fromkeys(theirs, "write")
     return {}

@@ -48,7 +48,7 @@ def wanted_keys(server: ServerSpec) -> tuple[str, ...]:
 
 
 def has_folder_placeholder(server: ServerSpec) -> bool:
-    """Tell whether what the server is started with depends on where."""
+    """Tell whether the command line or environment depends on a folder."""
     return any(match["folder"] for text in _texts(server) for match in _PLACEHOLDER.finditer(text))
 
 

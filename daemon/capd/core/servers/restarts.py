@@ -1,6 +1,6 @@
-"""How often, and how soon, something that died may be started again.
+"""How often, and how soon, a process that died may be started again.
 
-Pure: callers bring `now` (any monotonic seconds) and the jitter.
+Pure: callers pass `now` (any monotonic seconds) and the jitter.
 """
 
 
@@ -17,13 +17,13 @@ class RestartIntensity:
         self._restarts: list[float] = []
 
     def record(self, now: float) -> bool:
-        """Note a restart that is wanted at `now`; say whether it may happen.
+        """Note a restart at `now`; return whether it may happen.
 
-        A restart exactly `window` seconds ago has left the window. A refused restart counts
-        like any other: refusing does not shorten the wait.
+        A restart exactly `window` seconds ago has left the window. A refused restart counts like
+        any other: refusing does not shorten the wait.
         """
         recent = [at for at in self._restarts if now - at < self._window]
-        # The newest limit + 1 decide; older ones can never change an answer.
+        # Only the newest `limit` + 1 decide; older ones cannot change an answer.
         self._restarts = [*recent, now][-(self._limit + 1) :]
         return len(self._restarts) <= self._limit
 
@@ -44,15 +44,15 @@ class Backoff:
     def delay(self, failures: int, jitter: float) -> float:
         """Return the seconds to wait after `failures` failures in a row, at least one.
 
-        `jitter` in [0, 1) spreads those who failed together over one whole step, so that
-        they part company at the first failure and also once the wait has stopped growing.
+        `jitter` in [0, 1) spreads simultaneous failures over one whole step. So their next attempts
+        differ after the first failure, and also when the wait has stopped growing.
         """
         if failures < 1:
             raise ValueError("a back-off follows at least one failure")
         floor = max(self._first, self._last / self._factor)
         step = self._first
         for _ in range(failures - 1):
-            # A loop that ends at the cap: factor ** failures overflows a float.
+            # A loop that ends at the cap, because `factor ** failures` can overflow a float.
             if step >= floor:
                 break
             step *= self._factor

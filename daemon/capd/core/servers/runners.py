@@ -1,4 +1,4 @@
-"""Programs that servers are commonly run by, and how a machine comes by each."""
+"""Programs that commonly run servers, and how to install each."""
 
 _NODE = "it comes with Node.js (package `nodejs` or `npm`, or https://nodejs.org)"
 _UV = "it comes with uv: pip install uv, or https://docs.astral.sh/uv"
@@ -28,5 +28,5 @@ _ADVICE = {
 
 
 def advice(command: str) -> str:
-    """Return what a person does who does not have `command`."""
+    """Return how to install `command`."""
     return _ADVICE.get(command, "install it, or give its full path")

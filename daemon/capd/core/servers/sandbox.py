@@ -38,7 +38,7 @@ MaskName = Literal[
 ]
 
 MASKS: dict[MaskName, tuple[str, ...]] = {
-    # Its folders are wherever this daemon has them.
+    # Not below the home: capd's folders are where this daemon has them.
     "capd": (),
     "ssh": (".ssh",),
     "gnupg": (".gnupg",),
@@ -59,7 +59,7 @@ MASKS: dict[MaskName, tuple[str, ...]] = {
     ),
     "keyrings": (".local/share/keyrings", ".local/share/kwalletd"),
 }
-"""What may be masked, by name, as paths below the home folder."""
+"""The masks by name, as paths below the home folder."""
 OWN: MaskName = "capd"
 
 _NEEDED_OF_RUN = (
@@ -70,7 +70,7 @@ _NEEDED_OF_RUN = (
     "/run/current-system",
     "/run/wrappers",
 )
-"""Of /run, which has every socket of the session: what names and programs are found by."""
+"""Kept parts of /run, which has every socket of the session: name resolution and programs."""
 
 
 _VIRTUAL_ENVIRONMENTS = (".venv", "venv", ".env", "env", ".virtualenv")
@@ -80,12 +80,12 @@ _VERSIONS = (
     *(".local/share/uv/tools", ".local/share/pipx/venvs", ".local/pipx/venvs"),
     *(".rustup/toolchains", ".volta/tools", ".sdkman/candidates", ".jdks", ".virtualenvs"),
 )
-"""Below the home: folders that hold one installation each, and nothing else."""
+"""Folders below the home that contain one installation each, and nothing else."""
 _BESIDE_BIN = ("lib", "lib64", "libexec", "share", "pyvenv.cfg")
-"""What the programs of a `bin` need of what lies beside it, where nothing more is known."""
+"""Neighbours of a `bin` that its programs need, if nothing more specific is known."""
 _RUST = (".rustup/toolchains", ".rustup/settings.toml")
 _WITH_KEYS = ".dotnet"
-"""A folder on PATH that has private keys in it, beside the program."""
+"""A folder on PATH that contains private keys beside the program."""
 _INSTALLATIONS: dict[str, tuple[str, ...]] = {
     ".local/bin": (
         ".local/lib",
@@ -108,7 +108,7 @@ _INSTALLATIONS: dict[str, tuple[str, ...]] = {
     "go/bin": (),
     _WITH_KEYS: (*(f".dotnet/{each}" for each in ("dotnet", "host", "shared", "sdk", "packs")),),
 }
-"""By folders of programs below the home: what these need elsewhere in it."""
+"""For folders of programs below the home: what else they need in it."""
 _HELD = {"hidden": "capd hidden", "apart": "apart"}
 PRIVILEGED = frozenset(
     {
@@ -127,7 +127,8 @@ PRIVILEGED = frozenset(
         *("gdb", "lldb", "strace", "ltrace", "perf", "rr", "py-spy", "bpftrace"),
     }
 )
-"""Programs that are setuid, start such programs, mount, or trace what they did not start."""
+"""Programs that are setuid, start such programs, mount, or trace processes that they did not start.
+"""
 
 _NOTHING = Cover()
 _TEMPORARY = "/tmp"  # noqa: S108  # nothing is written there: it is what others write that is hidden
@@ -136,36 +137,36 @@ _OR_LESS = "or let it have less of it: [sandbox] in config.toml"
 
 
 class SandboxMissingError(CapdError):
-    """The machine cannot do what was asked for; the text says what would help."""
+    """The machine cannot enforce what was asked for; the text says what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a server runs; every path is absolute."""
+    """The environment of a server; every path is absolute."""
 
     home: str
     cwd: str
     command: str
     """The file that is run."""
     project: str = ""
-    """Its project's folder; empty where it has none."""
+    """Its project's folder; empty if it has none."""
     cache: str = ""
     """A folder of its own, for `strict`."""
     path: tuple[str, ...] = ()
     """The folders of its PATH."""
     tops: tuple[str, ...] = ()
-    """What is in `/`."""
+    """The entries of `/`."""
     cover: Cover = _NOTHING
-    """What of capd's folders is hidden at `guard`."""
+    """The parts of capd's folders that are hidden at `guard`."""
     ssh_files: tuple[str, ...] = ()
     """Files of root that the configuration of `ssh` includes."""
     takes_privilege: str = ""
-    """The name of its program where that is one of `PRIVILEGED`; empty elsewhere."""
+    """The name of its program if that is one of `PRIVILEGED`, else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """What is to be hidden, of what there is: a mount needs something to stand on."""
+    """The existing paths to hide: a mount needs an existing target."""
 
     folders: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -176,9 +177,9 @@ class Machine:
     """What the machine can do, as tried."""
 
     bwrap: str = ""
-    """The program, where it works; empty elsewhere."""
+    """The path of the program if it works, else empty."""
     landlock: tuple[str, ...] = ()
-    """The launcher's argv, where the kernel has Landlock."""
+    """The launcher's argv if the kernel has Landlock, else empty."""
     can_hide: bool = False
     """Whether a process may have a mount namespace of its own, and others within it."""
     can_separate: bool = False
@@ -187,7 +188,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRequest:
-    """What is asked for a server."""
+    """The confinement that is requested for a server."""
 
     level: Level = "guard"
     masks: tuple[MaskName, ...] = ()
@@ -199,29 +200,29 @@ class SandboxRequest:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """How a server is started, and what that comes to."""
+    """How to start a server, and its resulting confinement."""
 
     means: Means
     told: str
     """The level for a person, as `capd status` shows it."""
     prefix: tuple[str, ...] = ()
-    """What stands before the server's own argv."""
+    """The words before the server's own argv."""
     environment: dict[str, str] = field(default_factory=dict)
-    """What its environment has beside its own."""
+    """Variables in addition to its own."""
     guard_options: tuple[str, ...] = ()
-    """What the guard confines itself to, and so the server."""
+    """Options by which the guard confines itself, and so the server."""
     aside: str = ""
-    """Why it has less than others, for a person."""
+    """For a person: why it is confined less than others."""
 
     def told_of(self, held: Collection[str]) -> str:
-        """Return the level for a person, with what the guard says that holds."""
+        """Return the level for a person, with what the guard reports as enforced."""
         words = [each for name, each in _HELD.items() if name in held]
         text = ", ".join([self.told, *words])
         return f"{text} ({self.aside})" if self.aside else text
 
 
 def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str]) -> list[str]:
-    """Return what a wish hides, whether it is there or not; `own` are capd's own folders."""
+    """Return the paths that a request hides, existing or not; `own` are capd's own folders."""
     # A project may be the home folder itself, so that `strict` has something to hide, too.
     names = {"guard": sandbox_request.masks, "strict": tuple(MASKS), "off": ()}[
         sandbox_request.level
@@ -233,10 +234,10 @@ def masked_paths(sandbox_request: SandboxRequest, home: str, own: Sequence[str])
 def confined(
     sandbox_request: SandboxRequest, machine: Machine, where: Surroundings, masked: Masked
 ) -> Confinement:
-    """Return how a server is started.
+    """Return how to start a server.
 
     Raises:
-        SandboxMissingError: what was asked for cannot be done here.
+        SandboxMissingError: the machine cannot enforce what was asked for.
     """
     if sandbox_request.level == "off":
         return Confinement("none", "off")
@@ -264,7 +265,7 @@ def confined(
 def _guard_options(
     sandbox_request: SandboxRequest, machine: Machine, where: Surroundings
 ) -> tuple[tuple[str, ...], str]:
-    """Return what the guard is told to do, and why it is less than usual."""
+    """Return the guard's options, and why they are fewer than usual."""
     if where.takes_privilege:
         return (), f"{where.takes_privilege} takes privileges that a confined program has not"
     options: list[str] = []
@@ -301,12 +302,12 @@ def _hidden_by(path: str, masked: Masked) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One thing put over, or into, what is there."""
+    """One mount, over or inside an existing path."""
 
     option: str
     path: str
     source: str = ""
-    """What is shown there, where it is not what is there by itself."""
+    """What is mounted there, if it is not the path itself."""
 
     @property
     def is_hiding(self) -> bool:
@@ -321,7 +322,7 @@ def _masks(masked: Masked) -> list[_Mount]:
 
 
 def _arguments(mounts: Iterable[_Mount]) -> list[str]:
-    """Return the arguments that mount: what is above first, for it covers all that is below."""
+    """Return the arguments that mount: parents first, because they cover everything below."""
     found: list[str] = []
     for mount in sorted(mounts, key=lambda each: len(each.path.rstrip("/").split("/"))):
         if mount.is_hiding:
@@ -332,8 +333,8 @@ def _arguments(mounts: Iterable[_Mount]) -> list[str]:
 
 
 def _is_shown(path: str, mounts: Iterable[_Mount]) -> bool:
-    """Tell whether what is at `path` can be seen: the last mount above it decides."""
-    # Of two at one place the later one counts, and `max` takes the first of equals.
+    """Tell whether `path` is visible: the last mount at or above it decides."""
+    # Of two mounts at one place the later one counts, and `max` takes the first of equals.
     above = reversed([each for each in mounts if _is_below(path, each.path)])
     deepest = max(above, key=lambda each: len(each.path.rstrip("/")), default=None)
     return deepest is None or not deepest.is_hiding
@@ -377,7 +378,7 @@ def _bwrap(
         *(_Mount("--bind", each) for each in _writable(where) if each != where.cache),
     ]
     mounts += [each for each in _masks(masked) if _is_shown(each.path, mounts)]
-    # It lies in a folder of capd's own.
+    # Last, because this folder is inside capd's own cache.
     mounts += [_Mount("--bind", where.cache)] if where.cache else []
     return (
         *(machine.bwrap, *_arguments(mounts), "--dev", "/dev", "--proc", "/proc"),
@@ -414,9 +415,9 @@ def _landlock(
 
 
 def tool_folders(where: Surroundings) -> list[str]:
-    """Return what of the hidden folders its command and the programs on PATH are installed in.
+    """Return the hidden folders in which its command and the programs on PATH are installed.
 
-    Never a parent as a whole: beside a `bin` lie credentials (`~/.cargo`, `~/.fly`).
+    Never a parent as a whole: credentials are beside a `bin` (`~/.cargo`, `~/.fly`).
     """
     hidden = (where.home, _TEMPORARY)
     found: list[str] = []
@@ -430,7 +431,7 @@ def tool_folders(where: Surroundings) -> list[str]:
 
 
 def _parts_of_installation(folder: str, home: str) -> list[str]:
-    """Return what programs need that are in `folder`, beside it."""
+    """Return what the programs in `folder` need beside it."""
     for place, parts in _INSTALLATIONS.items():
         if _is_below(folder, posixpath.join(home, place)):
             return [posixpath.join(home, each) for each in parts]

@@ -1,7 +1,7 @@
-"""Which confinement a server gets: what the user says, what its definition asks for.
+"""Which confinement a server gets, from the user's settings and its own definition.
 
-A definition may ask for more confinement and never for less; the user's word on a server is the
-last one. What a project's files define is confined from the start.
+A definition may ask for more confinement and never for less. The user's setting for a server
+decides. What a project's files define is confined by default.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ NETWORK = "network"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRule:
-    """What the user says of some servers; None says nothing."""
+    """The user's settings for some servers; None leaves a setting open."""
 
     level: Level | None = None
     masks: tuple[MaskName, ...] | None = None
@@ -27,7 +27,7 @@ class SandboxRule:
 
 @dataclass(frozen=True, slots=True)
 class SandboxRules:
-    """What the user says of all servers, and of some by name."""
+    """The user's settings for all servers, and for some by name."""
 
     level: Level = "guard"
     masks: tuple[MaskName, ...] = ()
@@ -37,10 +37,10 @@ class SandboxRules:
     """By globs of their names; the first that matches counts."""
 
     def sandbox_request(self, name: str, declared: str, *, is_project: bool) -> SandboxRequest:
-        """Return what is wished for a server; `declared` is its definition's `sandbox`.
+        """Return the confinement requested for a server; `declared` is its definition's `sandbox`.
 
         Raises:
-            ValueError: `declared` means nothing.
+            ValueError: `declared` is invalid.
         """
         asked, asks_network = declared_level(declared)
         usual = self.project if is_project else self.level
@@ -50,18 +50,18 @@ class SandboxRules:
         return SandboxRequest(
             rule.level or level,
             self.masks if rule.masks is None else rule.masks,
-            # What a definition asks for was seen by whoever agreed to it.
+            # Whoever agreed to the definition has seen what it asks for.
             asks_network if rule.network is None else rule.network,
-            # Whoever says that nothing is masked from a server means no mount namespace, either.
+            # A user who masks nothing from a server does not want a mount namespace either.
             is_covered=rule.masks is None or bool(rule.masks),
         )
 
 
 def declared_level(declared: str) -> tuple[Level | None, bool]:
-    """Return what a definition's `sandbox` asks for, such as `strict+network`.
+    """Return the request in a definition's `sandbox`, such as `strict+network`.
 
     Raises:
-        ValueError: it means nothing; the text says what does.
+        ValueError: it is invalid; the text says what is valid.
     """
     if not declared:
         return None, False

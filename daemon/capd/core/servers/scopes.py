@@ -1,13 +1,16 @@
-"""Who may share an instance where a definition does not say so (docs/design/hostile-servers.md).
+"""The scope of an instance if its definition does not set one (docs/design/hostile-servers.md).
 
 Servers that keep state between calls, such as browsers and shells, belong to one session. Other
-stdio servers are shared within a project, where their working directory and roots are the same. One
-that is met in the stateless generation may be everybody's (`core.servers.era_memory`), unless it
-keeps state or its command line means files by where it runs.
+stdio servers are shared within a project, where their working directory and roots are the same. A
+server that was seen to speak the stateless generation may be shared by all
+(`core.servers.generation_memory`), unless it keeps state or its command line names files relative
+to its working directory.
 """
 
 import re
 from collections.abc import Sequence
+
+from capd_protos.types import Scope
 
 # One entry per family of servers whose state one session must not see of another.
 _STATEFUL = re.compile(
@@ -30,7 +33,7 @@ def is_scope_fixed(command: str, args: Sequence[str], transport: str) -> bool:
     return any(_STATEFUL.search(text) or _BY_PLACE.search(text) for text in texts)
 
 
-def default_scope(command: str, args: Sequence[str], transport: str) -> str:
+def default_scope(command: str, args: Sequence[str], transport: str) -> Scope:
     """Return `session` for a known stateful server, else `project`."""
     if transport == "http":
         return "session"

@@ -1,4 +1,4 @@
-"""Which files an `ssh` configuration includes: patterns of `Include` lines, without running ssh."""
+"""Which files an `ssh` configuration includes: its `Include` patterns, read without ssh."""
 
 import shlex
 

@@ -1,7 +1,7 @@
-"""When a server's tree of processes takes too much of the machine (docs/design/processes.md).
+"""When a server's process tree takes too much of the machine (docs/design/processes.md).
 
-The bounds are far above what an ordinary server takes, a browser with its tabs included: they are
-for the one that would take the whole machine with it. Clock-free; whoever looks brings the facts.
+The bounds are far above what an ordinary server takes, a browser with its tabs included. They stop
+a server that would take the whole machine with it. No clock: the caller passes the facts.
 """
 
 from collections.abc import Mapping
@@ -16,40 +16,40 @@ MOST_MIB = 6144
 SHARE_OF_MEMORY = 0.5
 
 USUAL_PAUSE = 2.0
-"""Seconds between two looks; one costs 20 µs for each thread of a server."""
+"""Seconds between two samples; one costs 20 µs for each thread of a server."""
 SHORT_PAUSE = 0.25
 """The same while some tree grows fast: a loop that fills pages takes 0.3 to 2 GiB a second."""
 FAST_BYTES = 64 * MIB
-"""A second."""
+"""Bytes a second."""
 FAST_PROCESSES = 25
-"""A second."""
+"""Processes a second."""
 SPAN = 2.0
 """Seconds over which growth is measured: a busy machine gives a server its pages in gusts."""
 SHARE_IN_HASTE = 0.5
-"""Of the bound: what may be taken by a tree that still grows fast. Filling 6 GiB takes 3 s on an
-idle machine and was seen to take 28 s on a busy one, which everybody else spends waiting."""
+"""The share of the bound for a tree that still grows fast. Filling 6 GiB takes 3 s on an idle
+machine and was seen to take 28 s on a busy one, while everybody else waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What a server and everything below its guard takes."""
+    """The resources of a server and everything below its guard."""
 
     processes: int
     size_bytes: int
-    """Anonymous memory: what is shared with files is counted for nobody."""
+    """Anonymous memory. Memory shared with files is not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """The most that one tree may take; 0 for no bound."""
+    """The limits of one tree; 0 means no limit."""
 
     processes: int = MOST_PROCESSES
     size_bytes: int = MOST_MIB * MIB
     in_haste_bytes: int = 0
-    """The most memory for a tree that grows fast at that moment."""
+    """The memory limit of a tree that grows fast at that moment."""
 
     def excess(self, tree: Tree, growth: float = 0.0) -> str:
-        """Return what is too much, to follow `the server`; empty where nothing is.
+        """Return what is too much, as the end of a sentence about the server; empty if nothing is.
 
         `growth` is in bytes a second.
         """
@@ -74,7 +74,7 @@ class TreeLimits:
 
 
 def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> TreeLimits:
-    """Return the limits of a machine with so much memory; None for what suits it."""
+    """Return the limits for a machine with so much memory; None stands for the default."""
     if memory_mib is not None:
         return TreeLimits(processes, memory_mib * MIB)
     share = int(machine_bytes * SHARE_OF_MEMORY)
@@ -83,17 +83,17 @@ def usual_limits(processes: int, memory_mib: int | None, machine_bytes: int) -> 
 
 
 class TreeLooks(Generic[K]):
-    """What was seen of each tree lately, and so when to look again."""
+    """The recent samples of each tree, and the time of the next one."""
 
     def __init__(self, limits: TreeLimits) -> None:
         self._limits = limits
         self._seen: dict[K, tuple[tuple[float, Tree], ...]] = {}
         self._looked_at: float | None = None
         self.pause = USUAL_PAUSE
-        """Seconds until the next look."""
+        """Seconds until the next sample."""
 
     def look(self, trees: Mapping[K, Tree], now: float) -> dict[K, str]:
-        """Take over what all trees take `now`; return what is too much, for whom it is."""
+        """Store the samples of all trees at `now`; return what is too much, by tree."""
         self._seen = {key: (*self._lately(key, now), (now, tree)) for key, tree in trees.items()}
         self._looked_at = now
         growths = {key: self._growth(key) for key in trees}
@@ -105,8 +105,8 @@ class TreeLooks(Generic[K]):
         return {key: excess for key, excess in found.items() if excess}
 
     def _lately(self, key: K, now: float) -> tuple[tuple[float, Tree], ...]:
-        """Return the looks of the last seconds, and the last one before them."""
-        # A tree that was not there has grown from nothing since.
+        """Return the samples of the last seconds, and the last one before them."""
+        # A new tree has grown from zero.
         before = now - USUAL_PAUSE if self._looked_at is None else self._looked_at
         seen = self._seen.get(key, ((before, Tree(0, 0)),))
         first = max((n for n, (at, _) in enumerate(seen) if at <= now - SPAN), default=0)

@@ -1,1 +1,1 @@
-"""What one conversation has, sees and is told (docs/design/surface.md)."""
+"""Sessions: what one conversation has, sees and receives (docs/design/surface.md)."""

@@ -4,9 +4,9 @@
     capabilities          at most `cap` with servers; deps-only ones take no slot
     single tools          at most `tool_cap`
 
-A capability holds its grants, pairs of a server's identity and a tool; a single tool is one
-grant. Where a set is full, what was used longest ago goes first. Use is a successful call through
-a grant, and everything with that grant is used by it; listing and searching are not use
+A capability holds its grants, pairs of a server's identity and a tool; a single tool is one grant.
+If a set is full, the least recently used goes first. A use is a successful call through a grant,
+and counts for everything with that grant; listing and searching are no uses
 (docs/design/surface.md).
 """
 
@@ -21,7 +21,7 @@ DEFAULT_TOOL_CAP = 24
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Why a tool is visible: it is on by itself, or with a capability."""
+    """Why a tool is visible: it is on by itself, or through a capability."""
 
     server: ServerIdentity
     tool: ToolName
@@ -44,12 +44,12 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one step did, in the order in which it was decided."""
+    """The changes of one step, in the order in which they were decided."""
 
     added: tuple[Grant, ...] = ()
-    """Grants that nothing had before."""
+    """Grants that are new."""
     removed: tuple[Grant, ...] = ()
-    """Grants that nothing has any more."""
+    """Grants that nothing gives any more."""
     evicted: tuple[CapabilityId, ...] = ()
     evicted_tools: tuple[Grant, ...] = ()
     unheld: tuple[ServerIdentity, ...] = ()
@@ -69,7 +69,7 @@ class ActiveSet:
     cap: int = DEFAULT_CAP
     tool_cap: int = DEFAULT_TOOL_CAP
     uses: int = 0
-    """Calls that succeeded."""
+    """Successful calls."""
     _activations: dict[CapabilityId, Activation] = field(default_factory=dict)
     _tools: dict[Grant, float] = field(default_factory=dict)
     _pins: dict[ServerIdentity, tuple[Grant, ...]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class ActiveSet:
 
     @property
     def pins(self) -> dict[ServerIdentity, tuple[Grant, ...]]:
-        """What is always on, by server."""
+        """The grants that are always on, by server."""
         return dict(self._pins)
 
     @property
@@ -121,9 +121,9 @@ class ActiveSet:
         grants: Iterable[Grant],
         now: float,
     ) -> Change:
-        """Switch `capability` on with what was found for it, then evict what is over the cap.
+        """Switch `capability` on with its grants, then evict what is over the cap.
 
-        One that is on already is touched and takes its new grants.
+        A capability that is on already counts as used and gets the new grants.
         """
         before = self._before()
         self._activations[capability] = Activation(
@@ -137,8 +137,8 @@ class ActiveSet:
     ) -> Change:
         """Switch single tools on, as many as the cap allows, then evict what is over it.
 
-        One that is on as a single tool stays as it is: searching is not use. What is switched on
-        together is not evicted by its own company; what is `spared` goes after all others, its last
+        A tool that is on already stays as it is: searching is not use. Tools that are switched on
+        together do not evict one another. The `spared` ones are evicted after all others, the last
         one first.
         """
         before = self._before()
@@ -149,7 +149,7 @@ class ActiveSet:
         return self._change(before, evicted_tools=evicted)
 
     def pin(self, server: ServerIdentity, grants: Iterable[Grant]) -> Change:
-        """Have `server` held and these of its tools on for good."""
+        """Require `server` and switch these of its tools on permanently."""
         before = self._before()
         self._pins[server] = tuple(dict.fromkeys((*self._pins.get(server, ()), *grants)))
         return self._change(before)
@@ -157,20 +157,20 @@ class ActiveSet:
     def restore(
         self, activations: Iterable[Activation], tools: Mapping[Grant, float] | None = None
     ) -> None:
-        """Take over what was on, as much as the caps allow."""
+        """Restore what was on, as much as the caps allow."""
         self._activations = {activation.id: activation for activation in activations}
         self._tools = dict(tools or {})
         self._evict_over_cap()
         self._evict_tools()
 
     def deactivate(self, capability: CapabilityId) -> Change:
-        """Switch `capability` off; one that is not on changes nothing."""
+        """Switch `capability` off. If it is not on, nothing changes."""
         before = self._before()
         self._activations.pop(capability, None)
         return self._change(before)
 
     def deactivate_tool(self, grant: Grant) -> Change:
-        """Switch a single tool off; one that is not on by itself changes nothing."""
+        """Switch a single tool off. If it is not on by itself, nothing changes."""
         before = self._before()
         self._tools.pop(grant, None)
         return self._change(before)
@@ -182,9 +182,9 @@ class ActiveSet:
         offered: Container[Grant],
         pinned: tuple[Grant, ...] = (),
     ) -> Change:
-        """Take over what there is on `server`, after its list of tools changed.
+        """Replace the grants on `server` after its list of tools changed.
 
-        `grants` are each capability's own; a single tool that is not `offered` goes.
+        `grants` are each capability's own. A single tool that is not `offered` is removed.
         """
         before = self._before()
         for capability, its_grants in grants.items():
@@ -202,7 +202,7 @@ class ActiveSet:
         return self._change(before)
 
     def touch(self, capability: CapabilityId, now: float) -> None:
-        """Count an explicit wish for `capability` as its use."""
+        """Count an explicit request for `capability` as its use."""
         if (old := self._activations.get(capability)) is not None:
             self._activations[capability] = Activation(old.id, old.servers, old.grants, now)
 

@@ -1,6 +1,7 @@
 """Whether a connection may have the session that it names."""
 
 import hmac
+from typing import Literal
 
 from capd.core.sessions.session_keys import is_key
 from capd.core.sessions.session_record import SessionRecord, may_resume
@@ -13,11 +14,11 @@ def refusal(
     *,
     is_ending: bool = False,
     token: str | None = None,
-) -> tuple[str, str] | None:
-    """Return the code and the reason for which a session is not given, None where it is.
+) -> tuple[Literal["bad_hello", "resume_refused", "session_in_use"], str] | None:
+    """Return the code and the reason to refuse a session, None if it is granted.
 
-    `token` is that of a session that is not over, None where there is none of this key; `record`
-    is what was written down of it then.
+    `token` is that of a session that is not over, None if there is none with this key. `record` is
+    then the saved record of it.
     """
     if key and not is_key(key):
         return "bad_hello", "a session key is 1 to 128 of A-Z a-z 0-9 . _ : -"
@@ -27,7 +28,7 @@ def refusal(
         return "resume_refused", f"session {key} has another token by now"
     if is_ending:
         return "session_in_use", f"session {key} is just ending; try again"
-    # As bytes: two strings must be ASCII, and one is the client's.
+    # As bytes: `compare_digest` takes only ASCII strings, and one of them is the client's.
     if hmac.compare_digest(resume.encode(), token.encode()):
         return None
     text = f"session {key} is not over; resume it with its last token"

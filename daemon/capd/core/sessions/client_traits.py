@@ -1,7 +1,7 @@
-"""What clients do with a list of tools that changes, and what follows for a session's surface.
+"""How clients treat a list of tools that changes, and what follows for a session's surface.
 
-The facts are data (`clients.toml`); this is how they are used. A client that is not in the table
-is taken for one that lists again, until it was seen not to.
+The facts are data (`clients.toml`); here they are used. A client that is not in the table is
+assumed to list again, until it was seen not to.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,64 +15,62 @@ Relists = Literal["before_turn", "mid_turn", "lag", "never"]
 Mode = Literal["dynamic", "stable", "pass-through"]
 
 BYTES_PER_TOKEN = 3.5
-"""Of tool definitions in JSON; only for asking whether everything fits."""
+"""For definitions of tools in JSON. Only used to decide whether everything fits."""
 CHANGING_TOKENS = 3_000
-"""Of all tools: over it a list that changes costs more than one that does not (bench/tokens), as
-the client sends each change, and all that its prompt has behind the list, to its model anew."""
+"""Tokens of all tools from which a list that changes costs more than one that does not
+(bench/tokens): for each change the client sends the list, and everything after it in its prompt, to
+its model again."""
 APPENDED_TOKENS = 16_000
-"""The same where the client adds tools at the end of its prompt: only they are paid for."""
+"""The same if the client adds tools at the end of its prompt: only they are paid for."""
 _LONGEST_PREFIX = "mcp__capd__"
-"""Of those that are known: what is left room for where nobody knows."""
+"""The longest of the known prefixes: reserved for a client whose prefix is unknown."""
 _SHORTEST_NAME = 24
-"""Below it nothing but a hash would be left of a name."""
+"""In a shorter name only the hash would be left."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTraits:
-    """One line of the table."""
+    """One entry of the table."""
 
     names: tuple[str, ...] = ()
-    """What it calls itself, in its handshake or towards the shim; with the shell's globs."""
+    """The names that it gives itself, in its handshake or to the shim; with the shell's globs."""
     relists: Relists = "mid_turn"
     """When a changed list reaches its model: in the same turn, from the next turn on, one model
     response late, or never."""
-    shrinks: bool = True
-    """Whether a tool that is gone from the list is gone from the model's as well."""
     stateless_relists: bool = False
     """Whether it was seen to follow the list in the stateless generation too."""
     appends: bool = False
-    """Whether a tool that comes later stands behind what its model has read, and not before it."""
+    """Whether the client puts a later tool after what its model has read, and not before it."""
     name_limit: int = LIMIT
-    """Most characters of a name, its own prefix included."""
+    """The longest name, its own prefix included."""
     tool_limit: int = 128
     prefix: str | None = None
-    """What it puts before a tool's name; empty where that is nothing, None where unknown."""
+    """The prefix of a tool's name; empty if it adds none, None if unknown."""
     reads_instructions: bool = True
-    """Whether what its server says of itself reaches its model; where it does not, a prompt hook
-    brings it."""
+    """Whether its model gets the `instructions` of a server. If not, a prompt hook delivers them.
+    """
     context: int = 200_000
-    """Tokens that its models take."""
-    prompt_source: str = ""
-    """How capd gets to see the user's words."""
+    """The context of its models in tokens."""
     identity: tuple[str, ...] = ()
-    """The variables by which its servers and hooks learn which conversation it is."""
+    """The variables that tell its servers and hooks which conversation it is."""
     mode: str = "auto"
-    """What the user has set for it."""
+    """The user's setting for it."""
     is_relists_set: bool = False
-    """Whether `relists` is the user's own word, which outweighs what was seen."""
+    """Whether the user has set `relists`, which then outweighs what was seen."""
     title: str = ""
-    """What a person calls it."""
+    """The name that a person uses."""
 
     @property
     def wire_limit(self) -> int:
-        """Return how long a name on the wire may be."""
-        # Providers take 64 characters, however many a client does, and count its prefix as well.
+        """Return the longest name on the wire."""
+        # Providers accept 64 characters, the client's prefix included, even if a client accepts
+        # more.
         prefix = _LONGEST_PREFIX if self.prefix is None else self.prefix
         return max(_SHORTEST_NAME, min(LIMIT, self.name_limit) - len(prefix))
 
 
 def traits_of(table: Mapping[str, ClientTraits], names: Iterable[str]) -> tuple[str, ClientTraits]:
-    """Return the line for a client that is known by any of `names`, and the line's own name."""
+    """Return the traits of a client that is known by any of `names`, and the entry's own name."""
     for name in names:
         folded = name.casefold()
         for key, traits in table.items():
@@ -87,13 +85,12 @@ def _is_named(folded: str, pattern: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a session's surface is to be, and why."""
+    """The mode of a session's surface, and the reason."""
 
     mode: Mode
     reason: str
     is_hearsay: bool = False
-    """Whether it rests on what the table says of the client alone, which a later version of the
-    client may not be bound by."""
+    """Whether it rests on the table alone. A later version of the client may behave differently."""
 
 
 def plan(
@@ -108,9 +105,9 @@ def plan(
 ) -> Plan:
     """Return the mode for a session.
 
-    `was_seen` says whether the client was seen to list again, None where nobody knows yet.
-    `size_bytes` is all that it could be shown, None where that is not known; `known_bytes` what
-    is known of it.
+    `was_seen` says whether the client was seen to list again, None if that is not known yet.
+    `size_bytes` is the size of everything that it could be shown, None if not known; `known_bytes`
+    the size of the part that is known.
     """
     was_seen = None if traits.is_relists_set else was_seen
     chosen = wanted if wanted != "auto" else traits.mode
@@ -145,15 +142,15 @@ def _automatic(
 
 
 class RelistWatch:
-    """Whether a client follows its list, by what it does after it was told of a change.
+    """Learns whether a client follows its list, from what it does after `list_changed`.
 
-    One that lists anew with every turn follows it as well, told or not.
+    A client that lists again with every turn follows it as well, notified or not.
     """
 
     TURNS = 2
-    """Turns that may pass with a change that was not asked for: one may race with its hook."""
+    """Turns that may pass after a change without a list: one may race with its hook."""
     UNASKED = 2
-    """Lists, each after a turn of its own, that nobody asked for: one may be a new connection's."""
+    """Lists that nobody asked for, each after its own turn: one may belong to a new connection."""
 
     def __init__(self) -> None:
         self.was_seen: bool | None = None
@@ -165,11 +162,11 @@ class RelistWatch:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it was told of a change and has not listed since."""
+        """Whether it was notified of a change and has not listed since."""
         return self._is_behind
 
     def changed(self) -> None:
-        """Note that the client was told of a change."""
+        """Note that the client was notified of a change."""
         if not self._is_behind:
             self._is_behind, self._turns = True, 0
 

@@ -17,24 +17,27 @@ from capd.core.sessions.session_record import SessionRecord
 from capd_protos.types import CapabilityId
 
 MOST = 32
-"""Conversations that are remembered; one that was left longest ago is told anew."""
+"""Conversations that are remembered. A forgotten one gets its texts again; the one left longest ago
+is forgotten first."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """One of them."""
+    """One conversation."""
 
     id: str = ""
-    """The client's own; empty until a hook has brought it."""
+    """The client's own id; empty until a hook has brought it."""
     telling: Telling = field(default_factory=Telling)
     is_bootstrapped: bool = False
-    """Whether the project's own files have reached the model."""
+    """Whether the model has got the project's bootstrap files."""
     is_index_told: bool = False
-    """Whether it has reached the model what is installed."""
+    """Whether the model has got the index."""
     suggested: tuple[CapabilityId, ...] = ()
     """The capabilities that were suggested last."""
+    unusable: set[CapabilityId] = field(default_factory=set)
+    """Capabilities of which was told that they fit and cannot be switched on."""
     named: dict[Grant, None] = field(default_factory=dict)
-    """Single tools that the model was told the names of."""
+    """Single tools whose names the model has got."""
 
     def hears_of(self, grants: Iterable[Grant], most: int) -> None:
         """Note which tools the model is told the names of; `most` are remembered."""
@@ -44,19 +47,19 @@ class Conversation:
 
 
 class Conversations:
-    """Those of one session, one of which is current."""
+    """The conversations of one session, one of which is current."""
 
     __slots__ = ("_budget", "_named", "current")
 
     def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
-        """`budget` is of tokens of memories, in each."""
+        """`budget` is the tokens for memories in each conversation."""
         self._budget = budget
         self._named: OrderedDict[str, Conversation] = OrderedDict()
         self.current = Conversation(telling=Telling(budget))
         """The one that was heard last."""
 
     def kept(self) -> dict[str, Any]:
-        """Return what is written down of the current one, as members of the session's record."""
+        """Return the saved part of the current conversation, as members of the session's record."""
         current = self.current
         return {
             "conversation": current.id,
@@ -68,7 +71,7 @@ class Conversations:
 
     def restore(self, record: SessionRecord) -> None:
         """Go on where the session was."""
-        # Descriptions that are shown again were paid for.
+        # Notes in descriptions are shown again, and their tokens were counted before.
         spent = max(self.current.telling.spent, record.memory_tokens)
         told = dict.fromkeys(record.memories)
         self.go_on(
@@ -81,13 +84,13 @@ class Conversations:
         )
 
     def follow(self, budget: int) -> None:
-        """Go by another budget; what was told stays told."""
+        """Use another budget; what was delivered stays delivered."""
         self._budget = budget
         for each in (self.current, *self._named.values()):
             each.telling.budget = budget
 
     def heard_in(self, id_: str) -> None:
-        """Go on with the conversation of this name; without one it stays the same."""
+        """Continue the conversation of this name; without a name the current one stays."""
         if not id_ or id_ == self.current.id:
             return
         if not self.current.id:
@@ -98,7 +101,7 @@ class Conversations:
         self.go_on(known or self.current)
 
     def go_on(self, conversation: Conversation) -> None:
-        """Go on with one that has spoken before."""
+        """Continue a conversation that was named before."""
         self.current = conversation
         if not conversation.id:
             return

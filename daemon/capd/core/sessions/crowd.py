@@ -1,4 +1,4 @@
-"""Which connection has to go when too many wait to say who they are."""
+"""Which unauthenticated connection to close when there are too many."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Waiting(Generic[K]):
-    """A connection that is not let in yet."""
+    """A connection that is not admitted yet."""
 
     key: K
     owner: int = 0
-    """The process at its other end; 0 where that is not known."""
+    """The pid at its other end; 0 if unknown."""
 
 
 def one_too_many(waiting: Sequence[Waiting[K]], most: int) -> K | None:
-    """Return which of those waiting, the oldest first, has to go; None while there is room.
+    """Return which of the waiting connections, oldest first, to close; None while there is room.
 
-    It is the oldest one of the process that has most connections here: a client's own is one among
-    few, and it waits for milliseconds.
+    It is the oldest one of the process that has most connections here: an honest client has few,
+    and they wait for milliseconds.
     """
     if len(waiting) <= most:
         return None

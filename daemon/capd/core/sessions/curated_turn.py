@@ -1,9 +1,9 @@
-"""What a turn brings of single tools: a few join the list, or are told where it does not follow.
+"""Which single tools a turn brings: a few join the list, or are named if it does not follow.
 
-The wish of a turn is the first few clear ones of the best k, whether they are on or not. So the
-same message again brings nothing, and neither does one that is much like it. What has joined
-stays in its place. For what comes others go where the set is full: what is not among the best k
-first, what the turn wishes for never.
+A turn asks for the first few clear tools of the best k, whether they are on or not. So the same
+message again, or a similar one, brings nothing. A tool that has joined keeps its place. If the set
+is full, tools that are not among the best k are evicted first, and never one that the turn asks
+for.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -24,11 +24,11 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What a turn brought."""
+    """The tools that a turn brought."""
 
     step: Step = field(default_factory=Step)
     suggested: tuple[Grant, ...] = ()
-    """What the model is to be told of, best first."""
+    """The tools to name to the model, best first."""
 
 
 def bring(
@@ -40,16 +40,16 @@ def bring(
     is_seen: bool,
     told: Container[Grant] = (),
 ) -> Brought:
-    """Have at most `most` of the best k join the list; `ranked` are these, best first.
+    """Let at most `most` of `ranked`, the best k in order, join the list.
 
-    `is_seen` says whether the model sees a longer list in time: where it does not, and where the
-    list is full, what fits is suggested, unless it was `told` before.
+    `is_seen` says whether the model sees a longer list in time. If not, and if the list is full, a
+    tool is suggested instead, unless it was `told` before.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
     spared = list(dict.fromkeys((*wanted, *(each.tool.grant for each in ranked))))
     step, tried = Step(), set[Grant]()
-    # Again, because what goes for one may leave room on the list for the next.
+    # Computed again: an eviction may have made room on the list.
     while is_seen and (joining := _missing(state, wanted, tried)[: state.surface.room]):
         tried.update(joining)
         joined = state.activate_tools([wanted[grant] for grant in joining], now, spared)

@@ -1,7 +1,7 @@
-"""A session's domain, as the configuration says for its project or its client.
+"""The domain of a session, as configured for its project or its client.
 
-The nearest folder around the project counts, then the client; a session without a domain is not
-filtered, and neither is a capability that names none.
+The nearest folder around the project counts first, then the client. A session without a domain is
+not filtered, and neither is a capability without domains.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """What was configured."""
+    """The configured domains."""
 
     clients: Mapping[str, str] = field(default_factory=dict)
     """By the name that a client gives."""
@@ -19,7 +19,7 @@ class Domains:
     """By absolute path; folders inside count as well."""
 
     def of(self, client: str, project: str) -> str:
-        """Return the domain of a session, empty where it has none."""
+        """Return the domain of a session, empty if it has none."""
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
         found = (self.projects[folder] for folder in around if folder in self.projects)

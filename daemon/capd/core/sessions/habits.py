@@ -1,7 +1,8 @@
-"""Which clients were seen to list again, and which not, over all sessions and daemons.
+"""Which clients were seen to list again, and which not, in all sessions and daemons.
 
-A client is one version of one program: the next version may do what this one does not. That it
-lists again outweighs all else. So many are kept and no more, those that were met last.
+A client here is one version of one program: the next version may behave differently. A client that
+was seen to list again counts as listing again, whatever else was seen. The number is bounded; the
+clients seen last are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ _LONGEST = 200
 
 
 class Habit(msgspec.Struct, frozen=True):
-    """What one version of a client was seen to do."""
+    """The observed behaviour of one version of a client."""
 
     client: str
     version: str
@@ -22,20 +23,20 @@ class Habit(msgspec.Struct, frozen=True):
 
 
 class Habits:
-    """What every client was seen to do."""
+    """The observed behaviour of all clients."""
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change` is called when there is something to write down."""
+        """`on_change` is called when there is something to save."""
         self._on_change = on_change
-        # The one that was met last is the last.
+        # In the order of their last observation.
         self._seen: dict[tuple[str, str], bool] = {}
 
     def seen(self, client: str, version: str = "") -> bool | None:
-        """Return what a client was seen to do, None where nothing was seen yet."""
+        """Return the observed behaviour of a client, None if there is none yet."""
         return self._seen.get((client, version))
 
     def note(self, client: str, version: str, was_seen: bool | None) -> None:
-        """Keep what was seen."""
+        """Store an observation."""
         key = client, version
         if not client or was_seen is None or max(map(len, key)) > _LONGEST:
             return
@@ -48,9 +49,9 @@ class Habits:
 
     @property
     def written(self) -> list[Habit]:
-        """Everything, as it is to be written down."""
+        """Everything that has to be saved."""
         return [Habit(*key, relists) for key, relists in self._seen.items()]
 
     def restore(self, written: Sequence[Habit]) -> None:
-        """Take over what was written down."""
+        """Restore what was saved."""
         self._seen = {(h.client, h.version): h.relists for h in written[-MOST_CLIENTS:]}

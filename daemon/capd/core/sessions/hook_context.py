@@ -1,9 +1,9 @@
-"""What a client's prompt hook is answered: the few words that reach the model with the prompt.
+"""The answer to a client's prompt hook: the few words that reach the model with the prompt.
 
-The user's message may have switched a capability on; the model is told so once, by name, in the
-same turn. Or it may mean one of a few that are off; the model is told which exist and how one is
-switched on, never twice in a row the same, at most 60 tokens (docs/design/context.md). Where
-nothing changed, nothing is said: at most 120 tokens a turn (docs/design/context.md).
+If the user's message switched a capability on, the model gets its name once, in the same turn. If
+it may mean one of a few that are off, the model gets their names and how to switch one on, never
+the same twice in a row, in at most 60 tokens. If nothing changed, nothing is said. A turn has at
+most 120 tokens (docs/design/context.md).
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import TokenCosts
-from capd_protos.types import CapabilityName, WireName
+from capd_protos.types import CapabilityName, UnusableCapability, WireName
 
 TURN = WireName("capd_turn")
 """The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
@@ -22,7 +22,7 @@ TURN = WireName("capd_turn")
 EVENT = "UserPromptSubmit"
 _MOST_NAMES = 12
 _MOST_CHARACTERS = 220
-"""Of wire names in one message."""
+"""Limit of the wire names in one message."""
 
 SUGGESTION_TOKENS = 60
 TURN_TOKENS = 120
@@ -30,12 +30,13 @@ _LETTERS_A_TOKEN = 2.5
 _LONGEST_WORD = 12
 _PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
 
+_MOST_KEYS = 2
 _LONGEST_NAME = 24
-"""A longer one could take more than its share of the tokens."""
+"""A longer name could take more than its share of the tokens."""
 
 
 class TurnArguments(msgspec.Struct, frozen=True):
-    """What a hook hands over, as Claude Code names it."""
+    """The arguments of a hook, as Claude Code names them."""
 
     prompt: str = ""
     session_id: str = ""
@@ -47,13 +48,13 @@ def contexts(
     costs: TokenCosts,
     caller: str = "",
 ) -> str:
-    """Return what the model is told of all that came on, a line for each that has room."""
+    """Return what the model gets about all that came on, a line for each that fits."""
     brought = [each for each in came_on if each[1]]
     lines: list[str] = []
     left = TURN_TOKENS
     for at, (name, added) in enumerate(brought):
         line = context(name, added, costs, caller, left // (len(brought) - at))
-        # The end of a line is a token of its own at the most.
+        # A line end takes at most one token.
         left -= _tokens(line, costs) + 1
         if lines and left < 0:
             break
@@ -68,9 +69,9 @@ def context(
     caller: str = "",
     room: int = TURN_TOKENS,
 ) -> str:
-    """Return what the model is told of a capability that came on; empty where nothing did.
+    """Return what the model gets about a capability that came on; empty if nothing did.
 
-    `caller` is the tool that calls what its client does not list, where it does not.
+    `caller` is the tool that calls unlisted tools, if the client does not list the new ones.
     """
     done = f"capd switched on '{_short(name)}' for this message"
     if caller:
@@ -85,9 +86,10 @@ def coming(
     caller: str,
     enabler: str,
 ) -> str:
-    """Return what the model is told of a capability whose servers are being started.
+    """Return what the model gets about a capability whose servers are being started.
 
-    `expected` are the tools that they had last; where nobody knows them, `enabler` waits for them.
+    `expected` are the tools that they listed last. If these are not known, `enabler` waits for
+    them.
     """
     begun = f"capd is switching on '{_short(name)}' for this message"
     if expected:
@@ -96,10 +98,28 @@ def coming(
     return f"{begun}; {how}."
 
 
+def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
+    """Return what the model is told of capabilities that fit and cannot be switched on."""
+    lines: list[str] = []
+    for each in unusable:
+        name = _short(each.id.name)
+        if each.keys:
+            commands = " and ".join(f"capd secret set {key}" for key in each.keys[:_MOST_KEYS])
+            more = " ..." if len(each.keys) > _MOST_KEYS else ""
+            lines.append(
+                f"capd: '{name}' fits this message and lacks a key. Tell the user: {commands}{more}"
+            )
+        elif each.reason == "domain":
+            lines.append(f"capd: '{name}' fits this message and is for another domain")
+        elif each.reason == "policy":
+            lines.append(f"capd: '{name}' fits this message and is denied by the user's policy")
+    return "\n".join(lines)
+
+
 def _with_names(
     sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int = TURN_TOKENS
 ) -> str:
-    """Return `sentence: names.` with as many names as a turn has tokens for."""
+    """Return `sentence: names.` with as many names as fit into a turn's tokens."""
     told = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
         left = len(names) - count
@@ -125,9 +145,9 @@ def tools_described(
     context: str = "",
     suggestion: str = "",
 ) -> tuple[list[WireName], str]:
-    """Return which single tools are suggested in a turn, and its words with those of `suggestion`.
+    """Return the single tools to suggest in a turn, and its text together with `suggestion`.
 
-    A name that the budgets have no room for is left out: it may be told in another turn.
+    A name that does not fit is left out, and may come in another turn.
     """
     told: list[WireName] = []
     words = suggestion
@@ -142,14 +162,14 @@ def tools_described(
 
 
 def _tokens(text: str, costs: TokenCosts) -> int:
-    # Neither is ever too small: of a piece that was not counted the one knows its bytes alone.
+    # Both are upper bounds; the first is loose for pieces that were not counted.
     return min(costs.of(text), tokens_at_most(text))
 
 
 def tokens_at_most(text: str) -> int:
-    """Return a number of tokens that no text of words takes more of.
+    """Return an upper bound of the tokens of a text.
 
-    What does not look like a word is split by a tokenizer, down to single letters at the worst.
+    A tokenizer splits what does not look like a word, in the worst case into single letters.
     """
     total = 0
     for part in _PART.findall(text):
@@ -160,7 +180,7 @@ def tokens_at_most(text: str) -> int:
 
 
 def said(*parts: str) -> str:
-    """Return all that the model is told in a turn."""
+    """Return everything that the model gets in a turn."""
     return "\n".join(words for words in parts if words)
 
 

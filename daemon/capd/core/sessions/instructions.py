@@ -15,9 +15,9 @@ _HEAD = (
 
 
 def instructions(own: dict[WireName, OwnTool], *, is_fixed: bool, index: str = "") -> str:
-    """Return the text for a client that has `own` tools; `is_fixed` where its list never changes.
+    """Return the text for a client with the `own` tools; `is_fixed` if its list never changes.
 
-    It is empty where capd has no tool to speak of. `index` is the first level of the cascade.
+    It is empty if capd has no tool to describe. `index` is the first level of the index.
     """
     names = {each.name: name for name, each in own.items()}
     capability, search = names.get(CAPABILITY), names.get(TOOL_SEARCH)

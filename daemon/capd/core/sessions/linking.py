@@ -8,13 +8,16 @@ both the same id. In this order, the first rule that finds anything decides:
                     client, which may have been started by the same editor
     project         the only session of this client in this project
 
-What is found but not unique is `ambiguous`: then the hook's words reach nobody.
+If a rule finds more than one session, the link is `ambiguous`, and the hook's prompt goes to none.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from capd_protos.types import SessionKey
+
+How = Literal["session id", "common parent", "project", "ambiguous", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,12 @@ class Candidate:
     key: SessionKey
     client: str
     client_sessions: frozenset[str]
-    """Ids under which the client itself knows the conversation."""
+    """Ids that the client itself gives the conversation."""
     parent: int
-    """The process that started the shim; 0 where it is unknown."""
+    """The process that started the shim; 0 if unknown."""
     project: str
     line: str = ""
-    """The client's line in the table of clients, where it has one."""
+    """The client's entry in the table of clients, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,15 @@ class Hook:
     """The processes above the hook, the nearest first."""
     project: str
     line: str = ""
-    """As a session's."""
+    """The same for the hook's client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The session, or why there is none."""
+    """The session, or the reason why there is none."""
 
     key: SessionKey | None
-    how: str
+    how: How
     """`session id`, `common parent` or `project`; without a key `none` or `ambiguous`."""
 
 
@@ -61,7 +64,7 @@ def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
         if same:
             return _only(same, "session id")
     for ancestor in hook.ancestors:
-        # Process 1 is everybody's, so it says nothing.
+        # Process 1 is a parent of every process, so it identifies none.
         children = [c for c in candidates if ancestor > 1 and c.parent == ancestor]
         children = [c for c in children if not (hook.line and c.line) or hook.line == c.line]
         if len(children) > 1:
@@ -73,5 +76,5 @@ def link(hook: Hook, candidates: Sequence[Candidate]) -> Link:
     return _only(here, "project") if here and hook.project else Link(None, "none")
 
 
-def _only(found: Sequence[Candidate], how: str) -> Link:
+def _only(found: Sequence[Candidate], how: How) -> Link:
     return Link(found[0].key, how) if len(found) == 1 else Link(None, "ambiguous")

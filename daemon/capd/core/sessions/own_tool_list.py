@@ -1,7 +1,7 @@
 """Which tools capd has of its own: every one is a line here, and a method of `actors/own_calls`.
 
-They are pinned: first on every list, in this order, and never evicted. Where a client adds no
-prefix of its own their names get one, so that they stay apart from those of other programs.
+They are pinned: first on every list, in this order, and never evicted. If a client adds no prefix
+of its own, their names get one, so that they differ from those of other programs.
 """
 
 from collections.abc import Iterable
@@ -25,9 +25,9 @@ class OwnTool:
     definition: bytes
     """As `tools/list` gives it."""
     is_for_deferred: bool = False
-    """Whether it is of use only where there is more than what is listed."""
+    """Whether it is useful only if there is more than what is listed."""
     is_for_results: bool = False
-    """Whether it is of use only where long results are kept."""
+    """Whether it is useful only if long results are stored."""
 
 
 OWN_TOOLS = (
@@ -51,7 +51,7 @@ def offered(
 
 
 def definitions(own: Iterable[tuple[WireName, OwnTool]]) -> list[tuple[WireName, bytes]]:
-    """Return what is listed of own tools."""
+    """Return the listed definitions of own tools."""
     return [(name, renamed(each.definition, name)) for name, each in own]
 
 

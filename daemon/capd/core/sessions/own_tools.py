@@ -18,14 +18,6 @@ ACTIONS = ("list", "discover", "enable", "disable")
 PREVIEW = 3
 ECHO_CHARACTERS = 200
 
-INSTRUCTIONS = (
-    "capd shows only the tools that this conversation needs and switches more on from the user's "
-    "own words. More capabilities are installed than are listed here. If a tool seems to be "
-    'missing, call `capability` with {"action": "discover", "intent": "what you want to do"}, '
-    'then {"action": "enable", "name": "..."}; the tool list is then extended.'
-)
-"""Stable text of the MCP `instructions` member: the same in every session, without counts."""
-
 DEFINITION = msgspec.json.encode(
     {
         "name": CAPABILITY,
@@ -57,7 +49,7 @@ DEFINITION = msgspec.json.encode(
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """The tool's arguments, as a model wrote them."""
+    """The tool's arguments as a model wrote them."""
 
     action: str = ""
     name: str = ""
@@ -65,7 +57,7 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 class BadArgumentsError(CapdError):
-    """The arguments lead to no action; the text says what is wrong and what is right."""
+    """The arguments mean no action; the text says what is wrong and what is right."""
 
 
 def checked(arguments: Arguments) -> Arguments:
@@ -92,7 +84,7 @@ def checked(arguments: Arguments) -> Arguments:
 
 
 def echo(text: str) -> str:
-    """Return `text` as it may be repeated: quoted, on one line, cut at 200 characters."""
+    """Return `text` in a form that is safe to repeat: quoted, on one line, 200 characters."""
     line = " ".join(text.split())
     cut = line if len(line) <= ECHO_CHARACTERS else line[: ECHO_CHARACTERS - 1] + "…"
     return f"'{cut}'"
@@ -120,7 +112,7 @@ class Listed:
 def listing(
     shown: Sequence[Listed], hidden_by_domain: int, domain: str, hidden_by_policy: int = 0
 ) -> str:
-    """Answer `list`."""
+    """Return the answer to `list`."""
     if shown:
         lines = "\n".join(entry.line() for entry in shown)
         hidden = (
@@ -145,7 +137,7 @@ def listing(
 
 
 def discovered(intent: str, hits: Sequence[Listed], hidden_by_policy: int = 0) -> str:
-    """Answer `discover`."""
+    """Return the answer to `discover`."""
     if not hits:
         denied = f" {hidden_by_policy} that are denied by policy were not compared."
         return (
@@ -163,19 +155,19 @@ MODEL_NOT_READY = (
 
 
 def unknown(name: str, why: Unknown) -> str:
-    """Answer a name that leads to nothing."""
+    """Return the answer for a name that means nothing."""
     near = f" Near names: {', '.join(why.near)}." if why.near else " Use action list to see all."
     return f"Capability {echo(name)} cannot be used: {why.reason}.{near}"
 
 
 def already_active(name: CapabilityName, tools: Sequence[WireName]) -> str:
-    """Answer `enable` for what is on."""
+    """Return the answer to `enable` for a capability that is on."""
     shown = f" Its tools: {', '.join(tools)}." if tools else ""
     return f"Capability '{name}' is already on.{shown}"
 
 
 def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
-    """Answer `enable` where secrets are missing."""
+    """Return the answer to `enable` if secrets are missing."""
     return (
         f"Capability '{name}' needs {', '.join(keys)}, and there is no value for it. Ask the user "
         f"to run `capd secret set {keys[0]}` in a terminal, or to set it where the editor is "
@@ -184,24 +176,24 @@ def missing_keys(name: CapabilityName, keys: Sequence[str]) -> str:
 
 
 def outside_domain(name: CapabilityName, domains: Sequence[str], domain: str) -> str:
-    """Answer `enable` for a capability of another domain."""
+    """Return the answer to `enable` for a capability of another domain."""
     return f"Capability '{name}' is for {', '.join(domains)}; this session's domain is '{domain}'."
 
 
 def denied_by_policy(name: CapabilityName, reason: str) -> str:
-    """Answer `enable` for a capability of which policy leaves nothing."""
+    """Return the answer to `enable` if policy denies everything of the capability."""
     return f"Capability '{name}' cannot be switched on: {reason}."
 
 
 def nothing_to_activate(name: CapabilityName) -> str:
-    """Answer `enable` for an empty capability."""
+    """Return the answer to `enable` for an empty capability."""
     return (
         f"Capability '{name}' defines no server and no dependency: there is nothing to switch on."
     )
 
 
 def builtin_unsupported(name: CapabilityName) -> str:
-    """Answer `enable` for a part of the tap's own program."""
+    """Return the answer to `enable` for a part of the tap's own program."""
     return (
         f"Capability '{name}' is built into the program that its tap was written for; capd cannot "
         "run it (builtin_unsupported)."
@@ -209,12 +201,12 @@ def builtin_unsupported(name: CapabilityName) -> str:
 
 
 def dependency_failed(name: CapabilityName, dependency: str, message: str) -> str:
-    """Answer `enable` where an installer failed."""
+    """Return the answer to `enable` if an installer failed."""
     return f"Capability '{name}' was not switched on: dependency {dependency} failed: {message}"
 
 
 def server_failed(server: ServerName, message: str, stderr: Sequence[str]) -> str:
-    """Answer for a server that cannot be had."""
+    """Return the answer for a server that cannot be started."""
     said = "".join(f"\n  {line}" for line in stderr)
     heard = f"\nIts last lines on stderr:{said}" if said else ""
     return f"Server '{server}' cannot be used: {message}.{heard}"
@@ -231,7 +223,7 @@ def enabled(
     denied: int = 0,
     denied_servers: Sequence[ServerName] = (),
 ) -> str:
-    """Answer `enable` that worked; `denied` tools of it the user's policy forbids."""
+    """Return the answer to a successful `enable`; policy denies the tools in `denied`."""
     parts = [f"Capability '{name}' is on."]
     if installed:
         parts.append(f"Installed: {', '.join(installed)}.")
@@ -254,26 +246,26 @@ def enabled(
 
 
 def not_active(name: str) -> str:
-    """Answer `disable` for what is off."""
+    """Return the answer to `disable` for a capability that is off."""
     return f"Capability {echo(name)} is not on."
 
 
 def disabled(
     name: CapabilityName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
 ) -> str:
-    """Answer `disable` that worked; `kept` pairs a server with who still uses it."""
+    """Return the answer to a successful `disable`; `kept` pairs a server with its other users."""
     return _off(f"Capability '{name}' is off.", stopped, kept)
 
 
 def tool_disabled(
     name: WireName, stopped: Sequence[ServerName], kept: Sequence[tuple[ServerName, str]]
 ) -> str:
-    """Answer `disable` that took a single tool off."""
+    """Return the answer to `disable` for a single tool."""
     return _off(f"Tool '{name}' is off.", stopped, kept)
 
 
 def tool_stays(name: WireName, capabilities: Sequence[str], *, is_pinned: bool) -> str:
-    """Answer `disable` of a tool that something else has on."""
+    """Return the answer to `disable` for a tool that something else keeps on."""
     if is_pinned:
         return f"Tool '{name}' stays on: the user's `surface.pins` has it listed always."
     names = ", ".join(f"'{each}'" for each in capabilities)

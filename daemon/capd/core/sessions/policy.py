@@ -17,7 +17,7 @@ from capd_protos.types import ServerName
 
 DENIED = "denied"
 _MOST_VERDICTS = 8192
-"""Kept of one policy: a list of tools is looked through again and again."""
+"""Cached verdicts of one policy: a list of tools is checked again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PolicyRules:
     """One table of rules, and where it stands."""
 
     place: str
-    """For a person: `[policy]` or `[policy.clients.zed]`."""
+    """The table's name for a person: `[policy]` or `[policy.clients.zed]`."""
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
@@ -38,10 +38,10 @@ class Policy:
     _verdicts: dict[tuple[str, str], Restriction | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """What `bar` said of a server and a name. Its tables never change, so it stays true."""
+    """Cached verdicts by server and name. The tables never change, so they stay valid."""
 
     def restriction(self, server: ServerName | str, name: str) -> Restriction | None:
-        """Return why a tool or prompt is denied, None where it is permitted."""
+        """Return why a tool or prompt is denied, None if it is permitted."""
         if not self.tables:
             return None
         asked = (server, name)
@@ -52,7 +52,7 @@ class Policy:
         return self._verdicts[asked]
 
     def _bar(self, server: str, name: str) -> Restriction | None:
-        # A rule that forbids must not be passed by for a capital letter.
+        # A deny rule matches whatever the case: a capital letter must not evade it.
         folded_server, folded_name = server.casefold(), name.casefold()
         for table in self.tables:
             denied = _rules(table.deny, is_folded=True).first(folded_server, folded_name)
@@ -68,7 +68,7 @@ class Policy:
         return next((restriction for restriction in restrictions if restriction is not None), None)
 
     def restrict_server(self, server: ServerName | str) -> Restriction | None:
-        """Return why a server is denied with all that it may offer, None where not all is."""
+        """Return why a server is denied as a whole, None if some of it may be permitted."""
         for table in self.tables:
             for pattern in table.deny:
                 if _matches_all(pattern.casefold(), server.casefold()):
@@ -85,9 +85,9 @@ def policy_for(
     names: Iterable[str],
     project: str,
 ) -> Policy:
-    """Return what applies to a client of any of `names` in `project`.
+    """Return the policy for a client with any of `names` in `project`.
 
-    Clients are named by globs, projects by their folder: what is below it is in it.
+    Clients are matched by globs. A project's table applies to its folder and everything below it.
     """
     known = [name.casefold() for name in names]
     tables = [everyone]
@@ -109,13 +109,13 @@ def _by_no_rule(table: PolicyRules) -> Restriction:
 
 
 def _parts(pattern: str) -> tuple[str, str]:
-    """Return what a pattern says of the server, and of the name."""
+    """Return the parts of a pattern for the server and for the name."""
     scope, colon, rest = pattern.partition(":")
     return (scope, rest) if colon else ("*", pattern)
 
 
 class _Rules:
-    """Rules of one list, looked for together."""
+    """The rules of one list, matched together."""
 
     def __init__(self, patterns: tuple[str, ...], *, is_folded: bool) -> None:
         self._patterns = patterns

@@ -1,7 +1,7 @@
-"""What a session may reach beside tools: of its servers' prompts and resources, and of bundles.
+"""What a session may use besides tools: its servers' prompts and resources, and capabilities.
 
-The rules are `policy`'s. A server that capabilities know by several names is denied what a rule on
-any of them denies.
+The rules are those of `policy`. If capabilities know a server by several names, a rule on any of
+them denies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from capd_protos.types import CapabilitySpec, ServerIdentity, ServerName
 def prompt_restriction(
     state: SessionState, server: ServerIdentity, name: str
 ) -> Restriction | None:
-    """Return why a prompt of a held server is denied, None where it is permitted."""
+    """Return why a prompt of a held server is denied, None if it is permitted."""
     restrictions = (state.policy.restriction(each, name) for each in _names(state, server))
     return next((restriction for restriction in restrictions if restriction is not None), None)
 
@@ -33,7 +33,7 @@ def resource_restriction(
 
 
 def denied_among(state: SessionState, uris: Mapping[str, ServerIdentity]) -> list[str]:
-    """Return those of `uris`, each by the server that has it, that are denied."""
+    """Return the denied ones of `uris`, each by the server that has it."""
     return [
         uri for uri, server in uris.items() if resource_restriction(state, server, uri) is not None
     ]
@@ -53,7 +53,7 @@ def capability_restriction(
 ) -> Restriction | None:
     """Return why nothing is left of a capability whose permitted servers listed their tools.
 
-    None where a tool is left, or policy has nothing to do with there being none.
+    None if a tool is left, or if policy is not the reason that there is none.
     """
     restrictions = [policy.restrict_server(spec.name) for spec in capability.servers]
     found = [restriction for restriction in restrictions if restriction is not None]

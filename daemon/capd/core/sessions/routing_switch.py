@@ -1,7 +1,7 @@
-"""Whether a session's messages switch capabilities on by themselves (docs/design/routing.md).
+"""Whether a session's messages switch capabilities on automatically (docs/surface.md).
 
-The session's own word counts first, then that for the nearest folder around its project, then
-that for its client, then the one for all.
+The session's own setting counts first, then that of the nearest folder around its project, then
+that of its client, then the global one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, slots=True)
 class RoutingSwitch:
-    """What was configured."""
+    """The configured settings."""
 
     is_on: bool = True
     clients: Mapping[str, bool] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class RoutingSwitch:
     """By absolute path; folders inside count as well."""
 
     def of(self, names: Iterable[str], project: str) -> bool:
-        """Tell it for a client that is known by `names`, in `project`."""
+        """Return the setting for a client that is known by `names`, in `project`."""
         place = PurePosixPath(project)
         around = [str(folder) for folder in (place, *place.parents)] if project else []
         said = [self.projects[folder] for folder in around if folder in self.projects]
@@ -29,7 +29,7 @@ class RoutingSwitch:
 
 
 def switched(*, is_on: bool) -> str:
-    """Return the words for a session that was switched."""
+    """Return the confirmation for a session that was switched."""
     if is_on:
         return "Messages of this session switch capabilities on by themselves."
     return "Messages of this session switch nothing on; `capd routing on` has them do it again."

@@ -1,8 +1,8 @@
 """The answer of `tool_search`: what fits, with schemas, and what was switched on and off for it.
 
-A schema is a few hundred tokens, so without a wish for more the answer has a budget: the best hit
-is given in full whatever its size, the others as long as there is room, the rest in one line each.
-What is given in full is switched on; what is not can be called by its name all the same.
+A schema is a few hundred tokens. So, unless the model asks for more, the answer has a budget: the
+best hit is given in full whatever its size, further hits in full as long as they fit, the rest in
+one line each. A tool given in full is switched on. The others can still be called by name.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from capd.core.tools.short_schema import short_schema
 from capd_protos.types import WireName
 
 BUDGET = 1300
-"""Characters that full hits may take together. Twice as many make a day of work cost 6 % more: what
-comes with the hit that was meant is seldom called (docs/tokens-bench.md)."""
+"""Characters of all full hits. With twice as many, a day of work costs 6 % more: the other hits are
+seldom called (docs/tokens.md)."""
 LONGEST_DESCRIPTION = 500
-"""Characters of a description where the answer has a budget."""
+"""Characters of a description if the answer has a budget."""
 SUMMARY = 140
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One hit, by the name that the session has for it."""
+    """One hit, by the name that the session uses for it."""
 
     name: WireName
     definition: bytes
@@ -32,16 +32,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The hits as they are to be written."""
+    """The hits in the form in which they are written."""
 
     full: tuple[WireName, ...]
-    """Those whose schema is in the answer: they are switched on."""
+    """The tools whose schema is in the answer; they are switched on."""
     blocks: tuple[str, ...]
     """One a hit, in order."""
 
 
 def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
-    """Return what is written of each hit."""
+    """Return the text of each hit."""
     if detail in {"names", "summary"}:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     full: list[WireName] = []

@@ -1,4 +1,4 @@
-"""capd's own tools `tool_search` and `tool_call`: what they take.
+"""The arguments and definitions of capd's own tools `tool_search` and `tool_call`.
 
 Descriptions are stable: a number in one would break a client's prompt cache with every change.
 """
@@ -72,11 +72,11 @@ CALL_DEFINITION = msgspec.json.encode(
 
 
 class BadCallError(CapdError):
-    """The arguments of an own tool lead to nothing; the text says what is wrong."""
+    """The arguments of an own tool are invalid; the text says what is wrong."""
 
 
 class SearchArguments(msgspec.Struct, frozen=True):
-    """What `tool_search` is called with."""
+    """The arguments of `tool_search`."""
 
     query: str = ""
     max_results: int = DEFAULT_RESULTS
@@ -84,17 +84,17 @@ class SearchArguments(msgspec.Struct, frozen=True):
 
 
 class CallArguments(msgspec.Struct, frozen=True):
-    """What `tool_call` is called with; `arguments` as the model wrote them."""
+    """The arguments of `tool_call`; `arguments` as the model wrote them."""
 
     name: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def checked_search(given: SearchArguments) -> SearchArguments:
-    """Return the arguments.
+    """Return the checked arguments.
 
     Raises:
-        BadCallError: `detail` is none that there is.
+        BadCallError: `detail` has an unknown value.
     """
     if given.detail not in {"", *DETAILS}:
         raise BadCallError(f"`detail` is {given.detail[:40]!r}: it is one of {', '.join(DETAILS)}.")
@@ -102,10 +102,10 @@ def checked_search(given: SearchArguments) -> SearchArguments:
 
 
 def called(given: CallArguments) -> tuple[str, msgspec.Raw]:
-    """Return which tool is meant, and its arguments as a JSON object.
+    """Return the tool's name, and its arguments as a JSON object.
 
     Raises:
-        BadCallError: no name, or arguments that are no object.
+        BadCallError: there is no name, or the arguments are no object.
     """
     name = given.name.strip()
     if not name:

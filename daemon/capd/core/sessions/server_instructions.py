@@ -1,9 +1,8 @@
-"""What a server says of its own use (MCP `instructions`), as a model gets to read it.
+"""A server's `instructions` as a model gets them.
 
-It is passed on where the server's capability comes on, and labelled as the server's: cleaned as
-definitions are, in one line so that nothing in it looks like a line of capd's, and cut to what the
-place has room for (docs/design/hostile-servers.md). Of a server whose tools are all withheld
-nothing is passed on.
+They are passed on when the server's capability comes on, and labelled as the server's: cleaned as
+definitions are, in one line so that nothing in them looks like a line of capd's, and cut to the
+available room (docs/design/hostile-servers.md). A server whose tools are all withheld has none.
 """
 
 from collections.abc import Sequence
@@ -12,18 +11,18 @@ from capd.core.definitions.hidden_text import cleaned
 from capd.core.sessions.hook_context import TURN_TOKENS, tokens_at_most
 
 ANSWER_TOKENS = 400
-"""For all servers of one capability, where a model asked for it."""
+"""For all servers of one capability, if a model asked for it."""
 _LONGEST = 4000
-"""Characters of it that are looked at."""
+"""Characters of it that are used."""
 _FEWEST_WORDS = 6
-"""Fewer say nothing."""
+"""A shorter cut says nothing."""
 
 Said = Sequence[tuple[str, str]]
-"""A server's name, with what it says."""
+"""Servers' names with their instructions."""
 
 
 def passed_on(said: Said, room: int) -> str:
-    """Return the words for a model, of at most `room` tokens; empty where there are none."""
+    """Return the text for a model, of at most `room` tokens; empty if there are none."""
     lines: list[str] = []
     for server, text in said:
         words = _clean(text).split()
@@ -39,7 +38,7 @@ def room_in_turn(context: str, suggestion: str) -> int:
 
 
 def _clean(text: str) -> str:
-    # Its quotation marks would end ours.
+    # Its quotation marks would end capd's.
     return cleaned(text[:_LONGEST]).text.replace('"', "'")
 
 
@@ -47,7 +46,7 @@ def _cut(server: str, words: Sequence[str], room: int) -> str:
     whole = _line(server, " ".join(words))
     if words and tokens_at_most(whole) <= room:
         return whole
-    # The longest beginning that fits, found in a few looks.
+    # A binary search for the longest beginning that fits.
     fits, over = 0, len(words)
     while over - fits > 1:
         middle = (fits + over) // 2

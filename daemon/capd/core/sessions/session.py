@@ -1,8 +1,8 @@
 """What one session has: its active set, its surface, and the servers that they rest on.
 
-Pure state: a step takes what was found out and returns what changed and which instances are to
-be released. Grants, holds and surface always agree: a tool is shown exactly while a capability
-grants it, a server is held exactly while a capability needs it.
+Pure state: a step takes what was found out and returns what changed and which instances are to be
+released. Grants, leases and surface always agree: a tool is shown exactly while a capability grants
+it, a server is leased exactly while a capability needs it.
 
 Single tools and pins grant and need as capabilities do. What was evicted in the middle of a turn
 stays on the list until the next one, and is granted again by its next call.
@@ -39,48 +39,47 @@ class ServerLease:
     spec: ServerSpec
     identity: ServerIdentity
     instance: InstanceId
-    """`NO_INSTANCE` until the server's first use: of single tools, and in a session that was
-    found again."""
+    """`NO_INSTANCE` until the server's first use: for single tools, and in a restored session."""
     tools: tuple[ToolDefinition, ...]
-    """What it lists, or the part of it that was needed so far."""
+    """What it lists, or the part that was needed so far."""
     via: CapabilityId | None = None
-    """Whose dependencies its start needs, where nothing has installed them yet."""
+    """The capability whose dependencies its start needs, if nothing has installed them yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class SingleTool:
-    """A tool that is switched on by itself, by what is known of it without its server."""
+    """A tool that is switched on by itself, from what is known without its server."""
 
     spec: ServerSpec
     identity: ServerIdentity
     definition: ToolDefinition
     via: CapabilityId
-    """A capability that grants it: what it depends on is installed before the server starts."""
+    """A capability that grants it: its dependencies are installed before the server starts."""
 
     @property
     def grant(self) -> Grant:
-        """Return what it grants."""
+        """Return the grant of this tool."""
         return Grant(self.identity, self.definition.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step changed."""
+    """The changes of one step."""
 
     added: tuple[WireName, ...] = ()
-    """What can be called by its name from here on."""
+    """Tools that can be called by name from now on."""
     removed: tuple[WireName, ...] = ()
     redefined: tuple[WireName, ...] = ()
     evicted: tuple[CapabilityId, ...] = ()
     evicted_tools: tuple[WireName, ...] = ()
     unheld: tuple[ServerLease, ...] = ()
-    """Servers that nothing needs any more, and instances that another one has replaced: their
-    holds are to be released."""
+    """Leases to release: of servers that nothing needs any more, and of instances that another one
+    has replaced."""
     changes_list: bool = False
-    """Whether the client's list of tools is another one."""
+    """Whether the client's list of tools changes."""
 
     def then(self, later: "Step") -> "Step":
-        """Return what this step and a later one changed together."""
+        """Return the changes of this step and a later one together."""
         return Step(
             self.added + later.added,
             self.removed + later.removed,
@@ -106,12 +105,12 @@ class SessionState:
     _pins: dict[ServerIdentity, tuple[str, ...]] = field(default_factory=dict)
     _leaving: dict[Grant, None] = field(default_factory=dict)
     _origins: dict[tuple[CapabilityId, ServerName], ServerIdentity] = field(default_factory=dict)
-    """What a capability's server was when it was switched on last."""
+    """The definition of a capability's server when it was switched on last."""
 
     def activate(
         self, capability: CapabilitySpec, servers: Sequence[ServerLease], now: float
     ) -> Step:
-        """Commit a capability whose servers are all connected."""
+        """Switch on a capability whose servers are all connected."""
         before = self.surface.listed
         replaced: list[ServerLease] = []
         relisted = Step()
@@ -120,7 +119,7 @@ class SessionState:
             if old is not None and old.instance != server.instance:
                 replaced.append(old)
             if old is not None and old.tools != server.tools:
-                # What others show of this server follows its newest list.
+                # Other capabilities' tools of this server follow its newest list too.
                 step = self.server_lists(server.identity, server.instance, server.tools)
                 relisted = relisted.then(step)
             self._held[server.identity] = server
@@ -140,9 +139,10 @@ class SessionState:
     def activate_tools(
         self, tools: Sequence[SingleTool], now: float, spared: Sequence[Grant] = ()
     ) -> Step:
-        """Switch single tools on; a server that is not held is held, and not started.
+        """Switch single tools on; lease their servers without starting them.
 
-        What a held server has stopped to list, or policy denies, is left out; `spared` go last.
+        A tool that a held server no longer lists, or that policy denies, is left out. `spared` ones
+        are evicted last.
         """
         before = self.surface.listed
         wanted: list[Grant] = []
@@ -163,14 +163,14 @@ class SessionState:
         granted = self.active.grants
         new = [grant for grant in wanted if grant not in granted]
         step = self._follow(self.active.activate_tools(new, now, spared), before, evicts=True)
-        # Held for what the cap left no room for.
+        # These leases were for tools that did not fit under the cap.
         for identity in [i for i in self._held if i not in was_held]:
             if identity not in self.active.servers:
                 del self._held[identity]
         return step
 
     def pin(self, server: ServerLease, patterns: Sequence[str]) -> Step:
-        """Hold `server` and show those of its tools that match for good."""
+        """Lease `server` and always show those of its tools that match."""
         before = self.surface.listed
         relisted = Step()
         old = self._held.get(server.identity)
@@ -189,18 +189,18 @@ class SessionState:
         return _without(relisted, [server.identity]).then(step)
 
     def deactivate(self, capability: CapabilityId) -> Step:
-        """Take a capability off; one that is not on changes nothing."""
+        """Switch a capability off. If it is not on, nothing changes."""
         before = self.surface.listed
         self._specs.pop(capability, None)
         return self._follow(self.active.deactivate(capability), before)
 
     def deactivate_tool(self, grant: Grant) -> Step:
-        """Take a single tool off; one that is not on by itself changes nothing."""
+        """Switch a single tool off. If it is not on by itself, nothing changes."""
         before = self.surface.listed
         return self._follow(self.active.deactivate_tool(grant), before)
 
     def find_tool(self, name: str) -> Grant | None:
-        """Return the tool that is on and meant by its wire name, or by `server:tool`."""
+        """Return the tool that is on and has this wire name, or is `server:tool`."""
         names, servers = self.surface.names, self._server_names()
         for grant in self.active.grants:
             if name in {names.get(grant), f"{servers.get(grant.server)}:{grant.tool}"}:
@@ -208,13 +208,13 @@ class SessionState:
         return None
 
     def why_on(self, grant: Grant) -> list[CapabilityId]:
-        """Return the capabilities that a tool is on with."""
+        """Return the capabilities through which a tool is on."""
         return [each.id for each in self.active.activations if grant in each.grants]
 
     def server_lists(
         self, server: ServerIdentity, instance: InstanceId, tools: Sequence[ToolDefinition]
     ) -> Step:
-        """Filter again after a held server listed other tools or came back as another instance."""
+        """Filter again after a held server changed its tools or returned as another instance."""
         old = self._held.get(server)
         if old is None:
             return Step()
@@ -236,7 +236,7 @@ class SessionState:
         return self._follow(change, before, tuple(redefined))
 
     def restrict(self, policy: Policy) -> Step:
-        """Follow another policy, also for what is on."""
+        """Apply another policy, also to what is on."""
         self.policy = policy
         step = Step()
         for held in self.servers:
@@ -244,7 +244,7 @@ class SessionState:
         return step
 
     def turn_border(self) -> Step:
-        """Take what was evicted since the last turn off the list."""
+        """Remove from the list what was evicted since the last turn."""
         before = self.surface.listed
         removed = self._settle_leaving()
         return Step(removed=removed, changes_list=before != self.surface.listed)
@@ -259,9 +259,9 @@ class SessionState:
         *,
         tools: Mapping[Grant, float] | None = None,
     ) -> None:
-        """Take over what a session had, beside what is pinned here.
+        """Restore what a session had, in addition to what is pinned here.
 
-        More than the caps allow goes again, and so does what policy denies by now.
+        What exceeds the caps, and what policy denies by now, is removed.
         """
         for held in servers:
             pinned = self._held.get(held.identity)
@@ -295,8 +295,12 @@ class SessionState:
         self.surface.add(kept, self._server_names(), definitions)
 
     def held(self, server: ServerIdentity) -> ServerLease | None:
-        """Return how a server is held."""
+        """Return the lease on a server."""
         return self._held.get(server)
+
+    def granted_by(self, grant: Grant) -> ServerLease | None:
+        """Return the lease of a tool's server; None where nothing grants the tool any more."""
+        return None if grant in self._leaving else self._held.get(grant.server)
 
     @property
     def servers(self) -> tuple[ServerLease, ...]:
@@ -308,7 +312,7 @@ class SessionState:
         return self._specs[capability]
 
     def held_as(self, instance: InstanceId) -> ServerLease | None:
-        """Return which server an instance is held as."""
+        """Return the server that an instance is leased for."""
         return next((h for h in self._held.values() if h.instance == instance), None)
 
     def find_active(self, name: str) -> CapabilityId | None:
@@ -317,7 +321,7 @@ class SessionState:
         return next((id_ for id_ in ids if name in {str(id_.name), str(id_)}), None)
 
     def tools_of(self, capability: CapabilityId) -> list[WireName]:
-        """Return what an active capability shows, in the surface's order."""
+        """Return the tools of an active capability, in the surface's order."""
         for activation in self.active.activations:
             if activation.id == capability:
                 granted = set(activation.grants)
@@ -329,12 +333,12 @@ class SessionState:
         return len(kept_by(capability, server)[1]) - len(self._granted(capability, server))
 
     def is_leaving(self, grant: Grant) -> bool:
-        """Tell whether a tool is listed and granted by nothing any more."""
+        """Tell whether a tool is still listed although nothing grants it any more."""
         return grant in self._leaving
 
     @property
     def available(self) -> int:
-        """How many tools the held servers offer, own ones included."""
+        """The number of tools of all held servers, own ones included."""
         own = len(self.surface.own)
         return own + sum(len(held.tools) for held in self._held.values())
 
@@ -347,7 +351,7 @@ class SessionState:
         *,
         evicts: bool = False,
     ) -> Step:
-        """Bring surface and holds to where the active set is."""
+        """Update surface and leases to match the active set."""
         if evicts and self.is_mid_turn:
             self._leaving.update(dict.fromkeys(change.removed))
             removed: tuple[WireName, ...] = ()
@@ -405,7 +409,7 @@ class SessionState:
         return self.policy.restriction(self._held[grant.server].spec.name, grant.tool) is None
 
     def _permitted(self, activation: Activation, spec: CapabilitySpec) -> Activation:
-        """Return what policy leaves of an activation that was written down."""
+        """Return the part of a saved activation that policy permits."""
         kept = {g for s in activation.servers for g in self._granted(spec, self._held[s])}
         grants = tuple(grant for grant in activation.grants if grant in kept)
         return replace(activation, grants=grants)
@@ -431,5 +435,5 @@ def kept_by(capability: CapabilitySpec, server: ServerLease) -> tuple[ServerSpec
 
 
 def _without(step: Step, kept: Sequence[ServerIdentity]) -> Step:
-    """Return `step` without giving up servers that the next one holds."""
+    """Return `step` without the release of servers that the next step needs."""
     return replace(step, unheld=tuple(held for held in step.unheld if held.identity not in kept))

@@ -1,4 +1,4 @@
-"""What a session's key looks like (docs/protocol.md)."""
+"""The format of a session's key (docs/protocol.md)."""
 
 import re
 
@@ -15,6 +15,6 @@ def is_key(text: str) -> bool:
 
 
 def fresh_key(client: str, digits: str) -> SessionKey:
-    """Return a key for a session of `client` that random `digits` tell from its others."""
+    """Return a key for a session of `client`; the random `digits` make it unique."""
     name = _NOT_IN_KEY.sub("-", client)[:_NAME_CHARACTERS].strip("-") or "client"
     return SessionKey(f"{name}-{digits}")

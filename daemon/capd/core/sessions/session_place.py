@@ -1,8 +1,13 @@
-"""Who a session is, where it works, and what came of a wish in it."""
+"""The identity of a session, and the outcome of a request in it."""
 
 from dataclasses import dataclass
 
+from capd.core.errors import CapdError
 from capd_protos.types import SessionKey, WireName
+
+
+class NotActivatedError(CapdError):
+    """A capability could not be switched on; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +22,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SessionPlace:
-    """Who a session is and where it works."""
+    """Which client a session belongs to, and where it works."""
 
     key: SessionKey
     client: str
     project: str
     domain: str = ""
-    """Which domain's capabilities it is for; empty for all."""
+    """The domain of its capabilities; empty for all."""
     parent: str = ""
-    """The session that started this one, if one did: it may read that one's results."""
+    """The session that started this one, if any: its results may be read here."""

@@ -1,8 +1,7 @@
-"""What is kept of a session, so that its key finds everything again (docs/design/surface.md).
+"""The saved record of a session, so that its key restores everything (docs/design/surface.md).
 
-A record outlives its daemon. It holds definitions and no instances: servers are started again on
-first need. Of the resume token it has a digest only, and of secrets nothing: definitions carry
-placeholders.
+A record outlives its daemon. It has definitions and no instances: servers are started again on
+first need. It has only a digest of the resume token, and no secrets: definitions have placeholders.
 """
 
 import hashlib
@@ -31,7 +30,7 @@ VERSION = 1
 
 
 class SavedGrant(msgspec.Struct, frozen=True, array_like=True):
-    """A grant, with the name that its tool has been given for good."""
+    """A grant, with the permanent name of its tool."""
 
     server: ServerIdentity
     tool: ToolName
@@ -48,7 +47,7 @@ class SavedActivation(msgspec.Struct, frozen=True):
 
 
 class SavedServer(msgspec.Struct, frozen=True):
-    """A server that an activation rests on, with the tools that it listed last."""
+    """A server that an activation needs, with the tools that it listed last."""
 
     spec: ServerSpec
     identity: ServerIdentity
@@ -65,18 +64,18 @@ class SavedTool(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedView(msgspec.Struct, frozen=True):
-    """How its client sees a session, and what that was decided for."""
+    """How the client sees the session, and the facts on which that was decided."""
 
     mode: str
     reason: str
     client: str
-    """What the client called itself towards the socket."""
+    """The name that the client gave on the socket."""
     is_stateless: bool = False
     has_deferred: bool = True
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """A session as it is written down."""
+    """Everything that is saved of one session."""
 
     key: SessionKey
     resume_digest: str
@@ -85,48 +84,49 @@ class SessionRecord(msgspec.Struct, frozen=True):
     activations: list[SavedActivation]
     servers: list[SavedServer]
     surface: list[SavedGrant]
-    """The tools that are shown, in their order."""
+    """The tools that are shown, in order."""
     names: list[SavedGrant]
-    """Every name that was ever given: it stays its tool's."""
+    """Every name that was ever assigned: it stays its tool's."""
     version: int = VERSION
     subscriptions: dict[str, ServerIdentity] = {}
-    """Which server tells of which resource, for a client of the handshake generation."""
+    """Which server reports which resource, for a client of the handshake generation."""
     tools: list[SavedTool] = []
     """What is on by itself, in the order of its activation."""
     is_routed: bool | None = None
-    """Whether its messages switch capabilities on, where the session has a word of its own."""
+    """Whether its messages switch capabilities on, if the session has its own setting."""
     memories: list[str] = []
-    """What its conversation was told, each by what it is remembered by."""
+    """The keys of the memories that its conversation got."""
     memory_tokens: int = 0
     conversation: str = ""
-    """What its client calls the conversation that the memories were told in."""
+    """The client's id of the conversation that got the memories."""
     is_bootstrapped: bool = False
-    """Whether it was told the project's own files."""
+    """Whether it got the project's bootstrap files."""
     is_index_told: bool = False
-    """Whether it was told, by a hook, what is installed."""
+    """Whether it got the index from a hook."""
     view: SavedView | None = None
-    """Where the mode was decided by what there was: it holds for the session's length."""
+    """Set if the mode was decided by the installed tools: it then stays for the session's length.
+    """
     digest: str = ""
-    """Of the bytes before it in the file, so that it stays the last field. Empty in a record of an
-    earlier capd, and everywhere but in a file."""
+    """Digest of the bytes before it in the file, so it stays the last field. Empty in a record of
+    an earlier capd, and everywhere outside a file."""
 
 
 def token_digest(resume: str) -> str:
-    """Return what is kept of a resume token."""
+    """Return the digest under which a resume token is saved."""
     return hashlib.sha256(resume.encode()).hexdigest()
 
 
 def may_resume(record: SessionRecord, resume: str) -> bool:
     """Tell whether a client with this token, or with none, may have the session.
 
-    Nobody holds a session that is only written down, so its key is enough; a token that is given
-    must be its last one (docs/design/trust.md).
+    Nobody holds a session that is only saved, so its key is enough. A token that is given must be
+    its last one (docs/design/trust.md).
     """
     return not resume or hmac.compare_digest(token_digest(resume), record.resume_digest)
 
 
 def has_anything(record: SessionRecord) -> bool:
-    """Tell whether a session would find anything of its own again."""
+    """Tell whether there is anything to restore for a session."""
     was_told = bool(record.memories) or record.is_bootstrapped or record.is_index_told
     is_on = bool(record.activations or record.tools)
     return is_on or was_told or record.is_routed is not None

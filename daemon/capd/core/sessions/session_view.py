@@ -204,14 +204,14 @@ class SessionView:
             return True
         return any(is_named(pattern, server, tool, wire_name) for pattern in kept)
 
-    @property
-    def checks_arguments(self) -> bool:
-        """Whether calls are looked at before they are sent; a plain aggregator would not."""
-        return self.rules.checks_arguments and not self.is_bare and not self.wants_all
+    def checks(self, server: str) -> bool:
+        """Tell whether the arguments of calls of a server are checked before they are sent.
 
-    def is_unchecked(self, server: str) -> bool:
-        """Tell whether calls of a server are passed on whatever their arguments are."""
-        return any(matches(server, pattern) for pattern in self.rules.unchecked)
+        A plain aggregator would not look at them.
+        """
+        if not self.rules.checks_arguments or self.is_bare or self.wants_all:
+            return False
+        return not any(matches(server, pattern) for pattern in self.rules.unchecked)
 
     @property
     def wants_all(self) -> bool:

@@ -10,12 +10,12 @@ from capd.core.taps.catalog import Unknown
 from capd_protos.types import SkillSpec, WireName
 
 PREFIX = "skill:"
-"""Before a skill's name where a capability's could stand."""
+"""The prefix of a skill's name where a capability's name could be, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """What became of one capability that a skill declares."""
+    """The outcome for one capability that a skill declares."""
 
     name: str
     text: str
@@ -24,7 +24,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class FoundSkill:
-    """A skill that fits what was asked for."""
+    """A skill that fits a search."""
 
     name: WireName
     description: str
@@ -39,7 +39,7 @@ class FoundSkill:
 
 
 def found_skills(hits: Sequence[FoundSkill]) -> str:
-    """Say which skills fit, below what a search has found; empty where none does."""
+    """Return the skills that fit, as text below a search's hits; empty if none does."""
     if not hits:
         return ""
     lines = "\n".join(hit.line() for hit in hits)
@@ -65,7 +65,7 @@ def prompt_result(skill: SkillSpec, text: str) -> bytes:
 
 
 def skill_text(body: str, switched: Sequence[Switched]) -> str:
-    """Return a skill's text with what was switched on for it below, failures included."""
+    """Return a skill's text followed by what was switched on for it, failures included."""
     if not switched:
         return body
     lines = "\n".join(f"- {each.text}" for each in switched)
@@ -78,7 +78,7 @@ def skill_text(body: str, switched: Sequence[Switched]) -> str:
 
 
 def no_room(name: str, cap: int) -> str:
-    """Say that a capability of a skill would drive out another one of the same skill."""
+    """Return the text for a capability that would evict another one of the same skill."""
     return (
         f"Capability {echo(name)} was left off: this skill's other capabilities fill the {cap} "
         "places of this session."
@@ -86,7 +86,7 @@ def no_room(name: str, cap: int) -> str:
 
 
 def out_of_time(name: str) -> str:
-    """Say that a capability of a skill took too long."""
+    """Return the text for a capability that took too long."""
     return (
         f"Capability {echo(name)} is not on yet: it took too long. Switch it on with the tool "
         "`capability`, action enable."
@@ -94,6 +94,6 @@ def out_of_time(name: str) -> str:
 
 
 def unknown_skill(name: str, why: Unknown) -> str:
-    """Answer a name that leads to no skill."""
+    """Return the answer for a name that no skill has."""
     near = f" Near names: {', '.join(why.near)}." if why.near else ""
     return f"Skill {echo(name)} cannot be used: {why.reason}.{near}"

@@ -4,9 +4,9 @@ Own tools come first, then granted ones in the order of first activation. What i
 listed with identical bytes, so that a client's prompt cache holds (docs/design/surface.md).
 A definition is passed on as its server wrote it; only the name is capd's.
 
-A client may take so many tools and no more: own ones, then pinned ones, then the others in their
-order. Where the list is not to change, it has own and pinned tools alone. What is granted and not
-listed is found by its name all the same.
+A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
+the list must not change, it has only own and pinned tools. A granted tool that is not listed can
+still be called by its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,31 +21,32 @@ from capd.core.tools.names import LIMIT, bare_name, wire_name
 from capd_protos.types import ServerIdentity, ServerName, ToolDefinition, ToolName, WireName
 
 PROMPT = "prompt "
-"""Before a prompt's name where it stands for a tool's: no tool's name has a space."""
+"""The prefix under which prompts share the names' table: no tool's name has a space."""
 
 DEFAULT_LIMIT = 128
-"""Most tools of one list: what a model's provider takes (docs/design/routing.md)."""
+"""The most tools in one list: what a model's provider accepts (docs/design/clients.md)."""
 
 _FEW_NAMES = 100
-"""So many are gone through for each new name: most sessions have fewer, and no index then."""
+"""Up to so many names are searched one by one for each new name. Most sessions have fewer, and then
+need no index."""
 
 _definition = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One tool that can be called by its name."""
+    """A tool that can be called by its name."""
 
     name: WireName
     grant: Grant
     json: bytes
     """The definition as the client gets it."""
     whole: bytes = b""
-    """The same with its output schema, where the client is not told of that."""
+    """The same with its output schema, if the client does not get that."""
 
     @property
     def definition(self) -> bytes:
-        """Return everything that its server says of it."""
+        """Return the server's whole definition."""
         return self.whole or self.json
 
 
@@ -69,18 +70,19 @@ class Surface:
         self.name_limit = name_limit
         self.is_fixed = is_fixed
         self.cuts_results = False
-        """Whether a result may come without the structured content that its schema promises: the
-        client is told of no schema that forbids a cut then."""
+        """Whether a result may come without the structured content that its schema promises. Then
+        the client does not get a schema that forbids a cut."""
         self.note: Callable[[Grant, WireName], str] = lambda *_: ""
-        """What a tool's description says beside its server's own words, from when it is shown."""
+        """Returns what a tool's description has besides its server's own words, from when it is
+        shown."""
         self._is_bare = is_bare
         self._own = dict(own)
         self._pinned: dict[Grant, None] = {}
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
-        # A name once given stays its tool's: a model that has it in mind must not reach another.
+        # A name is never given to another tool, because a model may still remember it.
         self._names: dict[Grant, WireName] = {}
-        # The values of `_names`, of tools and of prompts, kept where there are many.
+        # A cache of the values of `_names`, built once there are many.
         self._taken: dict[bool, set[WireName]] = {}
 
     def __len__(self) -> int:
@@ -89,7 +91,7 @@ class Surface:
 
     @property
     def room(self) -> int:
-        """How many more tools the list can take."""
+        """How many more tools fit into the list."""
         return 0 if self.is_fixed else max(0, self.limit - len(self))
 
     @property
@@ -99,18 +101,18 @@ class Surface:
 
     @own.setter
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
-        """Replace capd's own tools; before anything was listed."""
+        """Replace capd's own tools; only before anything was listed."""
         self._own = dict(own)
         self._taken = {}
 
     @property
     def shown(self) -> tuple[Shown, ...]:
-        """Every granted tool, in their order."""
+        """Every granted tool, in order."""
         return tuple(self._shown.values())
 
     @property
     def listed(self) -> tuple[Shown, ...]:
-        """The granted tools that are listed, in their order."""
+        """The granted tools that are listed, in order."""
         room = self.limit - len(self._listed_own())
         pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
         others = [shown for grant, shown in self._shown.items() if grant not in self._pinned]
@@ -121,17 +123,17 @@ class Surface:
         return tuple(shown for shown in self._shown.values() if shown.grant in chosen)
 
     def pin(self, grants: Iterable[Grant]) -> None:
-        """Prefer `grants`, in this order, to all that are not pinned."""
+        """Give `grants`, in this order, precedence over everything that is not pinned."""
         self._pinned.update(dict.fromkeys(grants))
 
     def unpin(self, grants: Iterable[Grant]) -> None:
-        """Prefer `grants` no longer."""
+        """Remove the precedence of `grants`."""
         for grant in grants:
             self._pinned.pop(grant, None)
 
     def known(self, name: str) -> Grant | None:
-        """Return the tool that was ever given this name."""
-        # A reverse index would cost every session memory for what is asked once a search.
+        """Return the tool to which this name was ever given."""
+        # No reverse index: it would cost every session memory, for one lookup per search.
         for grant, given in self._names.items():
             if given == name and not grant.tool.startswith(PROMPT):
                 return grant
@@ -143,8 +145,8 @@ class Surface:
         return dict(self._names)
 
     def restore(self, names: Mapping[Grant, WireName]) -> None:
-        """Take over the names that tools had in the session before it was written down."""
-        # What is pinned has its name by then, and keeps it.
+        """Restore the names that tools had when the session was saved."""
+        # Pinned tools have their names already, and keep them.
         taken = {*self._own, *self._names.values()}
         self._taken = {}
         for grant, name in names.items():
@@ -173,7 +175,7 @@ class Surface:
         return added
 
     def name(self, grant: Grant, server: ServerName, own_name: str) -> WireName:
-        """Return the wire name of what `server` calls `own_name`, the same one each time."""
+        """Return the wire name of the tool `own_name` of `server`, always the same one."""
         known = self._names.get(grant)
         if known is not None:
             return known
@@ -187,7 +189,7 @@ class Surface:
         return name
 
     def replace_server(self, old: ServerIdentity, new: ServerIdentity) -> None:
-        """Give the tools of `new` the names that the same tools of `old` had, where those are off.
+        """Give the tools of `new` the names of the same tools of `old`, if those are off.
 
         A server whose definition was edited has another identity, and is the same to a model.
         """
@@ -209,7 +211,7 @@ class Surface:
         return alike
 
     def remove(self, grants: Iterable[Grant]) -> list[WireName]:
-        """Take `grants` off; return the names that went, in order."""
+        """Remove `grants`; return the names that went, in order."""
         removed: list[WireName] = []
         for grant in grants:
             shown = self._shown.pop(grant, None)
@@ -219,7 +221,7 @@ class Surface:
         return removed
 
     def redefine(self, definitions: Mapping[Grant, ToolDefinition]) -> list[WireName]:
-        """Take over changed definitions of tools that are shown; return the names concerned."""
+        """Update changed definitions of tools that are shown; return the names concerned."""
         changed: list[WireName] = []
         for grant, definition in definitions.items():
             old = self._shown.get(grant)
@@ -261,7 +263,7 @@ def without_output_schema(definition: bytes) -> bytes:
 
 
 def described(definition: bytes, note: str) -> bytes:
-    """Return a tool's JSON with `note` behind its description, the rest as it was written."""
+    """Return a tool's JSON with `note` after its description, the rest as it was written."""
     members = _definition.decode(definition)
     text = text_of(members.get("description")) + note
     return msgspec.json.encode({**members, "description": text.lstrip("\n")})

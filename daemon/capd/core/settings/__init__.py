@@ -1,1 +1,1 @@
-"""What can be set: layers of keys, and which of them a project may bring along."""
+"""Settings: their layers, and which keys a project's file may set."""

@@ -1,6 +1,6 @@
-"""Every key that there is, as the structs of the configuration have it.
+"""Every key of the configuration, derived from its structs.
 
-A table whose keys are names, such as `[clients.NAME]`, stands with `*` in their place.
+In a table whose keys are names, such as `[clients.NAME]`, `*` stands for them.
 """
 
 import types
@@ -22,7 +22,7 @@ class KnownKey:
 
     path: Path
     table: type[msgspec.Struct]
-    """The struct that has it."""
+    """The struct that contains it."""
     field: str
     type: Any
     default: Any
@@ -34,7 +34,7 @@ class KnownKey:
 
 
 def known_keys(model: type[msgspec.Struct], above: Path = ()) -> Iterator[KnownKey]:
-    """Yield every key of `model` and of the tables in it, in their order."""
+    """Yield every key of `model` and of its tables, in order."""
     for field in msgspec.structs.fields(model):
         path = (*above, field.encode_name)
         table = table_of(field.type)
@@ -50,7 +50,7 @@ def known_keys(model: type[msgspec.Struct], above: Path = ()) -> Iterator[KnownK
 def unknown_keys(
     tables: Mapping[str, Any], model: type[msgspec.Struct], above: Path = ()
 ) -> Iterator[tuple[Path, str]]:
-    """Yield each key that nothing reads, with the known one that is nearest, or an empty text."""
+    """Yield each unknown key with the nearest known one, or an empty text."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
     for key, value in tables.items():
         path = (*above, key)
@@ -71,13 +71,13 @@ def unknown_keys(
 
 
 def table_of(type_: Any) -> type[msgspec.Struct] | None:
-    """Return the struct that a key's value is, None where it is a plain value."""
+    """Return the struct that is a key's value, None if it is a plain value."""
     type_ = _bare(type_)
     return type_ if isinstance(type_, type) and issubclass(type_, msgspec.Struct) else None
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """Return what a key is where nothing sets it."""
+    """Return a key's default."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default
@@ -90,7 +90,7 @@ def _values_of(type_: Any) -> Any:
 
 
 def _bare(type_: Any) -> Any:
-    """Return a type without its bounds, and without the None that it may be instead."""
+    """Return a type without its bounds, and without its None."""
     if get_origin(type_) is Annotated:
         return _bare(get_args(type_)[0])
     if get_origin(type_) in {Union, types.UnionType}:

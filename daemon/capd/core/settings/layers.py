@@ -1,7 +1,7 @@
-"""Layers of settings, merged key by key: a key that a nearer layer lacks is reset by none.
+"""Layers of settings, merged key by key: a key that a layer lacks keeps its value.
 
-A layer is used as a whole or not at all: of a file with one wrong value nothing counts, since what
-is left of it may be more than its author allowed. A key that nobody knows is said and read over.
+A layer is used as a whole or not at all. If a file has one wrong value, nothing of it counts,
+because the rest could permit more than its author wanted. Unknown keys are reported and ignored.
 """
 
 import re
@@ -23,7 +23,7 @@ _STEP = re.compile(r"\.([^.\[]+)|\[(\.\.\.|\d+)\]")
 
 
 MOST_NOTES = 20
-"""Of one file: whoever wrote more keys that nobody knows is told of the first ones."""
+"""Limit for one file: of many unknown keys only the first ones are reported."""
 _LONGEST_KEY = 100
 
 
@@ -33,22 +33,22 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One place where keys are set."""
+    """One source of settings."""
 
     origin: str
-    """For a person: a file, or a variable."""
+    """Its name for a person: a file, or a variable."""
     tables: Tables
     notes: tuple[str, ...] = ()
-    """What of it is read over, and why."""
+    """What is ignored in it, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What all layers together say."""
+    """The result of merging all layers."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, str] = field(default_factory=dict)
-    """Which layer each key is from; a key that no layer sets has its default."""
+    """The layer of each key; a key that no layer sets has its default."""
 
 
 def merged(layers: Sequence[Layer]) -> Merged:
@@ -59,7 +59,7 @@ def merged(layers: Sequence[Layer]) -> Merged:
         _merge(result.tables, layer.tables)
         tables = {path[:n] for path in origins for n in range(1, len(path))}
         for path in _leaves(layer.tables):
-            # A value where a farther layer has a table, or the other way round, replaces it.
+            # If one layer has a value and the other a table, the nearer one replaces it.
             for n in range(1, len(path)):
                 origins.pop(path[:n], None)
             if path in tables:
@@ -70,10 +70,10 @@ def merged(layers: Sequence[Layer]) -> Merged:
 
 
 def parsed(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
-    """Return a text of TOML as a layer.
+    """Return a TOML text as a layer.
 
     Raises:
-        UnusableError: it is none, or a value in it is wrong.
+        UnusableError: it is not TOML, or a value in it is wrong.
     """
     tables = tables_of(text)
     check(tables, model, text)
@@ -84,30 +84,30 @@ def parsed(text: str, model: type[msgspec.Struct], origin: str) -> Layer:
 
 
 def notes_of(notes: Sequence[str]) -> list[str]:
-    """Return the first `MOST_NOTES` of `notes`, and that there are more where there are."""
+    """Return the first `MOST_NOTES` of `notes`, and a line if there are more."""
     if len(notes) <= MOST_NOTES:
         return list(notes)
     return [*notes[:MOST_NOTES], "more of its keys are left out for the like reasons"]
 
 
 def tables_of(text: str) -> dict[str, Any]:
-    """Return what a text of TOML holds.
+    """Return the tables of a TOML text.
 
     Raises:
-        UnusableError: it is none.
+        UnusableError: it is not TOML.
     """
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise UnusableError("nested too deeply") from None
-    # tomllib raises a plain ValueError as well, for a number of five thousand digits.
+    # tomllib also raises a plain ValueError, for a number of five thousand digits.
     except ValueError as error:
         said = str(error)
         raise UnusableError(said if line_of_error(error) else f"not TOML: {said}") from None
 
 
 def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
-    """Raise `UnusableError` where a value of `tables`, read from `text`, is wrong."""
+    """Raise `UnusableError` if a value of `tables`, read from `text`, is wrong."""
     try:
         msgspec.convert(tables, model)
     except msgspec.ValidationError as error:
@@ -117,10 +117,10 @@ def check(tables: Tables, model: type[msgspec.Struct], text: str) -> None:
 def with_variable(
     tables: Tables, model: type[msgspec.Struct], path: Sequence[str], value: str, origin: str
 ) -> Layer:
-    """Return the layer of one variable of the environment, which sets the key at `path`.
+    """Return the layer of one environment variable, which sets the key at `path`.
 
     Raises:
-        UnusableError: the value is none for that key.
+        UnusableError: the value is invalid for that key.
     """
     wanted: dict[str, Any] = {}
     inner = wanted
@@ -144,7 +144,7 @@ def written(path: Sequence[str]) -> str:
 
 
 def told(path: Sequence[str]) -> str:
-    """Return a key for a message: one of a stranger's may be a megabyte long."""
+    """Return a key for a message, shortened: a stranger's key may be a megabyte long."""
     key = written(path)
     return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
 
@@ -169,7 +169,7 @@ def _leaves(tables: Tables, above: Path = ()) -> Iterator[Path]:
 
 
 def _said_of(error: msgspec.ValidationError, text: str) -> str:
-    """Say which key is wrong, on which line, and why."""
+    """Return which key is wrong, on which line, and why."""
     said = str(error)
     at = _AT.search(said)
     if at is None:
@@ -183,7 +183,7 @@ def _said_of(error: msgspec.ValidationError, text: str) -> str:
 
 
 def _line_of_last(text: str, key: Sequence[str]) -> int:
-    """Return the first line that sets a key of this name, in whatever table."""
+    """Return the first line that sets a key of this name, in any table."""
     name = re.compile(rf"\s*{re.escape(key[-1])}\s*=") if key else None
     lines = enumerate(text.splitlines(), 1)
     return next((n for n, line in lines if name is not None and name.match(line)), 0)

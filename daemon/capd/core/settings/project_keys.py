@@ -1,9 +1,9 @@
-"""Which keys the file of a project may set: what narrows or tunes the project's own sessions.
+"""Which keys a project's file may set: those that narrow or tune the project's own sessions.
 
-A project's files come with a clone, from anybody. Whatever starts a command, widens what may be
-used, opens a way in or speaks of other sessions is left out, with the reason; the rest of the file
-counts. How each key narrows stands in `PROJECT_KEYS`: no value of any of them lists, permits or
-starts what would not be there without the file.
+A project's files come with a clone, from anybody. A key that starts a command, widens what may be
+used, lets others in or concerns other sessions is ignored, with the reason; the rest of the file
+counts. `PROJECT_KEYS` says how each key narrows: no value of any of them lists, permits or starts
+what would not be there without the file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from capd.core.settings.toml_lines import KeyLines
 FILE_NAME = ".capd.toml"
 
 MOST_RULES = 64
-"""Of each list of rules or pins: each costs a match for every tool."""
+"""Limit of each list of rules or pins: each costs a match for every tool."""
 LARGEST_BYTES = 64 << 10
 LONGEST_TEXT = 128
 """Characters of a rule, of a pin or of the domain."""
@@ -52,11 +52,11 @@ PROJECT_KEYS: Mapping[Path, How] = {
     ("curation", "scorer"): "tunes",
 }
 _ORDERS: Mapping[Path, tuple[str, ...]] = {
-    # `auto` takes one of the two beside it.
+    # `auto` chooses one of its two neighbours.
     ("surface", "mode"): ("stable", "auto", "dynamic", "pass-through"),
     ("curation", "kind"): ("top-k", "off"),
 }
-"""The values of keys that are words, each lists no more than the next one."""
+"""The values of keys that are words, in order: each lists no more than the next."""
 
 _STARTS = "it starts commands: put servers into .capd/capabilities, and have them trusted"
 _OWN_FILE = "only your own config.toml may set it"
@@ -90,15 +90,15 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Permitted:
-    """A project's file without what it may not set."""
+    """A project's file, reduced to what it may set."""
 
     tables: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """A line for each key that is left out, with the reason."""
+    """A line for each ignored key, with the reason."""
 
 
 def permitted(tables: Tables, text: str) -> Permitted:
-    """Return what a project's file may set; `text` is where `tables` were read from."""
+    """Return the part of a project's file that counts; `tables` were read from `text`."""
     kept: dict[str, Any] = {}
     notes: list[str] = []
     lines = KeyLines(text)
@@ -116,9 +116,9 @@ def permitted(tables: Tables, text: str) -> Permitted:
 
 
 def check_bounds(tables: Tables, text: str) -> None:
-    """Raise `UnusableError` where a file, whose values are right, has too many or too long ones.
+    """Raise `UnusableError` if a valid file has too many or too long values.
 
-    Rules are not cut off: what is left of a policy may permit more than its author meant.
+    Rules are not cut off: the rest of a policy may permit more than its author meant.
     """
     for path in PROJECT_KEYS:
         value = value_at(tables, path)
@@ -133,7 +133,7 @@ def check_bounds(tables: Tables, text: str) -> None:
 
 
 def lowered(project: Tables, effective: Tables) -> Permitted:
-    """Return a project's tables with no value above the user's, which are in `effective`."""
+    """Return a project's tables with no value above the user's in `effective`."""
     kept: dict[str, Any] = {key: _copied(value) for key, value in project.items()}
     notes: list[str] = []
     for path, how in PROJECT_KEYS.items():
@@ -144,7 +144,7 @@ def lowered(project: Tables, effective: Tables) -> Permitted:
         less = "lower"
         if order is not None:
             wanted, most, less = order.index(wanted), order.index(most), "lists less"
-        # As it stands a number that is none is above everything.
+        # Written as `not <=`, so that NaN counts as above everything.
         if not wanted <= most:
             value, yours = (_said(value_at(each, path)) for each in (project, effective))
             del kept[path[0]][path[1]]
@@ -157,7 +157,7 @@ def _said(value: object) -> str:
 
 
 def value_at(tables: Tables, path: Path) -> Any:
-    """Return what is set at `path`, None where nothing is."""
+    """Return the value at `path`, None if there is none."""
     value: Any = tables
     for part in path:
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -165,7 +165,7 @@ def value_at(tables: Tables, path: Path) -> Any:
 
 
 def _settings(tables: Tables, above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield what a file sets: its tables' keys, and tables that are none of capd's as a whole."""
+    """Yield the settings of a file: keys of capd's tables, and any other table as a whole."""
     known = {path[0] for path in PROJECT_KEYS}
     for key, value in tables.items():
         path = (*above, key)

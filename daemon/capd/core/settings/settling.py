@@ -12,23 +12,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STANDS = 2.0
-"""Seconds for which a state that may be half of one must stay the same."""
+"""Seconds for which a state that may be half written must stay the same."""
 
 
 def is_doubtful(before: Mapping[str, Any], after: Mapping[str, Any], text: str | None) -> bool:
-    """Tell whether `after`, read of `text`, may be a part of a file that is being written.
+    """Tell whether `after`, read from `text`, may come from a file that is being written.
 
-    `text` is None where there is no file.
+    `text` is None if there is no file.
     """
     if not before or before == after:
         return False
-    # A last line without its end may be half a number.
+    # A last line without a line end may contain half a number.
     is_cut = text is not None and bool(text) and not text.endswith(("\n", "\r"))
     return is_cut or lacks(before, after)
 
 
 def lacks(before: Any, after: Any) -> bool:
-    """Tell whether a key, or an item of a list, of `before` is not in `after`."""
+    """Tell whether `after` lacks a key, or an item of a list, of `before`."""
     if isinstance(before, Mapping):
         if not isinstance(after, Mapping):
             return True
@@ -41,16 +41,17 @@ def lacks(before: Any, after: Any) -> bool:
 
 
 class Settling:
-    """What was seen last of one file, and since when."""
+    """The last seen state of one file, and since when it is the same."""
 
     def __init__(self) -> None:
         self._seen: tuple[str | None] | None = None
         self._since = 0.0
 
     def wait(self, text: str | None, now: float, still_for: float = 0.0) -> float:
-        """Return for how many more seconds `text` must stay as it is; 0 where it counts.
+        """Return for how many more seconds `text` must stay the same; 0 if it counts.
 
-        `still_for` is how long it has been so already, as the disk says; 0 where it does not.
+        `still_for` is how long it has been the same already, according to the disk; 0 if that is
+        not known.
         """
         if self._seen != (text,) or now < self._since:
             self._seen, self._since = (text,), now
@@ -58,5 +59,5 @@ class Settling:
         return max(0.0, since + STANDS - now)
 
     def forget(self) -> None:
-        """Begin anew: a state counts, or cannot be read."""
+        """Reset: a state counts, or cannot be read."""
         self._seen = None

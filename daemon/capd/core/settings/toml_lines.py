@@ -1,9 +1,9 @@
-"""Where a key stands in a TOML text, so that a person is sent to the line.
+"""The line of a key in a TOML text, for messages to a person.
 
-The standard library's parser gives no positions. A text that it has read is read once more here,
-line by line: headers of tables and beginnings of keys. What only looks like a key within a text of
-several lines can lead to a wrong line, and to nothing worse. The work grows with the text's length
-alone, whatever it holds: no expression here can match one text in two ways.
+The standard library's parser gives no positions. So a text that it has parsed is scanned once more,
+line by line: headers of tables and beginnings of keys. Something that only looks like a key, inside
+a text of several lines, can lead to a wrong line number and to nothing worse. The work is linear in
+the text's length: no expression here can match one text in two ways.
 """
 
 import re
@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 
 LONGEST_LINE = 1000
-"""Characters: a key beyond them is not looked for."""
+"""Characters: a key after them is not found."""
 _MOST_STEPS = 16
-"""Of a key: none of capd's lies deeper."""
+"""Levels of a key: capd has none that is deeper."""
 
 _WORD = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
 _PATH = rf"{_WORD}(?:[ \t]*\.[ \t]*{_WORD})*"
@@ -30,7 +30,7 @@ class KeyLines:
 
     def __init__(self, text: str) -> None:
         self._first: dict[Steps, int] = {}
-        """The first line on which each key is set, or each table begins."""
+        """The first line that sets each key or begins each table."""
         self._last: dict[Steps, int] = {}
         """The last line of each."""
         for number, found in _keys(text):
@@ -71,7 +71,7 @@ def _keys(text: str) -> Iterator[tuple[int, Steps]]:
 
 
 def _steps(path: str) -> Steps:
-    """Return the keys that a header, or the left side of a setting, leads through."""
+    """Return the keys in a header, or on the left side of a setting."""
     return tuple(_plain(step) for step in _STEP.findall(path)[:_MOST_STEPS])
 
 

@@ -1,1 +1,1 @@
-"""Taps: texts of files become capabilities, findings, and one catalog (docs/design/catalog.md)."""
+"""Taps: files become capabilities, findings, and one catalog (docs/design/catalog.md)."""

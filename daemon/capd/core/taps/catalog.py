@@ -1,6 +1,6 @@
 """Everything that is installed, and which of it a name means.
 
-Taps count in their order: the first that has a capability wins, `tap/name` pins another one
+Taps count in order: the first that has a capability wins, `tap/name` means that tap's
 (docs/design/catalog.md). Identity is (tap, name) everywhere.
 """
 
@@ -35,7 +35,7 @@ class Tap:
     scripts: Mapping[str, str]
     """Paths of its dependency scripts by `org/tool`."""
     error: str = ""
-    """Why the newest state could not be read, where this is an older one."""
+    """Why the newest state could not be read, if this is an older one."""
     skill_reads: tuple[SkillRead, ...] = ()
     tap_findings: tuple[Finding, ...] = ()
     """What is wrong with the tap as a whole."""
@@ -43,12 +43,12 @@ class Tap:
 
     @property
     def capabilities(self) -> tuple[CapabilitySpec, ...]:
-        """What can be routed to, by name."""
+        """The routable capabilities, by name."""
         return tuple(read.capability for read in self.reads if read.capability is not None)
 
     @property
     def unroutable(self) -> dict[str, str]:
-        """Why each of the others cannot."""
+        """The reason for each capability that is not routable."""
         return {read.name: read.reason for read in self.reads if read.capability is None}
 
     @property
@@ -66,20 +66,20 @@ class Tap:
 
     @property
     def memories(self) -> tuple[MemorySpec, ...]:
-        """What is known of its capabilities and tools, by file."""
+        """The memories about its capabilities and tools, by file."""
         return tuple(read.memory for read in self.memory_reads if read.memory is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Why a name leads to nothing that can be activated."""
+    """Why a name means nothing that can be activated."""
 
     reason: str
     near: tuple[str, ...] = ()
 
 
 class Catalog:
-    """All taps, in their order of precedence."""
+    """All taps, in order of precedence."""
 
     def __init__(self, taps: Iterable[Tap] = ()) -> None:
         self.taps = tuple(taps)
@@ -91,13 +91,13 @@ class Catalog:
                 self._by_id[capability.id] = capability
                 if capability.id.name not in barred:
                     self._winners.setdefault(capability.id.name, capability)
-            # Another tap's would be what nobody asked for.
+            # Another tap's capability would be one that nobody asked for.
             barred.update(read.name for read in tap.reads if read.is_binding)
         self._skills = prompt_names(skill for tap in self.taps for skill in tap.skills)
 
     @property
     def winners(self) -> tuple[CapabilitySpec, ...]:
-        """What a bare name can mean: each name once, from the first tap that has it."""
+        """What a bare name means: each name once, from the first tap that has it."""
         return tuple(self._winners.values())
 
     @property
@@ -107,7 +107,7 @@ class Catalog:
 
     @property
     def memories(self) -> tuple[MemorySpec, ...]:
-        """What is known of capabilities and tools: the taps in their order, each by file."""
+        """Every memory: the taps in order, each by file."""
         return tuple(memory for tap in self.taps for memory in tap.memories)
 
     @property
@@ -167,5 +167,5 @@ class Catalog:
 
 
 def _unknown(reason: str, meant: Unclear) -> Unknown:
-    # Which they are is in `near` alone: who tells it leaves out what a policy denies.
+    # The names are only in `near`, so that the caller can leave out what a policy denies.
     return Unknown(f"{reason}, and several fit" if meant.is_ambiguous else reason, meant.near)

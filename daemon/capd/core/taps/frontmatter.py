@@ -1,7 +1,7 @@
 """The YAML head of a Markdown file, between two lines `---`: its fields, and the text below.
 
-Only texts and lists of texts are fields; `yes`, `1.0` and dates are the texts that they are
-written as. What YAML could do beyond that, from tags to merged mappings, is never done.
+Fields are texts and lists of texts only; `yes`, `1.0` and dates stay the texts that are written.
+Nothing else of YAML is used, from tags to merged mappings.
 """
 
 import re
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from capd.core.errors import CapdError
 
 LONGEST_HEAD = 16_384
-"""Characters: a head is read by a parser that takes a second for a megabyte."""
+"""Characters: the parser takes a second for a megabyte."""
 
 _FENCE = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
 
 
 class FrontmatterError(CapdError):
-    """There is no head that can be read."""
+    """There is no readable head."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)
@@ -27,7 +27,7 @@ class FrontmatterError(CapdError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A text of a field, and where it stands."""
+    """A text of a field, and its line."""
 
     text: str
     line: int
@@ -41,17 +41,17 @@ class Field:
     items: tuple[Item, ...] = ()
     is_list: bool = False
     is_odd: bool = False
-    """Whether it holds something that is neither text nor a list of texts."""
+    """Whether it contains something that is neither text nor a list of texts."""
 
     @property
     def text(self) -> str:
-        """The text on one line, empty where it is a list."""
+        """The text on one line, empty if it is a list."""
         return "" if self.is_list or not self.items else " ".join(self.items[0].text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Frontmatter:
-    """A file that was taken apart."""
+    """The parts of a file."""
 
     fields: Mapping[str, Field]
     body: str
@@ -79,14 +79,14 @@ def _fields(head: str) -> dict[str, Field]:
     import yaml  # noqa: PLC0415 - 20 ms that a catalog without skills never pays
 
     try:
-        # Every scalar is text to it, and composing builds no objects at all.
+        # This loader treats every scalar as text, and composing builds no objects.
         root = yaml.compose(head, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 2 if error.problem_mark else 1
         raise FrontmatterError(f"frontmatter: {error.problem or 'not YAML'}", line) from None
     except yaml.YAMLError as error:
         raise FrontmatterError(f"frontmatter: {str(error).splitlines()[0]}", 1) from None
-    # chr() of an escape that is none, and a thousand brackets.
+    # `chr()` fails on an invalid escape, and a thousand brackets recurse too deeply.
     except (ValueError, OverflowError, RecursionError):
         raise FrontmatterError("frontmatter: it cannot be read as YAML", 1) from None
     if root is None:
@@ -116,5 +116,5 @@ def _field(node: object, line: int) -> Field:
 
 
 def _sendable(text: str) -> str:
-    # An escape in YAML may be half of a character.
+    # An escape in YAML may be half of a surrogate pair.
     return text.encode("utf-8", "replace").decode()

@@ -1,9 +1,9 @@
 """Words that one folder adds to another tap's capabilities: phrases and a description, no more.
 
-An overlay is `overlay.toml`, which says whose capabilities it speaks of, and a file
-`capabilities/<name>.toml` for each of them. It speaks of the tap of one name, or of any tap that
-holds enough of what the overlay names. Nothing in it reaches what a capability does: its
-servers, filters, scripts and keys stay what its tap says (docs/overlays.md).
+An overlay is `overlay.toml`, which says whose capabilities it describes, and a file
+`capabilities/<name>.toml` for each of them. It describes the tap of one name, or any tap that has
+enough of what the overlay names. Nothing in it changes what a capability does: servers, filters,
+scripts and keys stay as the tap has them (docs/taps.md).
 """
 
 import re
@@ -27,18 +27,19 @@ _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What an overlay says of one capability."""
+    """An overlay's words for one capability."""
 
     name: CapabilityName
     triggers: tuple[str, ...]
     description: str
     parts: frozenset[str]
-    """Servers and `org/tool` scripts, one of which the capability must have; empty asks none."""
+    """Servers and `org/tool` scripts, one of which the capability must have; empty requires none.
+    """
     files: tuple[str, ...] = ()
-    """Patterns of names in a project's root that speak for the capability."""
+    """Patterns of names in a project's root that make the capability more likely."""
 
     def are_of(self, capability: CapabilitySpec) -> bool:
-        """Tell whether `capability` is what the words were written for."""
+        """Tell whether the words were written for `capability`."""
         has = {*(str(server.name) for server in capability.servers), *capability.requires}
         return not self.parts or not self.parts.isdisjoint(has)
 
@@ -49,7 +50,7 @@ class Overlay:
 
     path: str
     tap: TapName | None
-    """The tap that it is for; None where `least_in_common` finds it."""
+    """The tap that it is for; None if `least_in_common` finds it."""
     least_in_common: int
     words: tuple[Words, ...]
     findings: tuple[Finding, ...]
@@ -67,14 +68,14 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
-    """Taps with the words of every overlay that is for them."""
+    """Taps with the words of all their overlays."""
 
     taps: tuple[Tap, ...]
     findings: tuple[Finding, ...]
 
 
 def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
-    """Return what an overlay says; `texts` are its files by their names below `path`."""
+    """Return an overlay; `texts` are its files by their names below `path`."""
     folder = TomlFolder(path, texts)
     if OVERLAY_FILE not in texts:
         folder.add(OVERLAY_FILE, f"no {OVERLAY_FILE}: nothing says whose capabilities are meant")
@@ -90,7 +91,7 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
         if read is None:
             continue
         if tap is None and not read.parts:
-            # The name alone would let another tap's `git` count towards the likeness.
+            # By the name alone, another tap's `git` would count as common.
             folder.add(file, "no `parts`, by which the tap is known: left out")
             continue
         words.append(read)
@@ -98,9 +99,9 @@ def read_overlay(path: str, texts: Mapping[str, str]) -> Overlay:
 
 
 def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
-    """Return `taps` with what `overlays` add, the first description counting.
+    """Return `taps` with what `overlays` add; the first description counts.
 
-    A capability that is not there is a finding: the tap may have dropped it, or misread it.
+    A missing capability is a finding: the tap may have dropped it, or misread it.
     """
     result = list(taps)
     findings: list[Finding] = []
@@ -117,7 +118,7 @@ def overlaid(taps: Iterable[Tap], overlays: Iterable[Overlay]) -> Overlaid:
 
 
 def folded(phrase: str) -> str:
-    """Return a phrase without what does not tell it from another: case, punctuation, blanks."""
+    """Return a phrase without case, punctuation and spaces, to compare it with others."""
     return _BETWEEN_WORDS.sub(" ", phrase.casefold()).strip()
 
 

@@ -1,4 +1,4 @@
-"""Whether a package runner is told one version: without one, each start may run other code."""
+"""Whether a package runner gets an exact version: without one, each start may run other code."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"@?[A-Za-z0-9][\w./@\[\],<>=~!^*+-]*")
 
 
 def unpinned_packages(servers: Iterable[ServerSpec]) -> list[str]:
-    """Return the packages that any of `servers` runs so."""
+    """Return the packages that any of `servers` runs without an exact version."""
     found = map(unpinned_package, servers)
     return sorted({package for package in found if package is not None})
 
@@ -35,24 +35,24 @@ def npm_packages(servers: Iterable[ServerSpec]) -> list[str]:
 
 
 def unpinned_package(server: ServerSpec) -> str | None:
-    """Return the package that `server` runs in whatever version there is, if it does."""
+    """Return the package that `server` runs without an exact version, if it does."""
     package, version_is_told = _from_registry(server)
     return None if version_is_told else package
 
 
 def is_pinned(server: ServerSpec) -> bool:
-    """Tell whether `server` runs a package of a registry in one version."""
+    """Tell whether `server` runs a package of a registry in an exact version."""
     return _from_registry(server)[1]
 
 
 def _from_registry(server: ServerSpec) -> tuple[str | None, bool]:
-    """Return the package that a registry is asked for, and whether in one version."""
+    """Return the package that is fetched from a registry, and whether in an exact version."""
     words = _runner_words(server)
     if not words:
         return None, False
     runner, *rest = words
     package = _package(rest, is_npm=runner != "uvx")
-    # A path, an address or a placeholder is not a name that a registry could answer anew.
+    # Paths, addresses and placeholders are not looked up in a registry.
     if package is None or not _PLAIN.fullmatch(package) or "://" in package:
         return None, False
     pinned = _PYPI_PINNED if runner == "uvx" else _NPM_PINNED

@@ -1,4 +1,4 @@
-"""Dependency scripts that a capability asks for and its tap does not have."""
+"""Dependency scripts that a capability requires and its tap does not have."""
 
 from collections.abc import Callable, Collection
 
@@ -7,15 +7,15 @@ from capd_protos.types import Finding
 
 
 def is_needed(commands: Collection[str], found: Collection[str]) -> bool:
-    """Tell whether a script that is not there stands in the way of servers with these commands.
+    """Tell whether servers with these commands need a script that is missing.
 
-    `found` are those of them that are on the PATH: what a script would bring is there already.
+    `found` are the commands that are on the PATH: what a script would install is there already.
     """
     return not commands or any(command not in found for command in commands)
 
 
 def missing_scripts(tap: Tap, has_command: Callable[[str], bool]) -> tuple[Finding, ...]:
-    """Return a finding for each, a warning where what it would install is there already."""
+    """Return a finding for each, a warning if what it would install is there already."""
     findings = []
     for capability in tap.capabilities:
         commands = [server.command for server in capability.servers if server.command]

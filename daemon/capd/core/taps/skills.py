@@ -1,9 +1,9 @@
 """Skills: texts of a tap that tell a model how to do something, and what it needs for that.
 
 `skills/<name>/SKILL.md` is a head with `name`, `description` and `capabilities`, and the text
-itself. Each is an MCP prompt under a name without `__`, which the prompts of servers have, so
-that the two do not meet. Of two taps' skills of one name the first tap's has it; the other one's
-ends in a hash, and both are there.
+itself. Each is an MCP prompt. Its name never contains `__`, which the names of servers' prompts do,
+so the two never collide. If two taps have a skill of one name, the first tap's keeps the name and
+the other's ends in a hash.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from capd.core.taps.frontmatter import Field, Frontmatter, FrontmatterError, frontmatter
 from capd.core.tools.names import LIMIT
-from capd_protos.types import Finding, SkillSpec, TapName, WireName
+from capd_protos.types import Finding, Severity, SkillSpec, TapName, WireName
 
 LARGEST_BYTES = 256 * 1024
-"""Of one SKILL.md: more than any model reads at once."""
+"""Limit of one SKILL.md: more than any model reads at once."""
 LONGEST_DESCRIPTION = 1024
 MOST_CAPABILITIES = 32
 
@@ -29,34 +29,34 @@ _HASH_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class SkillFile:
-    """One SKILL.md as it was found."""
+    """The content of one SKILL.md, and where it was found."""
 
     folder: str
-    """The name of its folder, which is the skill's where the head has none."""
+    """The name of its folder, which is the skill's name if the head has none."""
     path: str
-    """As a person would look for it; findings name it."""
+    """The path as a person would look for it, used in findings."""
     file: str
-    """Where it is read from when it is used."""
+    """The file to read when the skill is used."""
     content: bytes
     """At most one byte more than `LARGEST_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillRead:
-    """What one file came to: a skill, or only what is wrong with it."""
+    """The result of reading one file: a skill, or only findings."""
 
     folder: str
     path: str
     skill: SkillSpec | None
     findings: tuple[Finding, ...] = ()
     lines: tuple[int, ...] = ()
-    """Of each of the skill's capabilities, where it is named."""
+    """The line of each of the skill's capabilities."""
     revision: str = ""
     """Content hash of the file."""
 
 
 class _WrongError(Exception):
-    """The file is no skill."""
+    """The file contains no valid skill."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
     """Return the skill that a file defines."""
     findings: list[Finding] = []
 
-    def wrong(reason: str, line: int, severity: str = "error") -> None:
+    def wrong(reason: str, line: int, severity: Severity = "error") -> None:
         findings.append(Finding(file.path, line, reason, severity))
 
     try:
@@ -106,7 +106,7 @@ def read_skill(tap: TapName, file: SkillFile) -> SkillRead:
 
 
 def body(content: bytes) -> str | None:
-    """Return the text of a skill without its head; None where it is no skill any more."""
+    """Return the text of a skill without its head; None if the file is no valid skill any more."""
     try:
         return _taken_apart(content).body
     except _WrongError:
@@ -114,7 +114,7 @@ def body(content: bytes) -> str | None:
 
 
 def once_each(reads: Iterable[SkillRead]) -> tuple[SkillRead, ...]:
-    """Return the skills of one tap; of one name the first counts, and the others are reported."""
+    """Return the skills of one tap; the first of a name counts, and the others are reported."""
     known: dict[str, str] = {}
     kept: list[SkillRead] = []
     for read in reads:

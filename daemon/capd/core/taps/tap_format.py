@@ -7,9 +7,15 @@ the rest stays usable (docs/design/catalog.md).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import (
+    Iterable,
+    Mapping,
+)
 from dataclasses import dataclass
-from typing import Any
+from typing import (
+    Any,
+    get_args,
+)
 
 import msgspec
 
@@ -24,6 +30,7 @@ from capd_protos.types import (
     CapabilitySpec,
     Finding,
     OAuthClient,
+    Scope,
     ServerName,
     ServerSpec,
     TapName,
@@ -32,7 +39,7 @@ from capd_protos.types import (
 NO_CONFIG = "no config.toml"
 FEWEST_TRIGGERS = 3
 MOST_SERVERS = 32
-"""Of one capability."""
+"""Limit of one capability."""
 _LONGEST_TITLE = 200
 _LONGEST_DESCRIPTION = 2000
 
@@ -44,6 +51,7 @@ _PROVIDER_KEYS = {
     "roles.mcp": frozenset({"server_refs", "allowed_tools"}),
     "mcp": frozenset({"servers"}),
 }
+_SCOPES: Mapping[str, Scope] = {each: each for each in get_args(Scope)}
 _TRANSPORTS = {"stdio": "stdio", "stdin": "stdio", "http": "http", "builtin": "builtin"}
 _NO_TOOL = ("",)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -55,7 +63,7 @@ _HEADER = re.compile(r"^#[ \t]*(Title|Description):(.*)$", re.MULTILINE)
 
 
 class _OAuthBlock(msgspec.Struct):
-    """Its `oauth` table."""
+    """The table `oauth` of a server block."""
 
     client_id: str
     client_secret_key: str = ""
@@ -63,7 +71,7 @@ class _OAuthBlock(msgspec.Struct):
 
 
 class _ServerBlock(msgspec.Struct):
-    """An `[[mcp.servers]]` block, by the types of its keys."""
+    """An `[[mcp.servers]]` block, with the types of its keys."""
 
     name: str
     type: str = ""
@@ -88,24 +96,24 @@ class CapabilityFiles:
 
     name: CapabilityName
     path: str
-    """As a person would look for it; findings name files below it."""
+    """The path as a person would look for it, used in findings."""
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilityRead:
-    """What one folder came to: a capability, or the reason why there is none."""
+    """The result of reading one folder: a capability, or the reason why there is none."""
 
     name: CapabilityName
     capability: CapabilitySpec | None
     reason: str
     findings: tuple[Finding, ...]
     is_binding: bool = False
-    """Its name means this tap's, although there is none: somebody chose a provider here."""
+    """Whether its name means this tap's although there is none: somebody chose a provider here."""
 
 
 def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") -> CapabilityRead:
-    """Return what a capability folder defines, with `provider` in place of the default."""
+    """Return the capability of a folder, with `provider` instead of the default."""
     folder = TomlFolder(files.path, files.texts)
 
     def unusable(reason: str) -> CapabilityRead:
@@ -156,7 +164,7 @@ def read_capability(tap: TapName, files: CapabilityFiles, provider: str = "") ->
 
 
 def provider_names(files: CapabilityFiles) -> list[str]:
-    """Return the providers that a capability has, what only points at another one left out."""
+    """Return the providers of a capability, without files that only point at another one."""
     names = []
     for file, text in files.texts.items():
         if file not in {"config.toml", "default.toml"} and not _POINTER.fullmatch(text.strip()):
@@ -248,7 +256,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
         headers=parsed.headers,
         timeout=parsed.timeout_seconds,
         tools=tuple(parsed.tools),
-        scope=parsed.scope or default_scope(parsed.command, parsed.args, transport),
+        scope=_SCOPES.get(parsed.scope) or default_scope(parsed.command, parsed.args, transport),
         lazy=parsed.lazy,
         description=parsed.description,
         oauth=_oauth_client(parsed.oauth),
@@ -271,7 +279,7 @@ def _server(tap: TapName, block: Any, file: str, folder: TomlFolder, at: int) ->
 
 
 def _block_line(text: str, at: int) -> int:
-    """Return the line of the header of block `at`; 0 where it has none of its own."""
+    """Return the line of the header of block `at`; 0 if it has none of its own."""
     heads = [n for n, line in enumerate(text.splitlines(), 1) if _BLOCK.match(line)]
     return heads[at] if at < len(heads) else 0
 
@@ -306,7 +314,7 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
         return "a stdio server needs `command`"
     if transport == "http" and not block.url:
         return "an http server needs `url`"
-    if block.scope not in {"", "shared", "project", "session"}:
+    if block.scope and block.scope not in _SCOPES:
         return f"scope {block.scope!r} is none of shared, project, session"
     if block.timeout_seconds is not None and not 1 <= block.timeout_seconds <= 3600:  # noqa: PLR2004
         return "`timeout_seconds` is not within 1 to 3600"
@@ -318,7 +326,7 @@ def _wrong_with(block: _ServerBlock, transport: str | None) -> str:
 
 
 def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """Return the table at a dotted `path`, empty where there is none."""
+    """Return the table at a dotted `path`, empty if there is none."""
     table: Any = body
     for key in path.split(".") if path else ():
         table = table.get(key) if isinstance(table, dict) else None
@@ -326,7 +334,7 @@ def _table(body: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 def _is_no_table(body: Mapping[str, Any], path: str) -> bool:
-    """Tell whether something else stands where a table belongs."""
+    """Tell whether a value at the place of a table is something else."""
     above, _, key = path.rpartition(".")
     found = _table(body, above).get(key, {})
     return not isinstance(found, dict)
@@ -341,7 +349,7 @@ def _allowed_tools(
     if allowed is None:
         return None
     patterns = folder.strings(allowed, file, "allowed_tools")
-    # A filter that cannot be read keeps nothing, while no pattern at all would keep everything.
+    # An unreadable filter keeps nothing, whereas an empty one would keep everything.
     return patterns if patterns or allowed == [] else _NO_TOOL
 
 

@@ -1,7 +1,7 @@
-"""The TOML texts of one folder, and what is found wrong in them.
+"""The TOML files of one folder, and the findings in them.
 
-Whoever reads a folder keeps what is good; each thing left out becomes a finding with its file,
-its line where that can be told, and the reason (docs/design/catalog.md).
+A reader of a folder keeps what is good. Everything left out becomes a finding with its file, its
+line if that is known, and the reason (docs/design/catalog.md).
 """
 
 import re
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from capd_protos.types import Finding
+from capd_protos.types import Finding, Severity
 
 LARGEST_BYTES = 128 << 10
-"""Of one file; ordinary ones have two kilobytes."""
+"""Limit of one file; ordinary ones have two kilobytes."""
 MOST_FINDINGS = 20
-"""Of one folder: whoever has more to repair sees the others after that."""
+"""Limit of one folder: after these are repaired, the next ones are reported."""
 MOST_TRIGGERS = 100
-"""Of one file; each costs an embedding, and a product for every message."""
+"""Limit of one file; each costs an embedding, and a product for every message."""
 MOST_TEXTS = 256
-"""Of any other list; what it holds is matched again and again."""
+"""Limit of any other list; its items are matched again and again."""
 _LONGEST_PHRASE = 500
 _LONGEST_REASON = 400
 
@@ -27,18 +27,18 @@ _AT_LINE = re.compile(r"at line (\d+)")
 
 
 class TomlFolder:
-    """Texts by file name, read one by one, with findings along the way."""
+    """Texts by file name, read one by one, and the findings in them."""
 
     def __init__(self, path: str, texts: Mapping[str, str]) -> None:
-        """Take the texts of the folder that a person knows as `path`."""
+        """Take the texts of a folder; `path` is its name for a person."""
         self.path = path
         self.texts = texts
         self.findings: list[Finding] = []
 
     def add(
-        self, file: str, reason: str, *, near: str = "", severity: str = "error", line: int = 0
+        self, file: str, reason: str, *, near: str = "", severity: Severity = "error", line: int = 0
     ) -> None:
-        """Report `reason` at the first line of `file` that holds `near`, else at `line`."""
+        """Report `reason` at the first line of `file` that contains `near`, else at `line`."""
         if len(self.findings) > MOST_FINDINGS:
             return
         if len(self.findings) == MOST_FINDINGS:

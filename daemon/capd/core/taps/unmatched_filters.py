@@ -1,7 +1,7 @@
-"""Filters that keep no tool of a server, or patterns that match none (docs/design/catalog.md).
+"""Filters that keep no tool of a server, and patterns that match none (docs/design/catalog.md).
 
-A filter fails closed, so a misspelt one costs a capability its tools and nobody is told why.
-What the patterns could match is known from the lists that servers gave when they last ran.
+A filter fails closed, so a misspelt one costs a capability its tools without any error. The
+patterns are compared with the lists that servers gave when they last ran.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from capd_protos.types import (
 
 
 def unknown_capabilities(tap: Tap, catalog: Catalog) -> tuple[Finding, ...]:
-    """Return a finding for each, where the skill names it."""
+    """Return a finding for each unknown capability, at the line where the skill names it."""
     findings = []
     for read in tap.skill_reads:
         if read.skill is None:
@@ -45,7 +45,7 @@ _SHOWN = 8
 def unmatched_filters(
     files: CapabilityFiles, capability: CapabilitySpec, known: ToolNames
 ) -> tuple[Finding, ...]:
-    """Return a finding for each, at the line of what does not match."""
+    """Return a finding for each, at the line of the pattern that does not match."""
     folder = TomlFolder(files.path, files.texts)
     file = f"{capability.provider}.toml"
 
@@ -66,7 +66,7 @@ def unmatched_filters(
 
 
 def _idle(patterns: Sequence[str], servers: Sequence[ServerSpec], known: ToolNames) -> list[str]:
-    """Return the patterns that match nothing, where others match and all tools are known."""
+    """Return the patterns that match nothing, if others match and all tools are known."""
     lists = {server.name: known.get(server_identity(server), ()) for server in servers}
     if not all(lists.values()) or not any(kept_tools(n, t, patterns) for n, t in lists.items()):
         return []

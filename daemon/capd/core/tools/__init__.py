@@ -1,1 +1,1 @@
-"""Tools: their names, which are passed on, and how one is found."""
+"""Tools: their names, which of them are passed on, and how one is found."""

@@ -1,8 +1,8 @@
 """Which faults of a call's arguments are certain, and how a model is told of them.
 
-A server that works directly must work through capd, and servers take more than their schemas say:
-they read "5" as a number, a string of JSON as a list, and pass over what they do not know. So only
-what no server could make sense of counts; everything else is left to the server to answer.
+A server that works directly must work through capd, and servers accept more than their schemas say:
+they read "5" as a number, a string of JSON as a list, and ignore unknown properties. So only a
+fault that no server could accept counts; everything else is left to the server.
 """
 
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ _CERTAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that a validator found."""
+    """One finding of a validator."""
 
     keyword: str
     path: tuple[str | int, ...]
     message: str
     value: Any
     expected: Any = None
-    """Of `type` and `enum`: the names or values that would do; of `required`: the property's own
-    schema, as far as there is one."""
+    """For `type` and `enum`: the valid names or values. For `required`: the property's own schema,
+    as far as there is one."""
 
 
 def is_certain(fault: Fault) -> bool:
-    """Tell whether no server could take the value."""
+    """Tell whether no server could accept the value."""
     match fault.keyword:
         case "type":
             return not _may_be_read_as(fault.value, set(fault.expected or ()))
@@ -49,14 +49,14 @@ def is_certain(fault: Fault) -> bool:
             given = str(fault.value).casefold()
             return all(str(each).casefold() != given for each in fault.expected or ())
         case "required":
-            # Written by hand or by a generator: what has a default is not needed.
+            # By hand or by a generator, `required` may list arguments that have a default.
             return not (isinstance(fault.expected, dict) and "default" in fault.expected)
         case keyword:
             return keyword in _CERTAIN and not isinstance(fault.value, str)
 
 
 def _may_be_read_as(value: Any, expected: set[str]) -> bool:
-    # A string may be JSON, and nothing at all may be what an optional argument is without.
+    # A string may contain JSON, and null may stand for an absent optional argument.
     if value is None or isinstance(value, str):
         return True
     return isinstance(value, bool | int | float) and bool(expected & _SCALARS)

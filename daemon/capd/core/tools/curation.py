@@ -3,12 +3,12 @@
     hybrid     cosine + 0.15 x BM25 / best BM25 + 0.05 x name n-grams + use; pins before all others
     keyword    10 x words of the message in the description + 0.5 x uses + 100 for pins
 
-Uses are those of the last 24 hours. They and pins set the order, and what is *clear* is said by
-the message alone: a tool that is used all day joins no turn that does not ask for it. Clear is
-what shares rare words with the message, is near to it in meaning, and fits about as well as the
-best one. Only what the user pins is a pin: no tool is preferred for what it is called.
+Uses of the last 24 hours and pins influence the order, but only the message makes a tool *clear*: a
+tool that is used all day joins no turn that does not ask for it. A tool is clear if it shares rare
+words with the message, is near to it in meaning, and fits about as well as the best one. No tool is
+preferred for its name; only the user pins.
 
-The bar is measured in docs/surface.md ("Curation").
+The bar is measured in docs/design/tool-search.md ("Curation").
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,21 +31,21 @@ WINDOW = 86_400.0
 
 CLEAR_COSINE = 0.4
 CLEAR_WORDS = 2.0
-"""In words that one tool alone has: two such, or more that are less rare."""
+"""Measured in words that one tool alone has: two such words, or more that are less rare."""
 CLEAR_WORDS_ALONE = 3.5
-"""The same without vectors."""
+"""The same if there are no vectors."""
 AS_GOOD = 0.05
-"""How far below the best a clear one may be."""
+"""How far below the best a clear tool may be."""
 
 USE_WEIGHT = 0.1
 MOST_USES = 15
-"""More say no more: what is called in a loop must not push out what fits better."""
+"""Further uses do not count: a tool called in a loop must not displace what fits better."""
 
 _PIN_FLOOR = 100.0
 _SHORTEST_TERM_BYTES = 4
 CLEAR_OVERLAP = 3
 CLEAR_SHARE = 0.5
-"""Of a message's terms, for the keyword scorer."""
+"""The share of a message's terms, for the keyword scorer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class CurationRules:
     """The user's settings."""
 
     kind: Literal["top-k", "off"] = "top-k"
-    """`off` chooses nothing: everything passes that the client's list has room for."""
+    """`off` chooses nothing: everything is listed that the client's list has room for."""
     k: int = 15
     new_per_turn: int = 3
     scorer: Literal["hybrid", "keyword"] = "hybrid"
@@ -65,7 +65,7 @@ class CurationRules:
 
     @property
     def chooses(self) -> bool:
-        """Whether anything can come of a turn."""
+        """Whether a turn can bring anything."""
         return self.kind == "top-k" and self.k > 0 and self.new_per_turn > 0
 
 
@@ -81,10 +81,10 @@ class Curated:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Among what is chosen, and what is known of it beside the message."""
+    """The tools to choose from, and what is known of them besides the message."""
 
     left_out: Collection[WireName] = ()
-    """What the session may not use, or has with a capability."""
+    """Tools that the session may not use, or has through a capability."""
     pins: Sequence[WireName] = ()
     """In the user's order."""
     uses: Mapping[WireName, int] | None = None
@@ -171,7 +171,7 @@ def terms(message: str) -> list[str]:
 
 
 def overlap(wanted: Sequence[str], description: str) -> int:
-    """Return how many terms are somewhere in a description; the name is not looked at."""
+    """Return how many terms occur in a description; the name is not searched."""
     text = description.lower()
     return sum(term in text for term in wanted)
 
@@ -182,7 +182,7 @@ def published_score(shared: int, uses: int, *, is_pinned: bool) -> float:
 
 
 def published_order(scores: Sequence[float], k: int) -> list[int]:
-    """Return which tools are kept: all as they stand where they are `k` at most, else the best."""
+    """Return the tools to keep: all in their order if they are at most `k`, else the best."""
     if len(scores) <= k:
         return list(range(len(scores)))
     return sorted(range(len(scores)), key=lambda at: -scores[at])[:k]

@@ -1,9 +1,10 @@
 """Every tool that a capability can grant: where it is from, and who may use it.
 
-A tool counts once, however many capabilities grant it. A session may use one that its policy
-permits, that a capability of its domain grants and for whose server it has the secrets
-(docs/design/catalog.md); what it may not use is barred, with the reason, and never simply absent. A
-capability is denied where its tools are known and all of them are, or its servers as a whole.
+A tool counts once, however many capabilities grant it. A session may use it if its policy permits
+it, a capability of its domain grants it, and the session has the secrets of its server
+(docs/design/catalog.md). A tool that it may not use is restricted, with the reason, and never
+simply absent. A capability is denied if all its tools are known and denied, or its servers are
+denied as a whole.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,26 +36,26 @@ _MOST_POLICIES = 16
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a tool is from."""
+    """The origin of a tool."""
 
     wire_name: WireName
     spec: ServerSpec
     identity: ServerIdentity
     definition: ToolDefinition
     capabilities: tuple[CapabilityId, ...]
-    """Those that grant it, in the catalog's order."""
+    """The capabilities that grant it, in the catalog's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """A server that is to run from a session's beginning."""
+    """A server that runs from the beginning of a session."""
 
     spec: ServerSpec
     capability: CapabilitySpec
 
 
 class KnownTools:
-    """The tools of a catalog, by what its servers listed last."""
+    """The tools of a catalog, from the last lists of its servers."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class KnownTools:
         self._denied_capabilities: dict[Policy, dict[CapabilityId, Restriction]] = {}
         self._wanted: dict[ServerIdentity, tuple[str, ...]] = {}
         self._domains = {each.id: each.domains for each in capabilities}
-        # What each capability keeps of each of its servers; None where that is not known yet.
+        # The tools that each capability keeps of each of its servers; None if not known yet.
         self._offers: dict[CapabilityId, list[tuple[ServerName, tuple[ToolName, ...] | None]]] = {}
         granting: dict[tuple[ServerIdentity, str], list[CapabilityId]] = {}
         found: dict[tuple[ServerIdentity, str], tuple[ServerSpec, ToolDefinition]] = {}
@@ -102,7 +103,7 @@ class KnownTools:
         return self.sources.get(WireName(name))
 
     def eager(self, policy: Policy, domain: str = "") -> dict[ServerIdentity, Eager]:
-        """Return the servers that are to run for a session from its beginning."""
+        """Return the servers that run from the beginning of a session."""
         return {
             server_identity(each.spec): each
             for each in reversed(self._eager)
@@ -113,7 +114,7 @@ class KnownTools:
     def restrictions(
         self, policy: Policy, keys: frozenset[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
-        """Return every tool that a session may not use; `keys` are those that it has values of."""
+        """Return every tool that a session may not use; it has values for `keys`."""
         barred = self._denied.get(policy)
         if barred is None:
             if len(self._denied) >= _MOST_POLICIES:
@@ -124,7 +125,7 @@ class KnownTools:
         return {**secret, **outside, **barred} if secret or outside else barred
 
     def denied_capabilities(self, policy: Policy) -> dict[CapabilityId, Restriction]:
-        """Return every capability of which `policy` leaves nothing, with the first reason."""
+        """Return every capability that `policy` denies completely, with the first reason."""
         if not policy.tables:
             return {}
         denied = self._denied_capabilities.get(policy)
@@ -137,7 +138,7 @@ class KnownTools:
         return denied
 
     def granted_by(self, active: Collection[CapabilityId]) -> set[WireName]:
-        """Return what is on with one of these capabilities."""
+        """Return the tools that one of these capabilities switches on."""
         return {
             wire
             for wire, source in self.sources.items()
@@ -152,7 +153,7 @@ class KnownTools:
     def matching(
         self, patterns: Iterable[str], barred: Mapping[WireName, Restriction]
     ) -> list[Source]:
-        """Return what may be used and matches, by pattern, then in the catalog's order."""
+        """Return the permitted tools that match, by pattern, then in the catalog's order."""
         chosen: dict[WireName, Source] = {}
         for pattern in patterns:
             for wire, source in self.sources.items():
@@ -196,7 +197,7 @@ class KnownTools:
 def _restriction_of(
     offers: Sequence[tuple[ServerName, tuple[ToolName, ...] | None]], policy: Policy
 ) -> Restriction | None:
-    """Return why nothing of a capability is left, None where something is or may be."""
+    """Return why nothing of a capability is left, None if something is or may be."""
     first: Restriction | None = None
     for server, tools in offers:
         restriction = policy.restrict_server(server)

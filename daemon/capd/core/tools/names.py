@@ -25,14 +25,14 @@ def wire_name(
     taken: Container[WireName] = (),
     limit: int = LIMIT,
 ) -> WireName:
-    """Return the name under which clients see `tool`, other than all in `taken`.
+    """Return the name under which clients see `tool`, different from all in `taken`.
 
-    `limit` is for a client that takes fewer characters than others.
+    `limit` is for a client that accepts fewer characters than others.
     """
-    # Codex makes underscores of dashes itself, and one name of two that differ in them.
+    # Codex turns dashes into underscores, which would merge names that differ only in them.
     wanted = f"{server}__{tool}".lower().replace("-", "_")
     if wanted[0].isdigit():
-        # Gemini's models take none that begins so.
+        # Gemini's models reject a name that begins with a digit.
         wanted = f"_{wanted}"
     allowed = WireName(_FORBIDDEN.sub("_", wanted))
     if allowed == wanted and len(allowed) <= limit and allowed not in taken:
@@ -52,6 +52,6 @@ def bare_name(
     tool: ToolName,
     taken: Container[WireName] = (),
 ) -> WireName:
-    """Return the tool's own name, whatever it is, or its wire name where its own is taken."""
+    """Return the tool's own name, whatever it is, or its wire name if its own is taken."""
     own = WireName(tool)
     return own if own not in taken else wire_name(server, identity, tool, taken)

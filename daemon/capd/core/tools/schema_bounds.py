@@ -1,11 +1,11 @@
-"""How large a JSON schema may be before nobody should have to look at it.
+"""How large a JSON schema may be before capd leaves its tool out.
 
-Clients compile and expand the schemas that capd passes on: one that reaches out of its document,
-never ends, or grows from a few lines into millions is told apart here, by counting. Nothing is
+Clients compile and expand the schemas that capd passes on. A schema that refers out of its
+document, never ends, or grows from a few lines into millions is found here by counting. Nothing is
 expanded, fetched or matched: `pattern` is text, and recursion into a value's parts is ordinary (a
-tree of comments has it). The steps of a look are bounded by the size of the document.
+tree of comments has it). The steps are bounded by the size of the document.
 
-The bounds lie far above ordinary servers: of 757 tools of 23 servers from npm and PyPI the largest
+The bounds are far above ordinary servers: of 757 tools of 23 servers from npm and PyPI the largest
 schema had 470 subschemas, 14 levels and 13 references, and expanded to 470. Where the standard has
 a narrower figure (32 levels, 2,000 subschemas, 64 references), its figure is too near to those.
 """
@@ -20,7 +20,7 @@ MOST_SUBSCHEMAS = 4000
 MOST_LEVELS = 64
 MOST_REFERENCES = 512
 MOST_EXPANDED = 10_000
-"""Subschemas that one would look at with every reference's target put in its place."""
+"""Subschemas after every reference is replaced by its target."""
 
 _MOST_PARTS = 32
 _MOST_DOCUMENTS = 4
@@ -64,7 +64,7 @@ _NAMED: Mapping[str, _About] = {
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What a schema came to: why it is over the bounds, or nothing; and what the look cost."""
+    """The result for a schema: why it is over the bounds, or nothing; and the cost of the check."""
 
     reason: str
     steps: int
@@ -85,17 +85,17 @@ _Documents = tuple[Mapping[str, Any], ...]
 
 
 class _OverError(Exception):
-    """A bound is passed; the text is the reason."""
+    """A bound is exceeded; the text is the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A subschema, with those that it brings along."""
+    """A subschema, with those that it includes."""
 
     schema: Mapping[str, Any]
     level: int
     documents: _Documents
-    """What `#` may mean in it, the nearest first."""
+    """The documents that `#` may mean in it, the nearest first."""
     same: list["_Node"] = field(default_factory=list)
     parts: list["_Node"] = field(default_factory=list)
     expanded: int = 0
@@ -103,11 +103,11 @@ class _Node:
 
 
 class _Look:
-    """One look at one document."""
+    """One check of one document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.steps = 0
-        # By identity: a decoded document is a tree, in which each object stands once.
+        # By identity: a decoded document is a tree, so each object occurs once.
         self._nodes: dict[int, _Node] = {}
         self._anchors: dict[str, Mapping[str, Any]] = {}
         self._found: list[tuple[_Node, str]] = []
@@ -115,10 +115,10 @@ class _Look:
         self._root = self._node(document, 1, (document,))
 
     def collect(self) -> None:
-        """Find every subschema and join it to those that it brings along.
+        """Find every subschema and link it to those that it includes.
 
         Raises:
-            _OverError: a bound is passed.
+            _OverError: a bound is exceeded.
         """
         todo = [self._root]
         while todo:
@@ -134,10 +134,10 @@ class _Look:
                     node.same.append(self._nodes[id(target)])
 
     def count(self) -> None:
-        """Count what the document expands to, for one value and altogether.
+        """Count the expanded subschemas, for one value and in total.
 
         Raises:
-            _OverError: a bound is passed.
+            _OverError: a bound is exceeded.
         """
         for node in self._nodes.values():
             self._expand(node, with_parts=False)
@@ -159,7 +159,7 @@ class _Look:
         return node
 
     def _joined(self, node: _Node) -> list[_Node]:
-        """Return the subschemas that stand in `node` itself."""
+        """Return the subschemas inside `node` itself."""
         below: list[_Node] = []
         self.steps += len(node.schema)
         for keyword, value in node.schema.items():
@@ -193,9 +193,10 @@ class _Look:
     def _targets(
         self, node: _Node, fragment: str
     ) -> Iterator[tuple[Mapping[str, Any], _Documents]]:
-        """Yield what a reference may mean; nothing where it means nothing.
+        """Yield the possible targets of a reference; none for an invalid one.
 
-        Of that a validator complains when it comes to it, and a client without one never does.
+        A validator reports an invalid reference when it reaches it, and a client without a
+        validator never does.
         """
         if fragment and not fragment.startswith("/"):
             if fragment in self._anchors:
@@ -212,9 +213,9 @@ class _Look:
                 yield at, documents
 
     def _expand(self, root: _Node, *, with_parts: bool) -> None:
-        """Give `root` and all below it their counts, children first.
+        """Compute the counts of `root` and everything below it, children first.
 
-        A schema below itself counts as one there: its parts end with the value.
+        A schema that contains itself counts as one there: its parts end with the value.
         """
         todo = [root]
         while todo:
@@ -237,7 +238,7 @@ class _Look:
 
 
 def _subschemas(keyword: str, value: Any) -> Iterator[tuple[_About, Mapping[str, Any]]]:
-    """Yield the schemas in the value of a keyword; `true` and `false` bring nothing along."""
+    """Yield the schemas in the value of a keyword; `true` and `false` include nothing."""
     if isinstance(value, dict):
         if keyword in _ONE:
             yield _ONE[keyword], value

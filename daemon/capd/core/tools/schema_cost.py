@@ -15,13 +15,13 @@ MOST_PATTERN_WORK = 20_000
 """Characters of all patterns, with each repetition written out."""
 _CLASS_WORK = 10
 _LONGEST_CLASS = 200
-"""Characters: a longer one counts as what it is written with."""
+"""Characters: a longer class counts with its full length."""
 _REPETITION = re.compile(r"\{(\d{0,6})(?:,(\d{0,6}))?\}")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 class SchemaCost:
-    """What checking values against one schema may cost."""
+    """The possible cost of checking values against one schema."""
 
     def __init__(self, schema: Any) -> None:
         patterns, references = _found(schema)
@@ -46,7 +46,7 @@ class SchemaCost:
 
 
 def depth_of(value: Any) -> int:
-    """Return how many levels of objects and lists a decoded value has."""
+    """Return the depth of objects and lists in a decoded value."""
     level, depth = [value], 0
     while level := [each for each in level if isinstance(each, dict | list)]:
         depth += 1
@@ -55,7 +55,7 @@ def depth_of(value: Any) -> int:
 
 
 def pattern_work(pattern: str) -> int:
-    """Return how long a pattern is with each repetition written out, about."""
+    """Return the approximate length of a pattern with each repetition written out."""
     groups = [0]
     last = at = 0
     while at < len(pattern):
@@ -83,7 +83,7 @@ def pattern_work(pattern: str) -> int:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Return where a class of characters that begins at `at` ends; `at` where there is none."""
+    """Return the end of a class of characters that begins at `at`; `at` if there is none."""
     if pattern[at] == "[":
         return max(at, pattern.find("]", at + 2, at + _LONGEST_CLASS))
     if pattern[at] != "\\":
@@ -118,7 +118,7 @@ def _tables(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_recursive(schema: Any, references: list[str]) -> bool:
-    """Tell whether a reference leads back to itself; one that is not followed here counts so."""
+    """Tell whether a reference leads back to itself; one that is not followed counts so."""
     leads = {each: _lead(schema, each) for each in dict.fromkeys(references)}
     if None in leads.values():
         return True
@@ -133,7 +133,7 @@ def _is_recursive(schema: Any, references: list[str]) -> bool:
 
 
 def _lead(schema: Any, reference: str) -> Any:
-    """Return what a reference within the document leads to, None for any other one."""
+    """Return the target of a reference within the document, None for any other one."""
     if not reference.startswith("#/"):
         return None
     target = schema

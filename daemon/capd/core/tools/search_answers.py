@@ -37,7 +37,7 @@ def searched(index: ToolIndex, unlisted: Sequence[ServerName] = ()) -> Searched:
 
 
 def missed(asked: str, found: RankedTools, where: Searched) -> str:
-    """Answer a ranking without hits."""
+    """Return the answer to a ranking without hits."""
     looked = (
         f"Nothing among the {_count(where.tools, 'known tool')} of "
         f"{_count(where.servers, 'server')} fits {echo(asked)}: names, titles, descriptions, "
@@ -55,12 +55,12 @@ def missed(asked: str, found: RankedTools, where: Searched) -> str:
 
 
 def unresolved(selected: Selected, where: Searched) -> str:
-    """Answer the part of a selection that could not be had; empty where all could."""
+    """Return the answer for the names of a selection that were not found; empty if all were."""
     parts: list[str] = []
     for name, near in selected.unknown.items():
         hint = f" (near names: {', '.join(near)})" if near else ""
         parts.append(f"No known tool has the exact name {echo(name)}{hint}.")
-    # The question named them, so their names give nothing away.
+    # The question itself named them, so repeating the names reveals nothing.
     parts.extend(
         f"{w.tool.wire_name} is withheld: {w.restriction.reason}." for w in selected.withheld
     )
@@ -72,7 +72,7 @@ def unresolved(selected: Selected, where: Searched) -> str:
 
 
 def withheld(those: Sequence[Withheld]) -> str:
-    """Say what fits and may not be used; empty where nothing is withheld."""
+    """Return what fits and may not be used; empty if nothing is withheld."""
     if not those:
         return ""
     denied = Counter(w.restriction.reason for w in those if w.restriction.code == DENIED)
@@ -89,7 +89,7 @@ def withheld(those: Sequence[Withheld]) -> str:
 
 
 def gaps(where: Searched) -> str:
-    """Say what was not searched; empty where that is nothing."""
+    """Return what was not searched; empty if everything was."""
     parts: list[str] = []
     if where.unlisted:
         names = ", ".join(where.unlisted[:_MOST_NAMED])

@@ -1,8 +1,8 @@
-"""A tool's input schema without what says nothing: for texts that a model reads and pays for.
+"""A tool's input schema without redundant members, for texts that a model reads and pays for.
 
-Generators write a title for every property, which is its name again, and one for the whole, which
-is the tool's. Both are left out, and so is which dialect it is. All else stays: what a model writes
-by the short schema is what it would write by the whole one.
+Generators write a title for every property, which repeats its name, and one for the whole, which
+repeats the tool's. Both are left out, and so is the dialect. Everything else stays: a model that
+writes arguments by the short schema writes the same as by the whole one.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentS
 _SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _DEEPEST = 40
-"""Below it a schema stays as it is."""
+"""A schema below this level stays as it is."""
 
 
 def short_schema(schema: object) -> object:

@@ -12,7 +12,7 @@ from capd_protos.types import ServerName, ToolName
 
 
 def patterns_for(server: ServerName, patterns: Sequence[str] | None) -> list[str] | None:
-    """Return the globs that apply to `server`; None where there is no filter at all."""
+    """Return the globs that apply to `server`; None if there is no filter at all."""
     if not patterns:
         return None
     globs: list[str] = []
@@ -38,9 +38,9 @@ def kept_tools(
 
 
 def is_named(pattern: str, server: str, tool: str, wire_name: str) -> bool:
-    """Tell whether a user's pattern means a tool: `server:tool`, or a wire name, with globs."""
+    """Tell whether a user's pattern matches a tool: `server:tool`, or a wire name, with globs."""
     scope, colon, rest = pattern.partition(":")
     if not colon:
-        # A wire name has underscores where its server and tool have dashes.
+        # In a wire name, dashes of the server and the tool are underscores.
         return matches(wire_name, pattern) or matches(f"{server}__{tool}", pattern)
     return matches(server, scope) and matches(tool, rest)

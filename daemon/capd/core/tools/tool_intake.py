@@ -1,7 +1,7 @@
 """Which entries of a server's `tools/list` are passed on, and why the others are not.
 
-One tool that clients cannot read costs them the whole list, so each entry is looked at by itself
-and left out by itself. What is passed on keeps its bytes, but for what is hidden in its texts.
+One tool that clients cannot read costs them the whole list. So each entry is checked, and left out,
+by itself. What is passed on keeps its bytes, except for hidden characters in its texts.
 """
 
 import re
@@ -27,17 +27,17 @@ MOST_TOOL_BYTES = 256 * 1024
 """Six times the largest tool among 757 of 23 servers from npm and PyPI."""
 MOST_BYTES = 8 * 1024 * 1024
 _MOST_BEYOND = 100
-"""Entries that are looked at after the last one that has room."""
+"""Entries that are still checked after the limit is reached."""
 _LONGEST_REASON = 300
 
 # The MCP specification's own character set for tool names.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-# It replaces the prototype of a JavaScript object that is filled by name.
+# In JavaScript, assigning this key to an object replaces its prototype.
 _NO_NAME = "__proto__"
 
 
 class _Entry(msgspec.Struct):
-    """What is looked at of a definition."""
+    """The members of a definition that are checked."""
 
     name: str
     inputSchema: object = None  # noqa: N815 - the protocol's name
@@ -53,36 +53,36 @@ class Taken:
     """A usable tool."""
 
     definition: ToolDefinition
-    """As clients get it."""
+    """The definition that clients get."""
     written: bytes
-    """As its server wrote it: what is remembered of it, and compared."""
+    """The definition as its server wrote it, which is remembered and compared."""
 
 
 class Intake:
-    """The tools of one server, entry by entry: `take` costs steps in proportion to its bytes."""
+    """The tools of one server, one by one: the cost of `take` is linear in the entry's bytes."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
         """One line for each entry that is left out."""
         self.cleaned: list[str] = []
-        """One line for each that had something hidden in its texts."""
+        """One line for each entry that had hidden characters in its texts."""
         self._taken: dict[ToolName, Taken] = {}
         self._bytes = 0
         self._beyond = 0
 
     @property
     def taken(self) -> list[Taken]:
-        """The usable tools in their order, each name once."""
+        """The usable tools in order, each name once."""
         return list(self._taken.values())
 
     @property
     def is_full(self) -> bool:
-        """Whether no further entry is taken."""
+        """Whether the limit is reached."""
         return self._beyond > _MOST_BEYOND
 
     @property
     def finding(self) -> str:
-        """What of the list is not listed and why, for a person; empty where all of it is."""
+        """What is not listed and why, for a person; empty if everything is listed."""
         if self._beyond:
             bound = f"a server may have {MOST_TOOLS} in {MOST_BYTES >> 20} MiB"
             return f"the first {len(self._taken)} of its tools are listed: {bound}"
@@ -92,7 +92,7 @@ class Intake:
         return ""
 
     def take(self, entry: bytes) -> None:
-        """Take the next entry, or say why not."""
+        """Take the next entry, or note why it is left out."""
         if len(entry) > MOST_TOOL_BYTES:
             self.left_out.append(
                 f"an entry of {len(entry)} bytes is over the {MOST_TOOL_BYTES} that a tool may have"
@@ -143,7 +143,7 @@ def _counted(gone: Counter[str]) -> str:
 
 
 def _unreadable(entry: bytes) -> str:
-    # Of members that are not looked at only the grammar was checked.
+    # For other members, only the grammar was checked so far.
     try:
         _WHOLE.decode(entry)
     except MalformedError as error:
@@ -154,7 +154,7 @@ def _unreadable(entry: bytes) -> str:
 def _wrong_with(entry: _Entry) -> str:
     if not _NAME.fullmatch(entry.name) or entry.name == _NO_NAME:
         return "is not a tool name that clients accept"
-    # Of clients some require an object here and refuse the whole list otherwise.
+    # Some clients require an object here and otherwise refuse the whole list.
     if not isinstance(entry.inputSchema, dict):
         return "has no inputSchema that is an object"
     for member, schema in (

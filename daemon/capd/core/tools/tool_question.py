@@ -1,7 +1,7 @@
-"""What somebody asks the tool search: words to rank by, or the names that they want.
+"""A question to the tool search: words to rank by, or the names to find.
 
-`select:a,b` names tools; everything else is words. What is wrong with a question is said at once,
-in a sentence that a model can act on.
+`select:a,b` names tools; everything else is words. If a question is wrong, the error says so in a
+sentence that a model can act on.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEFAULT_RESULTS = 5
 
 
 class BadQuestionError(CapdError):
-    """The question leads to no search; the text says what is wrong and what is right."""
+    """The question cannot be searched; the text says what is wrong and what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Selection:
 
 
 def question(query: str, max_results: int = DEFAULT_RESULTS) -> Ranking | Selection:
-    """Return what is asked.
+    """Return the parsed question.
 
     Raises:
         BadQuestionError: the query is empty, or `max_results` is out of bounds.

@@ -9,7 +9,7 @@ consists of, beside those of the description: no tool is preferred for what it i
 that the session may not use is never a hit; that it fits, and why it is withheld, is told apart.
 The order is the same whenever tools, question and vectors are: ties go by wire name.
 
-The weights are measured in docs/search.md.
+The weights are measured in docs/design/tool-search.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 WORDS_WEIGHT = 0.15
 NAME_WEIGHT = 0.05
 LOWEST_COSINE = 0.2
-"""What shares no word with the question is a hit from this on, as for `discover`."""
+"""A tool that shares no word with the question is a hit from this cosine on, as for `discover`."""
 LOWEST_LIKENESS = 0.3
-"""Of a name's n-grams with the question's, where the two share no word."""
+"""The same for the similarity of its name's n-grams."""
 
 MOST_TOOLS = 20_000
 """More are left out and counted: 31 MB of vectors, and about as much for their words."""
@@ -42,7 +42,7 @@ MOST_TOOLS = 20_000
 NEAR = 3
 _NEAR_LOOKED_AT = 20
 _NO_TIER = 3
-# A word that no question has: `words` yields none with this character.
+# No question contains this word: `words` never yields this character.
 _PADDING = "\0"
 
 
@@ -67,7 +67,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A tool that fits, and may not be used."""
+    """A tool that fits but may not be used."""
 
     tool: Tool
     restriction: Restriction
@@ -75,43 +75,43 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class RankedTools:
-    """What a ranking came to."""
+    """The result of a ranking."""
 
     hits: tuple[Hit, ...]
     withheld: tuple[Withheld, ...]
-    """Those that would have been among the hits."""
+    """The tools that would have been among the hits."""
     near: tuple[WireName, ...]
-    """Names like the question, where there is no hit."""
+    """Names similar to the question, if there is no hit."""
     is_lexical: bool
     """Whether only words were compared, because there are no vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a selection came to."""
+    """The result of a selection."""
 
     tools: tuple[Tool, ...]
     withheld: tuple[Withheld, ...]
     beyond_cap: tuple[WireName, ...]
     unknown: dict[str, tuple[WireName, ...]]
-    """Names that no known tool has, each with near ones."""
+    """Names that no known tool has, each with similar ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for each tool of an index, in its order."""
+    """The evidence for each tool of an index, in its order."""
 
     scores: "Vectors"
     by_words: "Vectors"
     """BM25."""
     likeness: "Vectors"
-    """Of the name."""
+    """Similarity of the name."""
     cosines: "Vectors | None"
-    """None where words alone were compared."""
+    """None if only words were compared."""
 
 
 class ToolIndex:
-    """All tools that are known, ready to be searched; vectors may come later."""
+    """All known tools, ready to be searched; vectors may come later."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         """Index `tools`, blocking for about a second per ten thousand."""
@@ -133,11 +133,11 @@ class ToolIndex:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether a question's vector is of use."""
+        """Whether the vector of a question is useful."""
         return self._vectors is not None
 
     def take_vectors(self, vectors: "Vectors") -> None:
-        """Compare with `vectors` from here on: unit rows, one a tool, in the order of `tools`."""
+        """Use `vectors` from now on: unit rows, one for each tool, in the order of `tools`."""
         if vectors.ndim != 2 or len(vectors) != len(self.tools):  # noqa: PLR2004 - a matrix
             raise ValueError(f"vectors of shape {vectors.shape} for {len(self.tools)} tools")
         self._vectors = vectors
@@ -177,7 +177,7 @@ class ToolIndex:
         return RankedTools(tuple(hits), tuple(withheld), near, evidence.cosines is None)
 
     def evidence(self, asked: str, vector: "Vectors | None" = None) -> Evidence:
-        """Return what speaks for each tool; `vector` as for `ranked`."""
+        """Return the evidence for each tool; `vector` as for `ranked`."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without searches never pays
 
         by_words = self._words.scores(words(asked))
@@ -193,20 +193,20 @@ class ToolIndex:
         return Evidence(scores, by_words, likeness, cosines)
 
     def row(self, name: WireName) -> int | None:
-        """Return where in `tools` a wire name is."""
+        """Return the index in `tools` of a wire name."""
         return self._rows.get(name)
 
     @property
     def rarest(self) -> float:
-        """What BM25 gives for one word that a single tool has, once, in a text of mean length."""
+        """BM25's value for a word that only one tool has, once, in a text of mean length."""
         return log(1 + (len(self.tools) - 0.5) / 1.5) if self.tools else 1.0
 
     def selected(
         self, names: Sequence[str], cap: int, barred: Mapping[WireName, Restriction] | None = None
     ) -> Selected:
-        """Return the tools of these names in their order, each once, `cap` at most.
+        """Return the tools of these names in order, each once, at most `cap`.
 
-        A bare name will do where one tool alone has it.
+        A bare name is enough if only one tool has it.
         """
         barred = barred or {}
         unknown: dict[str, tuple[WireName, ...]] = {}
@@ -246,7 +246,7 @@ class ToolIndex:
         return NameTable(self._bare)
 
     def named(self, name: str) -> WireName | None:
-        """Return the one tool that its own or its wire name means, however that is spelled."""
+        """Return the one tool with this own name or wire name, however it is spelled."""
         row = self._row(name)
         return None if row is None else self.tools[row].wire_name
 
@@ -258,13 +258,13 @@ class ToolIndex:
         return tiers
 
     def near(self, asked: str, barred: Mapping[WireName, Restriction]) -> tuple[WireName, ...]:
-        """Return names that `asked` may have meant; those that are barred are told elsewhere."""
+        """Return names that `asked` may have meant; restricted ones are reported elsewhere."""
         import numpy as np  # noqa: PLC0415 - as above
 
         same = [self.tools[row].wire_name for row in self._bare.get(asked, ())]
         bare = [name for name in same if name not in barred]
         likeness = self._names.similarities(spelled(asked))
-        # difflib over ten thousand names takes half a second; n-grams choose whom it compares.
+        # difflib takes half a second for ten thousand names, so n-grams preselect them.
         rows = np.argsort(-likeness, kind="stable")[:_NEAR_LOOKED_AT]
         alike = [self.tools[row].wire_name for row in rows if likeness[row] > 0]
         known = [name for name in dict.fromkeys(alike) if name not in barred]
@@ -275,8 +275,8 @@ class ToolIndex:
 def _padded(documents: list[list[str]]) -> list[list[str]]:
     """Return the documents, none of them shorter than their mean.
 
-    BM25 counts a word of a short document for more: a tool that has a name and says nothing
-    about itself would outrank one that has the same word and says what it does.
+    BM25 gives a word of a short document more weight. A tool that has a name and no description
+    would outrank one that has the same word and says what it does.
     """
     if not documents:
         return documents
@@ -287,7 +287,7 @@ def _padded(documents: list[list[str]]) -> list[list[str]]:
 def _best_rows(
     scores: "Vectors", is_hit: "npt.NDArray[np.bool_]", tiers: Mapping[int, int]
 ) -> Iterator[int]:
-    """Yield the rows of hits: by tier, then by falling score, then as they stand."""
+    """Yield the rows of hits: by tier, then by falling score, then in their order."""
     import numpy as np  # noqa: PLC0415 - as above
 
     yield from sorted(tiers, key=lambda row: (tiers[row], -float(scores[row]), row))

@@ -1,7 +1,7 @@
-"""What a tool says of itself, as text that can be searched.
+"""The searchable text of a tool.
 
 A definition is a server's own words: it may be long, odd or hostile. So every part is cut to a
-bound, a part of another type than MCP's is left out, and a name is only ever words among words.
+bound, a part of another type than MCP's is left out, and a name counts no more than other words.
 """
 
 import re
@@ -37,7 +37,7 @@ class Tool:
 
     @property
     def text(self) -> str:
-        """Return the sentence that stands for it among the vectors."""
+        """Return the sentence that is embedded for it."""
         named = " ".join(part for part in (spelled(self.server), spelled(self.name)) if part)
         title = "" if folded(self.title) == folded(named.replace(" ", "")) else self.title.strip()
         head = f"{named} ({title})" if title else named
@@ -45,7 +45,7 @@ class Tool:
 
     @property
     def words(self) -> str:
-        """Return all that its words are looked up in; each name counts once."""
+        """Return the text that is searched by words; each name counts once."""
         return " ".join(
             (
                 self.server,
@@ -64,7 +64,7 @@ def tool(
     wire_name: WireName,
     capabilities: Iterable[str] = (),
 ) -> Tool:
-    """Return what can be searched of a definition, its name alone where the rest is unreadable."""
+    """Return the searchable tool of a definition, only its name if the rest is unreadable."""
     try:
         read = msgspec.json.decode(definition.json)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -75,7 +75,7 @@ def tool(
 def described(
     read: Any, name: ToolName, server: str, wire_name: WireName, capabilities: Iterable[str] = ()
 ) -> Tool:
-    """Return what can be searched of a definition that was read already."""
+    """Return the searchable tool of a definition that was parsed already."""
     fields = read if isinstance(read, dict) else {}
     annotations = fields.get("annotations")
     title = _text(fields.get("title"))
@@ -104,7 +104,7 @@ def folded(name: str) -> str:
 
 
 def texts(tools: Sequence[Tool]) -> list[str]:
-    """Return what is embedded, one text a tool, in their order."""
+    """Return the texts to embed, one for each tool, in order."""
     return [tool.text for tool in tools]
 
 

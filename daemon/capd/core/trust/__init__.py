@@ -1,1 +1,1 @@
-"""What a project's files would start, and what of it somebody has agreed to."""
+"""Trust in projects: what a project's files would start, and what somebody has agreed to."""

@@ -1,9 +1,9 @@
-"""Which files a server's definition names, so that their contents are part of what is agreed to.
+"""Which files a server's definition names, so that an agreement covers their contents.
 
-Every word of the command line and of the environment is a candidate, also within an option
-(`--require=./x.js`) and within the text for a shell; so are the files that a runner goes by without
-naming them, such as npm's package.json. Whether there is such a file is for others to look up. What
-a script itself reads or imports is not followed.
+Every word of the command line and of the environment is a candidate, also inside an option
+(`--require=./x.js`) and inside the text for a shell. So are files that a runner reads without
+naming them, such as npm's package.json. The caller checks whether such a file exists. What a script
+itself reads or imports is not followed.
 """
 
 import re
@@ -42,20 +42,20 @@ _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "uvx": ("pyproject.toml", "uv.toml"),
     "yarn": ("package.json", "yarn.lock", ".yarnrc.yml"),
 }
-# What an interpreter adds to a name by itself.
+# Suffixes that an interpreter adds to a name.
 _SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".py")
-# Of a folder that is named: what an interpreter runs in it.
+# The files that an interpreter runs if a folder is named.
 _ENTRIES = ("__main__.py", "__init__.py", "package.json", "index.js", "index.mjs", "index.cjs")
 
 
 def named_files(server: ServerSpec, project: str) -> tuple[str, ...]:
-    """Return every path that `server` may name, absolute or from `project` on, each once.
+    """Return every path that `server` may name, absolute or relative to `project`, each once.
 
-    They are more than `MOST_NAMES` where the definition names too many to be looked up.
+    They are more than `MOST_NAMES` if the definition names too many to be looked up.
     """
     found: dict[str, None] = {}
     for name in _names(server, project):
-        # No path has one, and looking for such a file is an error of its own kind.
+        # No path contains NUL, and looking for one raises a different error.
         if "\0" not in name:
             found.setdefault(name)
         if len(found) > MOST_NAMES:

@@ -1,8 +1,8 @@
 """A project's own capabilities: its `.capd` folder, read as a tap that starts nothing by itself.
 
-Its servers are the project's alone: bound to its path, shared within it at most, and in a session
-only while somebody's agreement to them holds. It adds to what there is and replaces none of it:
-it comes behind the user's taps and the built-in one.
+Its servers belong to the project alone: they are bound to its path, shared at most within it, and
+in a session only while somebody's agreement holds. The tap adds capabilities and replaces none: it
+comes after the user's taps and the built-in one.
 """
 
 from collections.abc import Collection
@@ -18,16 +18,16 @@ from capd_protos.types import Finding, ServerName, ServerSpec, TapName
 FOLDER = ".capd"
 PREFIX = "project:"
 MEMORIES = ServerName(f"{FOLDER}/memories")
-"""What stands for a project's memories among what is agreed to: no server can be named so."""
+"""The entry for a project's memories in an agreement: no server can have this name."""
 TOLD = "memories"
-"""Its transport: it starts nothing, and is told to models."""
+"""The transport of that entry: it starts nothing, and is delivered to models."""
 LAUNCHERS = ServerName(f"{FOLDER}/launchers")
-"""What stands for the files that launchers read: no server can be named so."""
+"""The entry for the files that launchers read: no server can have this name."""
 READ_BY_LAUNCHERS = "launchers"
-"""Its transport: it starts nothing itself."""
+"""The transport of that entry: it starts nothing itself."""
 MOST_CAPABILITIES = 256
 MOST_SERVERS = 64
-"""All files that each of them names are looked at, again and again."""
+"""A limit because all files that each of them names are checked again and again."""
 
 _NO_SCRIPTS = (
     "what it requires is left out: scripts of a project are never run; name what it needs in words"
@@ -36,12 +36,12 @@ _NO_SKILLS = "skills of a project are not served"
 
 
 def tap_name(project: str) -> TapName:
-    """Return what a project's capabilities are pinned by; no tap of the user's can be named so."""
+    """Return the tap name of a project's capabilities; no tap of the user's can have it."""
     return TapName(f"{PREFIX}{project}")
 
 
 def project_of(tap: str) -> str:
-    """Return the project whose tap this is, empty for any other tap."""
+    """Return the project that this tap belongs to, empty for any other tap."""
     return tap.removeprefix(PREFIX) if tap.startswith(PREFIX) else ""
 
 
@@ -69,7 +69,7 @@ def servers_of(tap: Tap) -> list[ServerSpec]:
 
 
 def memories_of(tap: Tap) -> Startable | None:
-    """Return what somebody agrees to that a project's memories are told; None without any."""
+    """Return the entry for a project's memories in an agreement; None if it has none."""
     files = {f"{FOLDER}/{read.path}": read.revision for read in tap.memory_reads if read.memory}
     if not files:
         return None
@@ -81,7 +81,7 @@ def memories_of(tap: Tap) -> Startable | None:
 def trusted_part(tap: Tap, trusted: Collection[ServerSpec]) -> Tap:
     """Return a project's tap with only those capabilities whose servers are all trusted.
 
-    Its memories are there where they are trusted, as they are.
+    Its memories are included if they are trusted as they are.
     """
     project = project_of(tap.name)
     reason = f"untrusted: see what it would start with capd trust {project}"

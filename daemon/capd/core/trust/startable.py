@@ -9,19 +9,22 @@ is bound to the project: an agreement is for this folder, and for nothing that i
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
 from capd_protos.types import ServerSpec
 
-TRUSTED, UNTRUSTED, CHANGED = "trusted", "untrusted", "changed"
+TRUSTED: Literal["trusted"] = "trusted"
+UNTRUSTED: Literal["untrusted"] = "untrusted"
+CHANGED: Literal["changed"] = "changed"
 
 Parts = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """One agreement, as it is kept: digests alone, since a definition may hold a secret."""
+    """One saved agreement: digests only, because a definition may contain a secret."""
 
     name: str
     digest: str
@@ -30,7 +33,7 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class Startable:
-    """One server of a project, with what it would be started from."""
+    """One server of a project, with the files that its start uses."""
 
     server: ServerSpec
     project: str
@@ -42,14 +45,14 @@ class Startable:
 
     @property
     def parts(self) -> dict[str, str]:
-        """Digests of what makes it up, so that it can be said what has changed."""
+        """The digests of its parts, so that a change can be named."""
         server = self.server
         parts = {
             "command line": [server.command, *server.args],
             "environment": sorted(server.env.items()),
             "url": server.url,
             "headers": sorted(server.headers.items()),
-            # Whatever else a definition says, also what later versions of capd read of it.
+            # All other fields of a definition, including those that later versions of capd add.
             "other settings": msgspec.structs.replace(
                 server, command="", args=(), env={}, url="", headers={}
             ),
@@ -62,14 +65,14 @@ class Startable:
         """The digest of all of it."""
         return _digest([self.project, sorted(self.parts.items())])
 
-    def state(self, agreed: Mapping[str, Agreed]) -> str:
-        """Return how it stands by `agreed`, the agreements for its project by digest."""
+    def state(self, agreed: Mapping[str, Agreed]) -> Literal["untrusted", "trusted", "changed"]:
+        """Return its state according to `agreed`, the agreements for its project by digest."""
         if self.digest in agreed and not self.problem:
             return TRUSTED
         return UNTRUSTED if self._older(agreed) is None else CHANGED
 
     def changes(self, agreed: Mapping[str, Agreed]) -> list[str]:
-        """Return what is another since it was agreed to."""
+        """Return what has changed since it was agreed to."""
         kept = self._older(agreed)
         if kept is None:
             return []
@@ -78,7 +81,7 @@ class Startable:
         return [name for name in names if kept.parts.get(name) != now.get(name)]
 
     def agreement(self) -> Agreed:
-        """Return what is kept when somebody agrees to it."""
+        """Return the agreement to save."""
         return Agreed(self.server.name, self.digest, self.parts)
 
     def _older(self, agreed: Mapping[str, Agreed]) -> Agreed | None:
@@ -89,9 +92,10 @@ class Startable:
 def agreed_with(
     startables: Iterable[Startable], agreed: Mapping[str, Agreed], digests: Collection[str]
 ) -> dict[str, Agreed]:
-    """Return the agreements for a project once it is agreed to `digests` as well.
+    """Return the agreements for a project after somebody agrees to `digests` as well.
 
-    What the project holds no more is agreed to no more: an older state that comes back asks again.
+    Agreements to what the project no longer has are removed: an older state that comes back needs a
+    new agreement.
     """
     return {
         each.digest: each.agreement()

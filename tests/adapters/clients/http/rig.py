@@ -11,6 +11,7 @@ import structlog
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
+from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.conversation import Request
 from capd.adapters.clients.http_front.admission import Admission, Refusal
 from capd.adapters.clients.http_front.endpoint import Endpoint, Opener
@@ -36,31 +37,29 @@ class Talk:
     """A conversation with a journal."""
 
     def __init__(self) -> None:
-        self.subscriptions: set[str] = set()
-        self.log_level = ""
         self.journal: list[str] = []
         self.tools = [b'{"name":"t"}']
         self.run: Callable[[Request], Awaitable[bytes]] | None = None
 
-    async def ready(self) -> None:
+    async def start(self) -> None:
         pass
 
-    async def settled(self) -> None:
+    async def wait_ready(self) -> None:
         pass
 
     def instructions(self) -> str:
         return ""
 
-    def met(self, client: ClientFacts) -> None:
+    def on_client_info(self, client: ClientFacts) -> None:
         self.journal.append(f"met {client.info.decode()}")
 
-    async def listed(self, kind: str) -> list[bytes]:
+    async def list_entries(self, kind: str) -> list[bytes]:
         await trio.lowlevel.checkpoint()
         if kind == "tools":
             self.journal.append("listed")
         return self.tools if kind in {"tools", "seen tools"} else []
 
-    async def relayed(self, request: Request) -> bytes:
+    async def relay(self, request: Request) -> bytes:
         self.journal.append(f"call {bytes(request.members['name']).decode()}")
         try:
             return await self.run(request) if self.run is not None else b'{"content":[ ]}'
@@ -68,33 +67,32 @@ class Talk:
             self.journal.append("cancelled")
             raise
 
-    def way(self, request: Request) -> None:
+    def direct_route(self, request: Request) -> None:
         del request
 
-    async def subscribed(self, uri: str) -> bytes:
+    async def subscribe(self, uri: str) -> bytes:
         self.journal.append(f"+{uri}")
         await trio.lowlevel.checkpoint()
         return b"{}"
 
-    async def unsubscribed(self, uri: str) -> bytes:
+    async def unsubscribe(self, uri: str) -> bytes:
         self.journal.append(f"-{uri}")
         await trio.lowlevel.checkpoint()
         return b"{}"
 
-    async def wants_level(self, level: str) -> None:
-        self.log_level = level
+    async def follow_level(self) -> None:
         await trio.lowlevel.checkpoint()
 
     async def renew_subscriptions(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def roots_changed(self) -> None:
+    def on_roots_changed(self) -> None:
         self.journal.append("roots")
 
     async def turn(self, text: str) -> bytes:
         return json.dumps({"said": text}).encode()
 
-    def environment(self, values: dict[str, str]) -> None:
+    def on_environment(self, values: dict[str, str]) -> None:
         self.journal.append(f"environment {sorted(values)}")
 
 
@@ -199,10 +197,8 @@ class Front:
         upstream = Upstream(
             session,
             session.lines,
-            session=SessionKey(f"s{len(self.talks)}"),
-            client=ClientFacts(),
+            connection=ClientConnection(SessionKey(f"s{len(self.talks)}")),
             wants_dispatched=False,
-            is_initialized=False,
             version="1",
             log=structlog.get_logger(),
         )

@@ -14,7 +14,8 @@ import httpx2
 import pytest
 import trio
 
-from capd.adapters.servers.http.logins import LoginFailedError, Logins, log_in
+from capd.adapters.servers.http.login_record import LoginFailedError
+from capd.adapters.servers.http.logins import Logins, log_in
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd_protos.types import OAuthClient
 

@@ -33,7 +33,7 @@ from capd.adapters.servers.http.guarded_client import (
     new_client,
     reason_of,
 )
-from capd.adapters.servers.http.logins import LoginFailedError, LoginNeededError, Record
+from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
 from capd.adapters.servers.http.redirect_listener import RedirectListener, listening
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.generations import NEWEST_HANDSHAKE

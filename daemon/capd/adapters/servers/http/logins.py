@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 import trio
 
 from capd.adapters.servers.http.challenges import Challenge, scopes_of
+from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeededError, Record
 from capd.adapters.servers.http.remote_spec import RemoteSpec
-from capd.core.errors import CapdError
 from capd.core.protocol.outcomes import NotSentError
 from capd_protos.codec import JsonCodec, MalformedError
 
@@ -39,35 +38,6 @@ log = structlog.get_logger()
 REFRESH_TIMEOUT = 60.0
 LOGIN_TIMEOUT = 600.0
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
-
-
-class LoginNeededError(CapdError):
-    """A person has to do something before the server lets capd in."""
-
-
-class LoginFailedError(CapdError):
-    """A login did not come to its end; the text says why."""
-
-
-class Record(msgspec.Struct, frozen=True):
-    """One login: tokens, the client that they were given to, and where they came from."""
-
-    tokens: dict[str, Any]
-    client: dict[str, Any]
-    server_metadata: dict[str, Any]
-    """Of the authorization server; credentials go to no other issuer than this one."""
-    resource_metadata: dict[str, Any] | None = None
-    expires_at: float | None = None
-    """As the wall clock says, for it must hold over a restart."""
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return "Record(...)"
-
-    @property
-    def access_token(self) -> str:
-        """What a request is sent with."""
-        return str(self.tokens.get("access_token", ""))
 
 
 _RECORD: JsonCodec[Record] = JsonCodec(Record)

@@ -11,14 +11,20 @@ same for both kinds of servers.
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Literal,
+    Protocol,
+)
 
 import trio
 
 from capd.adapters.line_texts import recover_id
 from capd.adapters.servers.http.line_pipe import LineReceiver, line_pipe
-from capd.adapters.servers.http.logins import LoginNeededError, Logins
-from capd.adapters.servers.http.remote_spec import Link, Loss, Outlet, RemoteSpec
+from capd.adapters.servers.http.login_record import LoginNeededError
+from capd.adapters.servers.http.logins import Logins
+from capd.adapters.servers.http.remote_link import Link, Loss, Outlet
+from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.adapters.servers.http.wire_messages import failure_reply
 from capd.adapters.servers.processes import SpawnFailedError
 from capd.adapters.servers.server_lines import INCOMING, Incoming
@@ -56,7 +62,7 @@ class RemoteServer:
     sandbox = ""
     cwd = ""
     cwd_reason = ""
-    membership = ""
+    membership: Literal[""] = ""
 
     def __init__(self) -> None:
         self.stdin, self._lines = line_pipe()

@@ -21,8 +21,8 @@ import trio
 
 from capd.adapters.servers.http.event_stream import Event, EventParser, EventTooLargeError
 from capd.adapters.servers.http.guarded_client import Answer, Ask, Dispatch, answered
-from capd.adapters.servers.http.logins import LoginNeededError
-from capd.adapters.servers.http.remote_spec import Link, Loss
+from capd.adapters.servers.http.login_record import LoginNeededError
+from capd.adapters.servers.http.remote_link import Link, Loss
 from capd.adapters.servers.http.request_headers import RequestHeaders, modern_version
 from capd.adapters.servers.http.wire_messages import (
     MessageId,

@@ -4,14 +4,14 @@ A key is a hash, so that no name of an entry tells what is in it.
 """
 
 import contextlib
-import os
-import tempfile
 from pathlib import Path
 from typing import Protocol
 
 import keyring
 import keyring.backend
 import keyring.errors
+
+from capd.adapters.state_file import write_whole
 
 _SERVICE = "capd"
 _WORST_PRIORITY = 1
@@ -48,16 +48,7 @@ class FileStore:
         """Keep `text`, in place of what was there."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
-        fd, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # 0600 from its first moment
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self._path(key))
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(self._path(key), text.encode(), is_durable=True, has_other_writers=True)
 
     def delete(self, key: str) -> None:
         """Forget what was saved, if anything was."""

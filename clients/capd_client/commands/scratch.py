@@ -1,0 +1,129 @@
+"""Commands that act for a session work without one: in a scratch session of this folder.
+
+Which session a command acts for:
+
+1. the one of `--session`, or of `CAPD_SESSION`;
+2. the only one that is open;
+3. where none is open, a scratch session. It lasts for the command; the next command in the same
+   folder finds what was on.
+
+Where no daemon answers, one is started first, unless `CAPD_NO_START` forbids it.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from capd_client.commands.shared import Failure, NoDaemon, ask, this_places
+from capd_client.control import Control, ControlError, DaemonDownError
+
+_T = TypeVar("_T")
+_MODEL_PATIENCE = 60.0
+_POLL = 0.2
+_COLD_PATIENCE = 3.0
+"""A fresh daemon is cold until its model begins to load; one without a model stays so."""
+
+
+def scratch_key(folder: str) -> str:
+    """Return the key of the scratch session of `folder`: the same each time."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(folder).name)[:40] or "root"
+    return f"scratch-{name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+
+
+def start_daemon() -> bool:
+    """Start the daemon unless one answers or none may be started; return whether it was started.
+
+    Raises:
+        NoDaemon: it could not be started.
+    """
+    if os.environ.get("CAPD_NO_START", "") not in {"", "0"}:
+        return False
+    try:
+        with Control(this_places().socket):
+            return False
+    except ControlError:
+        # Something answers; the question itself says what is wrong with it.
+        return False
+    except DaemonDownError:
+        pass
+    from capd_client.agent.address import address  # noqa: PLC0415 - most commands do without
+
+    click.echo("Starting the daemon...", err=True)
+    if why := address("", os.environ, may_start=True).start():
+        raise NoDaemon(f"the daemon cannot be started: {why}\nSee what is wrong with: capd doctor")
+    return True
+
+
+def wait_for_model() -> bool:
+    """Wait until a daemon that has just started can rank texts, or says that it never will.
+
+    Return whether there was anything to wait for.
+    """
+    began_at = time.monotonic()
+    is_announced = False
+    while (elapsed := time.monotonic() - began_at) < _MODEL_PATIENCE:
+        state = (ask("status").get("embedder") or {}).get("state")
+        if state != "loading" and (state != "cold" or elapsed > _COLD_PATIENCE):
+            return is_announced
+        if not is_announced:
+            click.echo("Loading the model...", err=True)
+            is_announced = True
+        time.sleep(_POLL)
+    return is_announced
+
+
+def ask_started(method: str, **params: Any) -> dict[str, Any]:
+    """Return the daemon's result, starting the daemon first if need be."""
+    if start_daemon():
+        wait_for_model()
+    try:
+        return ask(method, **params)
+    except ControlError:
+        if not wait_for_model():
+            raise
+    return ask(method, **params)
+
+
+def in_session(session: str, act: Callable[[str], _T]) -> _T:
+    """Return `act(key)`, `key` being that of the session to act for; empty for the only one.
+
+    `act` may be called twice: the first call has then done nothing, for want of a session.
+    """
+    if start_daemon():
+        wait_for_model()
+    try:
+        return act(session)
+    except ControlError:
+        # Without any session the daemon can only have refused for want of one.
+        if session or ask("sessions").get("sessions"):
+            raise
+    return _in_scratch_session(act)
+
+
+def _in_scratch_session(act: Callable[[str], _T]) -> _T:
+    from importlib.metadata import version  # noqa: PLC0415 - as in start_daemon
+
+    from capd_client.agent import CapdError, connect  # noqa: PLC0415
+
+    folder = os.path.realpath(Path.cwd())
+    try:
+        opened = connect(
+            client="capd",
+            version=version("capd"),
+            project=folder,
+            session=scratch_key(folder),
+            start=False,
+        ).open()
+    except CapdError as error:
+        raise Failure(f"no scratch session could be opened: {error}") from None
+    with opened:
+        click.echo(
+            f"No session is open: using {opened.key}, a scratch session of this folder.", err=True
+        )
+        return act(opened.key)

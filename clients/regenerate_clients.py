@@ -1,0 +1,38 @@
+"""Write the shim's constants from the table of clients.
+
+Run `python clients/regenerate_clients.py` after a change of `capd_protos/clients.toml`; a test
+compares.
+"""
+
+import json
+import pathlib
+import tomllib
+from importlib.resources import files
+
+TARGET = pathlib.Path(__file__).parent / "capd_client" / "shim" / "client_facts.py"
+
+
+def generated() -> str:
+    """Return the text of the module."""
+    table = tomllib.loads(files("capd_protos").joinpath("clients.toml").read_text(encoding="utf-8"))
+    variables = sorted(each for line in table.values() for each in line.get("identity", ()))
+    names = [each for line in table.values() for each in line.get("empty_list_for", ())]
+    title = '"""The shim constants of `clients.toml`: clients/regenerate_clients.py writes them."""'
+    return f'''{title}
+
+SESSION_VARIABLES = (
+{_lines(variables)})
+"""Where a client says which of its conversations started us; its hooks say the same."""
+
+RELISTING_CLIENTS = (
+{_lines(names)})
+"""Clients that list again within a turn or before the next, by the name in their `clientInfo`."""
+'''
+
+
+def _lines(values: list[str]) -> str:
+    return "".join(f"    {json.dumps(each)},\n" for each in dict.fromkeys(values))
+
+
+if __name__ == "__main__":
+    TARGET.write_text(generated(), encoding="utf-8")

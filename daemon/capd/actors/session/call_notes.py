@@ -1,0 +1,73 @@
+"""Notes the calls of one session in the ledger, those that failed too."""
+
+import time
+from dataclasses import dataclass
+
+from capd.adapters.clients.conversation import Request
+from capd.adapters.ledger.journal import Journal
+from capd.core.protocol.calls import outcome_of, size_of
+from capd.core.protocol.outcomes import CallFailedError
+from capd.core.results.large_results import Result
+from capd.core.sessions.active_set import ActiveSet, Grant
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.surface import Shown
+from capd_protos.ledger import CallNote, RecordedOutcome
+from capd_protos.types import ServerName
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tool, from where its session knows which one it is."""
+
+    request: Request
+    shown: Shown
+    server: ServerName
+    began_at: float
+    """By the monotonic clock."""
+
+
+class CallNotes:
+    """The notes of one session's calls."""
+
+    def __init__(self, journal: Journal, place: SessionPlace, active: ActiveSet) -> None:
+        self._journal = journal
+        self._place = place
+        self._active = active
+
+    def ended(self, call: Call, result: Result | None, error: Exception | None) -> str:
+        """Note a call, also one that has failed; return its outcome."""
+        outcome = outcome_of(result, error)
+        seconds = time.monotonic() - call.began_at
+        arguments = call.request.members.get("arguments", b"")
+        sizes = (len(arguments), size_of(result))
+        self._note(call.shown.grant, call.server, outcome, seconds, sizes)
+        return outcome
+
+    def not_sent(self, grant: Grant, server: ServerName, error: CallFailedError) -> None:
+        """Note a call whose tool could not be had."""
+        self._note(grant, server, error.outcome, 0.0, (0, 0))
+
+    def _note(
+        self,
+        grant: Grant,
+        server: ServerName,
+        outcome: RecordedOutcome,
+        seconds: float,
+        sizes: tuple[int, int],
+    ) -> None:
+        activations = self._active.activations
+        self._journal.note(
+            CallNote(
+                time.time(),
+                self._place.key,
+                self._place.client,
+                self._place.project,
+                grant.server,
+                server,
+                grant.tool,
+                [str(each.id) for each in activations if grant in each.grants],
+                outcome,
+                round(seconds * 1000, 3),
+                *sizes,
+            )
+        )

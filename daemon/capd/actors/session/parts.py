@@ -1,0 +1,38 @@
+"""The parts of one session that more than one of its roles works with."""
+
+from dataclasses import dataclass
+
+from capd.actors.session.activation import Activation
+from capd.actors.session.bootstrap import Bootstrapping
+from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.index import SessionIndex
+from capd.actors.session.initial_tools import InitialTools
+from capd.actors.session.memories import NoMemories, SessionMemories
+from capd.actors.session.policy import Denials
+from capd.actors.session.results import NoResults, SessionResults
+from capd.actors.session.server_requests import ServerRequests
+from capd.actors.session.services import SessionContext
+from capd.actors.session.skills import NoSkills, Skills
+from capd.actors.session.token_accounting import SessionTokenCount
+from capd.actors.session.withheld import Withheld
+from capd.core.sessions.conversations import Conversations
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """What one session is made of; `Session` builds it."""
+
+    context: SessionContext
+    activation: Activation
+    bootstrap: Bootstrapping
+    conversations: Conversations
+    denials: Denials
+    index: SessionIndex
+    initial_tools: InitialTools
+    memories: SessionMemories | NoMemories
+    notes: CallNotes
+    requests: ServerRequests
+    results: SessionResults | NoResults
+    skills: Skills | NoSkills
+    tokens: SessionTokenCount
+    withheld: Withheld

@@ -1,0 +1,434 @@
+"""The requests of one session that servers answer: prompts, resources, completions, subscriptions.
+
+Prompts are found by their wire name, resources by their URI. Everything else of a request, and all
+of its result, goes through as it was written.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+import structlog
+import trio
+
+from capd.actors.session.activation import Activation
+from capd.actors.session.bootstrap import Bootstrapping
+from capd.actors.session.services import SessionContext
+from capd.actors.session.skills import NoSkills, Skills
+from capd.adapters.clients.conversation import Request, UnknownNameError
+from capd.adapters.fair_share import FairShare
+from capd.adapters.servers.input_rounds import settled
+from capd.adapters.servers.instance import Instance
+from capd.core.memories.bootstrap import PROMPT as PROMPT_OF_FILES
+from capd.core.protocol.elicitation import told_result
+from capd.core.protocol.generations import Members, is_stateless, joined, members_of, raw
+from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError, ServerError
+from capd.core.protocol.resource_uris import Owners, owners
+from capd.core.results.half_pairs import decoded
+from capd.core.results.large_results import Result
+from capd.core.sessions.active_set import Grant
+from capd.core.sessions.reach import denied_among, prompt_restriction, resource_restriction
+from capd.core.sessions.surface import PROMPT, renamed
+from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.types import ServerIdentity, ToolName, WireName
+
+T = TypeVar("T")
+
+
+log = structlog.get_logger(actor="curator")
+
+
+_FOLLOWED = ("prompts", "resources")
+
+
+LIST_PATIENCE = 10.0
+
+
+"""Seconds for which a list of all servers waits for one of them."""
+
+
+LINKS_BYTES = 1 << 20
+"""How much of a result is searched for links."""
+LINK_MARK = b'"resource_link"'
+"""What a result that links to a resource has in it."""
+
+
+_MOST_LINKS = 1000
+
+
+"""Links of a session that are remembered, the newest."""
+
+
+class _Link(msgspec.Struct):
+    type: str = ""
+    uri: str = ""
+
+
+class _Linking(msgspec.Struct):
+    content: list[_Link] = []
+
+
+class _Reference(msgspec.Struct):
+    type: str
+    name: str = ""
+    uri: str = ""
+
+
+class _CompleteParams(msgspec.Struct):
+    ref: _Reference
+
+
+_LINKING: JsonCodec[_Linking] = JsonCodec(_Linking)
+
+
+_TEXT: JsonCodec[str] = JsonCodec(str)
+
+
+_COMPLETE: JsonCodec[_CompleteParams] = JsonCodec(_CompleteParams)
+
+
+class ServerRequests:
+    """The requests of one session that servers answer."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        activation: Activation,
+        skills: Skills | NoSkills,
+        bootstrap: Bootstrapping,
+    ) -> None:
+        self._skills = skills
+        self._bootstrap = bootstrap
+        self._connection = context.connection
+        self._state = context.state
+        self._activation = activation
+        self._leases = activation.leases
+        self._on_use = context.on_change
+        self._subscribed = activation.leases.subscribed
+        # Which servers linked to a resource that need not be listed.
+        self._linked: dict[str, set[ServerIdentity]] = {}
+        # Whose prompts and resources the client was last told of.
+        self._offering: dict[str, list[ServerIdentity]] = {what: [] for what in _FOLLOWED}
+
+    # Lists
+
+    def changed_lists(self) -> list[str]:
+        """Return which lists, beside the tools, are others since this was last asked."""
+        before, self._offering = (
+            self._offering,
+            {
+                what: [
+                    held.identity
+                    for held in self._state.servers
+                    if (running := self._leases.running(held.identity)) is not None
+                    and what in running.server_connection.capabilities
+                ]
+                for what in _FOLLOWED
+            },
+        )
+        return [what for what in _FOLLOWED if before[what] != self._offering[what]]
+
+    async def prompts(self) -> list[bytes]:
+        """Return every skill, and every prompt of the session's servers under its wire name."""
+        skills = await self._skills.prompts()
+        found = await self._entries("prompts")
+        known = len(self._state.surface.names)
+        prompts: list[bytes] = []
+        share = FairShare()
+        for identity, entries in found.items():
+            for own_name, entry in entries.items():
+                name = self._prompt(identity, own_name)
+                if name and prompt_restriction(self._state, identity, own_name) is None:
+                    with suppress(msgspec.MsgspecError):
+                        prompts.append(renamed(entry, name))
+                await share.give_way()
+        if len(self._state.surface.names) != known:
+            self._on_use()
+        own = self._bootstrap.entry()
+        return [*own, *skills, *prompts]
+
+    async def resources(self, kind: str) -> list[bytes]:
+        """Return `resources` or `resources/templates`; of one URI the first server's counts."""
+        found: dict[str, bytes] = {}
+        listed = await self._entries(kind)
+        share = FairShare()
+        for identity, entries in listed.items():
+            for uri, entry in entries.items():
+                if uri not in found and resource_restriction(self._state, identity, uri) is None:
+                    found[uri] = entry
+                await share.give_way()
+        return list(found.values())
+
+    async def _entries(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
+        """Ask every server that runs for the session, side by side, in the order of its need.
+
+        One that takes too long is left out for the moment: its list is told of when it comes.
+        """
+        found: dict[ServerIdentity, Mapping[str, bytes]] = {
+            held.identity: {} for held in self._state.servers
+        }
+
+        async def ask(identity: ServerIdentity, instance: Instance) -> None:
+            found[identity] = await instance.listings.entries(kind, LIST_PATIENCE)
+
+        async with trio.open_nursery() as nursery:
+            for identity in found:
+                # Lists start no server: what a session found again shows is told by its tools.
+                instance = self._leases.running(identity)
+                if instance is not None:
+                    nursery.start_soon(ask, identity, instance)
+        return found
+
+    # Requests
+
+    async def prompt(self, request: Request) -> Result:
+        """Return the result of `prompts/get`; raises as `relay`."""
+        wanted = _text(request.members, "name")
+        skill = await self._skills.prompt(wanted)
+        if skill is not None:
+            return skill
+        if wanted == PROMPT_OF_FILES:
+            files = await self._bootstrap.prompt()
+            if files is not None:
+                return files
+        identity, name = await self._find_prompt(wanted)
+        return await self.send(identity, request, {**request.members, "name": raw(name)})
+
+    async def resource(self, request: Request) -> Result:
+        """Return the result of `resources/read`; raises as `relay`."""
+        return await self._first_that_has(
+            await self._owners(_text(request.members, "uri")),
+            lambda each: self.send(each, request, request.members),
+        )
+
+    async def completion(self, request: Request) -> Result:
+        """Return the result of `completion/complete`; raises as `relay`."""
+        reference = _COMPLETE.decode(joined(request.members)).ref
+        if reference.type == "ref/prompt":
+            identity, name = await self._find_prompt(reference.name)
+            members = members_of(request.members["ref"])
+            named = msgspec.Raw(joined({**members, "name": raw(name)}))
+            return await self.send(identity, request, {**request.members, "ref": named})
+        return await self._first_that_has(
+            await self._owners(reference.uri),
+            lambda each: self.send(each, request, request.members),
+        )
+
+    async def subscribe(self, uri: str) -> bytes:
+        """Subscribe to a resource; raises as `relay`."""
+
+        async def subscribed(identity: ServerIdentity) -> bytes:
+            instance = await self._activation.instance(identity)
+            result = await instance.subscriptions.subscribe(uri, self._connection)
+            self._subscribed.add(uri, identity)
+            self._on_use()
+            return result
+
+        return await self._first_that_has(await self._owners(uri), subscribed)
+
+    async def unsubscribe(self, uri: str) -> bytes:
+        """End a subscription wherever there is one; raises as `relay`."""
+        self._subscribed.discard(uri)
+        self._on_use()
+        result = b"{}"
+        for held in self._state.servers:
+            instance = self._leases.running(held.identity)
+            if instance is not None:
+                result = await instance.subscriptions.unsubscribe(uri, self._connection.session)
+        return result
+
+    async def renew(self) -> None:
+        """Have the servers that are to tell of something running, which renews it there."""
+        for server in self._subscribed.servers:
+            if self._state.held(server) is None or self._leases.running(server) is not None:
+                continue
+            try:
+                await self._activation.instance(server)
+            except NotSentError as error:
+                # The next call that needs the server renews it as well.
+                log.info(
+                    "subscriptions_not_renewed",
+                    session=self._connection.session,
+                    server=server,
+                    reason=str(error),
+                )
+
+    def drop_denied(self) -> None:
+        """End the subscriptions to resources that policy denies by now."""
+        subscriptions = self._connection.subscriptions
+        for uri in denied_among(self._state, self._subscribed.among(subscriptions)):
+            subscriptions.discard(uri)
+            self._subscribed.discard(uri)
+
+    async def follow_level(self) -> None:
+        """Have every server log what this session wants to see."""
+        for held in self._state.servers:
+            instance = self._leases.running(held.identity)
+            if instance is not None:
+                with suppress(ServerError, CallFailedError):
+                    await instance.subscriptions.follow_level()
+
+    def notify_all(self, method: str) -> None:
+        """Pass a client's notification on to servers that can only mean this client by it."""
+        for held in self._state.servers:
+            instance = self._leases.running(held.identity)
+            if instance is None or instance.server_connection.is_stateless:
+                continue
+            if list(instance.server_connection.holders) == [self._connection.session]:
+                instance.server_connection.tell(method)
+
+    async def send(self, identity: ServerIdentity, request: Request, members: Members) -> Result:
+        """Return a server's result, which is started where it does not run; raises as `relay`."""
+        instance = await self._activation.instance(identity)
+        caller = request.caller
+        async with self._leases.in_call(identity) as held:
+
+            async def relay(told: Members) -> Result:
+                result = await instance.server_connection.relay(
+                    request.method, told, caller, timeout=held.spec.timeout
+                )
+                is_stateless_server = instance.server_connection.is_stateless
+                return told_result(held.spec.name, result) if is_stateless_server else result
+
+            if instance.server_connection.is_stateless and not is_stateless(caller.client):
+                return await settled(relay, members, caller)
+            return await relay(members)
+
+    # Who owns what
+
+    def _prompt(self, identity: ServerIdentity, name: str) -> WireName | None:
+        """Return a prompt's wire name, None where its server went while it was listed."""
+        held = self._state.held(identity)
+        if held is None:
+            return None
+        grant = Grant(identity, ToolName(PROMPT + name))
+        return self._state.surface.name(grant, held.spec.name, name)
+
+    async def _find_prompt(self, wanted: str) -> tuple[ServerIdentity, str]:
+        # By the name it was given, also where its server does not run: the use starts it.
+        for grant, given in self._state.surface.names.items():
+            is_meant = given == wanted and grant.tool.startswith(PROMPT)
+            if is_meant and self._state.held(grant.server) is not None:
+                return self._permitted(grant.server, grant.tool.removeprefix(PROMPT), wanted)
+        for identity, entries in (await self._entries("prompts")).items():
+            share = FairShare()
+            for name in entries:
+                if self._prompt(identity, name) == wanted:
+                    return self._permitted(identity, name, wanted)
+                await share.give_way()
+        raise UnknownNameError(f"no prompt {wanted[:100]!r} is on in this session")
+
+    def _permitted(
+        self, identity: ServerIdentity, name: str, wanted: str
+    ) -> tuple[ServerIdentity, str]:
+        restriction = prompt_restriction(self._state, identity, name)
+        if restriction is not None:
+            raise RefusedError(f"Prompt {wanted} cannot be used: {restriction.reason}.")
+        return identity, name
+
+    async def _owners(self, uri: str) -> list[ServerIdentity]:
+        """Return the server that has a resource; several where several list it.
+
+        Raises:
+            UnknownNameError: nobody has.
+            RefusedError: nothing decides between two, or policy denies it.
+            NotSentError: the only server that may have it cannot be started.
+        """
+        found = owners(uri, self._kept("resources"), self._kept("resources/templates"))
+        if not found.servers or uri not in self._kept("resources")[found.servers[0]]:
+            found = await self._asked_who_has(uri)
+        if found.rivals:
+            raise RefusedError(
+                f"Resource {uri[:200]} could be of {_and(map(self._name_of, found.rivals))}: "
+                "none of them lists it, and their templates fit alike."
+            )
+        restrictions = {
+            identity: resource_restriction(self._state, identity, uri) for identity in found.servers
+        }
+        permitted = [identity for identity in found.servers if restrictions[identity] is None]
+        if permitted:
+            return permitted
+        denied = next(
+            (restriction for restriction in restrictions.values() if restriction is not None), None
+        )
+        if denied is not None:
+            raise RefusedError(f"Resource {uri[:200]} cannot be had: {denied.reason}.")
+        raise UnknownNameError(
+            f"no server that is on in this session lists {uri[:200]!r} or has a template for it"
+        )
+
+    async def _first_that_has(
+        self,
+        candidates: Sequence[ServerIdentity],
+        ask: Callable[[ServerIdentity], Awaitable[T]],
+    ) -> T:
+        """Return the first server's result that is no error, else the first server's error."""
+        first: ServerError | NotSentError | None = None
+        for identity in candidates:
+            try:
+                instance = await self._activation.instance(identity)
+                # Of one that had to be started it is known only here what it has.
+                if "resources" in instance.server_connection.capabilities:
+                    return await ask(identity)
+            except (ServerError, NotSentError) as error:
+                first = first or error
+        raise first or UnknownNameError("no server that is on in this session has this resource")
+
+    async def _asked_who_has(self, uri: str) -> Owners:
+        """Fetch what is not kept, and start what does not run until somebody lists `uri`."""
+        failure: NotSentError | None = None
+        waiting = [
+            h.identity for h in self._state.servers if self._leases.running(h.identity) is None
+        ]
+        while True:
+            listed = await self._entries("resources")
+            templates = await self._entries("resources/templates")
+            candidates = {i: uris for i, uris in listed.items() if self._may_have_resources(i)}
+            found = owners(uri, candidates, templates, self._linked.get(uri, ()))
+            is_listed = bool(found.servers) and uri in candidates[found.servers[0]]
+            if is_listed or not waiting:
+                if not found.servers and not found.rivals and failure is not None:
+                    raise failure
+                return found
+            # A session that was found again may ask for what it was shown before.
+            try:
+                await self._activation.instance(waiting.pop(0))
+            except NotSentError as error:
+                failure = failure or error
+
+    def _kept(self, kind: str) -> dict[ServerIdentity, Mapping[str, bytes]]:
+        """Return the lists that are at hand, without a question to anybody."""
+        found: dict[ServerIdentity, Mapping[str, bytes]] = {}
+        for held in self._state.servers:
+            instance = self._leases.running(held.identity)
+            found[held.identity] = (instance.listings.kept(kind) if instance else None) or {}
+        return found
+
+    def _may_have_resources(self, identity: ServerIdentity) -> bool:
+        instance = self._leases.running(identity)
+        return instance is None or "resources" in instance.server_connection.capabilities
+
+    def _name_of(self, identity: ServerIdentity) -> str:
+        held = self._state.held(identity)
+        return held.spec.name if held is not None else identity
+
+    def note_links(self, server: ServerIdentity, result: bytes) -> None:
+        """Note the resources that a result links to: a server need not list those."""
+        with suppress(MalformedError):
+            content = decoded(_LINKING, result[:LINKS_BYTES]).content
+            for link in content[:_MOST_LINKS]:
+                if link.type == "resource_link" and link.uri:
+                    self._linked.setdefault(link.uri, set()).add(server)
+        while len(self._linked) > _MOST_LINKS:
+            del self._linked[next(iter(self._linked))]
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)
+
+
+def _text(members: Members, key: str) -> str:
+    if key not in members:
+        raise MalformedError(f"{key} is missing")
+    return _TEXT.decode(members[key])

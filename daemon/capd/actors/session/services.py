@@ -1,0 +1,111 @@
+"""What sessions work with: the daemon's parts that all share, and what the parts of one share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capd.actor_clients.definitions import DefinitionsClient
+from capd.actor_clients.finder import FinderClient
+from capd.actors.session.client_habits import HabitSaver, HabitStore
+from capd.actors.session.index import IndexCache
+from capd.actors.session.memory_catalog import MemoryCatalog
+from capd.actors.session.recent_uses import RecentUses
+from capd.actors.session.results import NO_STORE, ResultStorage
+from capd.actors.session.settings import FollowedSettings
+from capd.actors.session.token_accounting import TokenAccounting
+from capd.adapters.argument_checks import ArgumentChecks
+from capd.adapters.clients.client_connection import ClientConnection
+from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.adapters.ledger.journal import Journal
+from capd.adapters.live_settings import LiveSettings
+from capd.adapters.servers.instance import Instance
+from capd.core.sessions.domains import Domains
+from capd.core.sessions.session import SessionState
+from capd.core.sessions.session_place import SessionPlace
+from capd.core.sessions.session_rules import SessionRules
+from capd.core.sessions.session_view import SessionView
+from capd.runtime.bus import Bus
+from capd.runtime.handle_table import HandleTable
+from capd_protos.types import InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class SessionServices:
+    """What all sessions of a daemon share; `session_services` builds it."""
+
+    bus: Bus
+    definitions: DefinitionsClient
+    finder: FinderClient
+    instances: HandleTable[InstanceId, Instance]
+    environments: SessionEnvironments
+    journal: Journal
+    settings: FollowedSettings
+    habits: HabitSaver
+    uses: RecentUses
+    checks: ArgumentChecks
+    results: ResultStorage
+    tokens: TokenAccounting
+    memories: MemoryCatalog
+    index: IndexCache
+
+
+def session_services(
+    bus: Bus,
+    instances: HandleTable[InstanceId, Instance],
+    environments: SessionEnvironments,
+    *,
+    rules: SessionRules | None = None,
+    domains: Domains | None = None,
+    live: LiveSettings | None = None,
+    journal: Journal | None = None,
+    habits: HabitStore | None = None,
+    results: ResultStorage | None = None,
+    tokens: TokenAccounting | None = None,
+    memories: MemoryCatalog | None = None,
+    index: IndexCache | None = None,
+) -> SessionServices:
+    """Build the services; what is not given does nothing, or keeps nothing.
+
+    `rules` and `domains` are for a daemon without live settings.
+    """
+    results = results or ResultStorage(NO_STORE)
+    return SessionServices(
+        bus,
+        DefinitionsClient(bus),
+        FinderClient(bus),
+        instances,
+        environments,
+        # Not `or`: a journal in which nothing waits is false.
+        journal=Journal() if journal is None else journal,
+        settings=FollowedSettings(rules or SessionRules(), domains or Domains(), live, results),
+        habits=HabitSaver(habits),
+        uses=RecentUses(bus),
+        checks=ArgumentChecks(),
+        results=results,
+        tokens=tokens or TokenAccounting(bus),
+        memories=memories or MemoryCatalog(bus),
+        index=index or IndexCache(bus),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What every part of one session works on."""
+
+    place: SessionPlace
+    state: SessionState
+    view: SessionView
+    connection: ClientConnection
+    services: SessionServices
+    on_change: Callable[[], None]
+    """Called when there is something to save."""
+
+    def notify_tools_changed(self) -> None:
+        """Notify the client, if it is connected, that its list of tools is another one."""
+        if self.connection.upstream is not None:
+            self.connection.upstream.list_changed("tools")
+            self.view.changed()
+
+    def probe_relisting(self) -> None:
+        """See whether a client lists again of which only the table says that it does not."""
+        if self.connection.is_connected and self.view.is_to_be_asked:
+            self.notify_tools_changed()

@@ -1,0 +1,43 @@
+"""What is saved of one session, so that its key finds it again in another daemon."""
+
+import time
+
+import msgspec
+import structlog
+
+from capd.actors.session.parts import SessionParts
+from capd.core.sessions.session_record import SessionRecord, recorded, restore
+
+
+class SessionSnapshot:
+    """Writes the record of one session, and restores the session from one."""
+
+    def __init__(self, parts: SessionParts) -> None:
+        self._context = parts.context
+        self._conversations = parts.conversations
+        self._requests = parts.requests
+        self._subscribed = parts.activation.leases.subscribed
+
+    def record(self, resume: str) -> SessionRecord:
+        """Return the session as it is saved; `resume` is the token of who may have it again."""
+        context = self._context
+        subscribed = self._subscribed.among(context.connection.subscriptions)
+        record = recorded(context.place.key, context.state, resume, time.time(), subscribed)
+        view = context.view
+        return msgspec.structs.replace(
+            record, is_routed=view.own_routing, view=view.saved(), **self._conversations.kept()
+        )
+
+    def restore(self, record: SessionRecord, *, is_same_client: bool) -> None:
+        """Restore the session from a record; only the same client gets its subscriptions back."""
+        context = self._context
+        restore(record, context.state)
+        context.view.own_routing = record.is_routed
+        if is_same_client:
+            self._conversations.restore(record)
+            context.connection.subscriptions.update(record.subscriptions)
+            self._subscribed.restore(record.subscriptions)
+            self._requests.drop_denied()
+        structlog.get_logger(actor="curator", session=context.place.key).info(
+            "session_restored", active=len(context.state.active.activations)
+        )

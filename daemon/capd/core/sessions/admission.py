@@ -1,0 +1,109 @@
+"""Decides what a call reaches, by one rule for the client's own calls and those by `tool_call`.
+
+    name ──a tool that is on──────────> Listed    its arguments may have to be checked, then sent
+      ├──a tool of capd's own─────────> Own       `tool_call` is refused it
+      ├──the tool of prompt hooks─────> Turn      only directly, and where messages are routed
+      └──anything else────────────────> NotOn     looked up in the catalog, or refused
+
+What policy denies is never on: `SessionState.restrict` takes it off the surface.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
+from capd.core.sessions.hook_context import TURN
+from capd.core.sessions.own_tool_list import OwnTool
+from capd.core.sessions.session import ServerLease, SessionState
+from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.surface import Shown
+from capd_protos.types import WireName
+
+By = Literal["client", "tool_call"]
+"""Who names the tool: the client that calls it, or the arguments of `tool_call`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A tool of a server that is on."""
+
+    shown: Shown
+    lease: ServerLease
+    checks_arguments: bool
+    """Whether its arguments are checked against its schema before the call is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A tool of capd's own."""
+
+    tool: OwnTool
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A prompt hook's call on the session's own connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotOn:
+    """Nothing that is on has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCallable:
+    """The call is answered with `reason`, and reaches nothing."""
+
+    reason: str
+
+
+Admission = Listed | Own | Turn | NotOn | NotCallable
+
+
+def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admission:
+    """Return what a call of `name` reaches."""
+    listed = admit_shown(state.surface.find(name), state, view)
+    if listed is not None:
+        return listed
+    own = view.own.get(WireName(name))
+    if own is not None and by == "tool_call":
+        return NotCallable(f"{name} is capd's own: call it by its name.")
+    if own is not None:
+        return Own(own)
+    if name == TURN and by == "client" and not view.is_bare:
+        return Turn()
+    return NotOn()
+
+
+def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> Listed | None:
+    """Return a tool of the surface as it may be called; None where it is on its way off."""
+    lease = state.granted_by(shown.grant) if shown is not None else None
+    return (
+        None
+        if shown is None or lease is None
+        else Listed(shown, lease, view.checks(lease.spec.name))
+    )
+
+
+def denied(name: str, reason: str) -> str:
+    """Return the text for a call of a tool that policy, or its domain, keeps from the session."""
+    return f"{name} cannot be called: {reason}."
+
+
+def refusal_of(name: str, state: SessionState) -> CallFailedError | None:
+    """Return how a call of a tool ends that was on once; None of one that never was.
+
+    Its name is not unknown, so the call is answered with the true reason.
+    """
+    known = state.surface.known(name)
+    if known is None:
+        return None
+    lease = state.held(known.server)
+    if lease is None:
+        why = "its server was switched off, replaced or removed"
+        return NotSentError(f"{name} is not on any more: {why}. The call was not sent.")
+    restriction = state.policy.restriction(lease.spec.name, known.tool)
+    if restriction is not None:
+        return RefusedError(denied(name, restriction.reason))
+    why = f"{lease.spec.name} does not offer {known.tool} any more"
+    return NotSentError(f"{name} is not on any more: {why}. The call was not sent.")
