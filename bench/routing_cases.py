@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from capd.adapters.routing_files import read_profile
 from capd.evaluation import datasets, route
 from capd.evaluation.datasets import Row, Selection
@@ -73,6 +75,30 @@ def locked(router: route.Router, names: set[str]) -> None:
     print(_line("public and starter tap, no key stored", came, order))
 
 
+def follow_ups(routers: dict[str, route.Router], names: dict[str, set[str]]) -> None:
+    print(
+        "\n| follow-ups | messages | correct | wrong | found | false of those that want nothing |"
+    )
+    print("|---|---|---|---|---|---|")
+    for is_blended in (False, True):
+        values: list[dict[str, bool]] = []
+        for name, router in routers.items():
+            for row in Selection(set=name).rows([HERE / "routing/follow_ups.jsonl"]):
+                if row.right and not row.right & names[name]:
+                    continue
+                asked = row if is_blended else msgspec.structs.replace(row, before="")
+                values.append(route.Judged(row, router.decided(asked)).values())
+        wanted = [each for each in values if "correct" in each]
+        rest = [each["false_activation"] for each in values if "false_activation" in each]
+        shares = [
+            sum(each[m] for each in wanted) / len(wanted) for m in ("correct", "wrong", "found")
+        ]
+        shares.append(sum(rest) / len(rest))
+        shown = " | ".join(f"{each:.3f}" for each in shares)
+        name = "with the message before" if is_blended else "alone"
+        print(f"| {name} | {len(wanted)} + {len(rest)} | {shown} |")
+
+
 def _line(name: str, came: Counter[str], order: tuple[str, ...]) -> str:
     count = sum(came.values())
     shares = (f"{came[each] / count:.3f}" for each in order)
@@ -93,6 +119,12 @@ def main() -> int:
     lacking = {str(each.id.name) for each in both if each.wanted_keys}
     print(f"\n{len(both) - len(lacking)} of {len(both)} capabilities can be used without a key.\n")
     locked(without, lacking)
+    starter = datasets.tap(HERE.parent / "taps/starter", overlays=[OVERLAYS / "starter"])
+    taps = {"starter": starter, "public": public}
+    follow_ups(
+        {name: route.Router(each, profile, vectorizer) for name, each in taps.items()},
+        {name: {str(c.id.name) for c in each} for name, each in taps.items()},
+    )
     return 0
 
 

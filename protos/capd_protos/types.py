@@ -54,7 +54,6 @@ DecisionReason = Literal[
     # The winner cannot be switched on here.
     "missing_secrets",
     "domain",
-    "policy",
     # What the user has set for the capability, on top of what routing concluded.
     "set_by_user",
     # A client's hook alone: it asked before, or its answer came before the turn's.
@@ -63,7 +62,7 @@ DecisionReason = Literal[
     # A turn with a budget of tokens has no room for it.
     "over_budget",
 ]
-UnusableReason = Literal["missing_secrets", "domain", "policy"]
+UnusableReason = Literal["missing_secrets", "domain"]
 
 
 class CapabilityId(msgspec.Struct, frozen=True, order=True):

@@ -21,7 +21,8 @@ import numpy as np
 
 from capd.adapters.routing_files import background_messages
 from capd.core.routing import deciding, gates
-from capd.core.routing.deciding import Circumstances, Comparison
+from capd.core.routing.deciding import WHOLE_RULES, Circumstances, Comparison
+from capd.core.routing.follow_ups import blended, is_elliptical
 from capd.core.routing.gates import RoutingProfile
 from capd.core.routing.scorers import texts_of
 from capd.evaluation.datasets import BadDataError, Row
@@ -131,6 +132,10 @@ class Router:
             return cleaned
         text = gates.compared_part(cleaned)
         vector = self._vectorizer.of([text])[text]
+        before = gates.before_model(row.before, is_enabled=True) if row.before else None
+        if isinstance(before, str) and self._profile.scorer == WHOLE_RULES and is_elliptical(text):
+            said = gates.compared_part(before)
+            vector = blended(vector, self._vectorizer.of([said])[said])
         chosen = self._compared
         if drop_src_trigger and row.label is not None and row.src_trigger is not None:
             chosen = self._without_trigger(row.label, row.src_trigger)

@@ -56,6 +56,7 @@ def decision_on(
     specs: list[CapabilitySpec],
     scores: Mapping[str, float],
     active: tuple[str, ...] = (),
+    *,
     files: tuple[str, ...] = (),
     profile: RoutingProfile = PROFILE,
 ) -> Decision:

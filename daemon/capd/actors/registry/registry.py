@@ -3,7 +3,7 @@
 It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
 `core.routing`. It never waits for the embedder: a message that comes before the vectors are
 there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
-fingerprinted and forgotten.
+fingerprinted and forgotten; the vector of a session's last message is kept in memory for the next.
 """
 
 import time
@@ -29,6 +29,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
 from capd.core.routing import deciding, gates, priors
 from capd.core.routing.deciding import Circumstances
+from capd.core.routing.follow_ups import LastMessages
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -97,6 +98,7 @@ class Registry:
         )
         self._project_trust = ProjectTrust(self._projects)
         self._use = priors.Use()
+        self._last_messages = LastMessages()
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -260,7 +262,8 @@ class Registry:
         kept = gates.eligible(
             catalog.winners, request.domain, request.keys, frozenset(request.denied)
         )
-        favoured = await self._favoured(request, kept.capabilities)
+        message = self._last_messages.compared(request.session, text, message)
+        favoured = await self._favoured(request, catalog.winners)
         decision = deciding.decided(
             text,
             message,

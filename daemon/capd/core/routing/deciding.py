@@ -2,7 +2,7 @@
 
     scorer ──> priors ──> gates ──> whole trigger ──> near tie ──> what cannot be used
 
-What a session cannot use for want of a key, by its domain or by its policy is ranked with the rest.
+What a session cannot use for want of a key, or by its domain, is ranked with the rest.
 Where it would have won nothing else is switched on in its place, and the decision names it: the
 next best is another thing than was asked for. `capd eval` and the registry decide by this alone.
 

@@ -15,7 +15,6 @@ _PLAIN = {
 _NOT_HERE = {
     "missing_secrets": "lacks a key",
     "domain": "is for other domains than this session's",
-    "policy": "is denied here by policy",
 }
 
 

@@ -8,7 +8,7 @@ The gates come in a fixed order and each abstention carries its reason (docs/des
     below_threshold, below_margin         no clear winner: *suggest*, where some are plausible
     near_tie                              siblings, of which nothing says which is meant: suggest
     already_active                        the winner is on: it is touched, nothing else changes
-    missing_secrets, domain, policy       the winner cannot be switched on here, and is named
+    missing_secrets, domain               the winner cannot be switched on here, and is named
 
 What scores a capability is the profile's scorer (`core.scorers`). Active capabilities compete; a
 single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
@@ -45,7 +45,8 @@ EPSILON = 1e-6
 TOP_SHOWN = 5
 MOST_SUGGESTED = 3
 UNUSABLE: tuple[UnusableReason, ...] = get_args(UnusableReason)
-"""Filters whose capabilities are ranked all the same: what would have won is named."""
+"""Filters whose capabilities are ranked all the same: what would have won is named. What a policy
+denies is not: it is never named."""
 LONGEST_COMPARED = 320
 """Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
 
@@ -126,7 +127,7 @@ class Eligible:
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
     unusable: tuple[UnusableCapability, ...] = ()
-    """Those of what is left out that a person could have: by a key, a domain or a policy."""
+    """Those of what is left out that a person could have, by a key or another domain."""
 
 
 def fingerprint(text: str) -> str:

@@ -78,8 +78,6 @@ def remedies(
             return _lacking(note.top[0][0], missing) if missing else [_ALL_KEYS]
         case "domain":
             return ["`domain` in config.toml says what a session is for: see docs/routing.md"]
-        case "policy":
-            return ["`[policy]` in config.toml says what is denied: see docs/configuration.md"]
         case "below_threshold" | "below_margin" | "near_tie" if note.top:
             count = 1 if note.reason == "below_threshold" else CLOSE
             for name, _ in note.top[:count]:

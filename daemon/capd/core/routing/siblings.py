@@ -57,7 +57,9 @@ class Siblings:
             least = SHARE * len(phrases[each.id])
             typical = {word for word, number in counted.items() if number >= least}
             self._of[each.id] = tuple(other.id for other in others)
-            self._marks[each.id] = frozenset(typical - said_of_others) | (own_name - names_of_others)
+            self._marks[each.id] = frozenset(typical - said_of_others) | (
+                own_name - names_of_others
+            )
 
     def unclear(
         self,

@@ -111,8 +111,6 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
             )
         elif each.reason == "domain":
             lines.append(f"capd: '{name}' fits this message and is for another domain")
-        elif each.reason == "policy":
-            lines.append(f"capd: '{name}' fits this message and is denied by the user's policy")
     return "\n".join(lines)
 
 
