@@ -71,11 +71,13 @@ class Registry:
         journal: Journal | None = None,
         memories: Path | None = None,
         parser: Parser | None = None,
+        scorer: str = "evidence",
     ) -> None:
         """`switched_on` names the priors that may count at this moment, of those with a weight.
 
         `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
-        user's own folder of them. `parser` reads the files of taps and projects.
+        user's own folder of them. `parser` reads the files of taps and projects. `scorer` names the
+        rule: the one of the profile that comes with capd, or the published one.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -84,7 +86,7 @@ class Registry:
         self._journal = Journal() if journal is None else journal
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
-        self._profile = read_profile()
+        self._profile = gates.PUBLISHED if scorer == gates.PUBLISHED.scorer else read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
         self._names_priors = switched_on
         self._projects = ProjectCatalogs(
