@@ -38,7 +38,7 @@ measure "metatool" --catalogue "$routing/metatool_tools.jsonl" --triggers-from "
 # The same sets with weights fitted to their own tune parts alone.
 for set in clinc150 metatool; do
     profile=$(mktemp)
-    "$python" -m capd eval --tune --sets "$here/routing-tuning-$set.toml" --root "$data" \
+    "$python" -m bench.routing_tuning --sets "$here/routing-tuning-$set.toml" --root "$data" \
         --out "$profile" --vectors "$vectors" >/dev/null
     echo "== $set, evidence, calibrated on its own tune part"
     case $set in

@@ -35,7 +35,9 @@ def main() -> None:
         msgspec.json.decode(line, type=PairedRow)
         for line in (HERE / "project_priors.jsonl").read_bytes().splitlines()
     ]
-    capabilities = datasets.tap(data / "octomind-tap", [HERE.parent / "taps/overlays/octomind"])
+    capabilities = datasets.tap(
+        data / "octomind-tap", overlays=[HERE.parent / "taps/overlays/octomind"]
+    )
     vectorizer, profile = Vectorizer(vectors), read_profile()
     background = background_messages()
     known = vectorizer.of([t for c in capabilities for t in texts_of(c)] + list(background))

@@ -44,7 +44,9 @@ class Compound(msgspec.Struct):
 
 def main() -> None:
     data, vectors = Path(sys.argv[1]), Path(sys.argv[2])
-    capabilities = datasets.tap(data / "octomind-tap", [HERE.parent / "taps/overlays/octomind"])
+    capabilities = datasets.tap(
+        data / "octomind-tap", overlays=[HERE.parent / "taps/overlays/octomind"]
+    )
     vectorizer = Vectorizer(vectors)
     background = background_messages()
     known = vectorizer.of([t for c in capabilities for t in texts_of(c)] + list(background))

@@ -70,7 +70,10 @@ def tap_line(tap: Document) -> str:
         findings = len(tap.get("findings") or [])
         wrong = f", {findings} findings (`capd check`)" if findings else ""
         return printable(f"your own: {tap.get('memories', 0)} memories{wrong}")
-    line = f"{tap.get('name', '?')}: {tap.get('routable', 0)} routable"
+    routable, usable = tap.get("routable", 0), tap.get("usable")
+    line = f"{tap.get('name', '?')}: {routable} routable"
+    if isinstance(usable, int) and usable < routable:
+        line = f"{tap.get('name', '?')}: {usable} of {routable} usable (`capd secret list`)"
     if unroutable:
         line += f", {len(unroutable)} not ({_reasons(unroutable.values())})"
     if tap.get("skills"):

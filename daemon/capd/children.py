@@ -218,6 +218,7 @@ class Children:
                     journal=journal,
                     memories=Path(where.data, MEMORIES),
                     parser=self._parser,
+                    scorer=configuration.routing.scorer,
                 ).run(task_status=task_status),
             ),
             Child(

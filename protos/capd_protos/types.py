@@ -46,7 +46,14 @@ DecisionReason = Literal[
     "no_candidates",
     "below_threshold",
     "below_margin",
+    # Siblings, of which nothing says which is meant.
+    "near_tie",
     "already_active",
+    # With `activate`: the message is a trigger, word for word.
+    "whole_trigger",
+    # The winner cannot be switched on here.
+    "missing_secrets",
+    "domain",
     # What the user has set for the capability, on top of what routing concluded.
     "set_by_user",
     # A turn with a budget alone: not all of it had room; of what is on in part, some had.
@@ -55,6 +62,7 @@ DecisionReason = Literal[
     "repeated",
     "unfinished",
 ]
+UnusableReason = Literal["missing_secrets", "domain"]
 
 
 class CapabilityId(msgspec.Struct, frozen=True, order=True):
@@ -172,6 +180,15 @@ class CapabilityRestriction(msgspec.Struct, frozen=True, omit_defaults=True):
     is_automatic: bool = True
 
 
+class UnusableCapability(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A capability that fits a message, and that its session cannot switch on."""
+
+    id: CapabilityId
+    reason: UnusableReason
+    keys: tuple[str, ...] = ()
+    """The keys that nobody has stored a value for."""
+
+
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What routing concluded for one message."""
 
@@ -188,6 +205,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """Candidates that filters removed, counted by filter."""
     suggested: tuple[CapabilityId, ...] = ()
     """With `suggest`: up to three that may be meant, best first; none of them is on."""
+    unusable: tuple[UnusableCapability, ...] = ()
+    """What fits and cannot be switched on; with the reason of the first it would have won."""
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ def _check_choice(parameter: click.Parameter, type_: click.Choice[str], value: s
 
 
 def _check_evaluation(arguments: list[str]) -> None:
-    if len(arguments) < 2 and arguments[:1] in ([], ["route"], ["search"], ["--tune"]):
+    if len(arguments) < 2 and arguments[:1] in ([], ["route"], ["search"]):
         # A mention, which leaves out what it is about.
         return
     try:

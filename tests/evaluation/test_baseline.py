@@ -32,7 +32,7 @@ def measured(entry: dict[str, Any], data: Path, vectorizer: Vectorizer) -> dict[
     if "tap" in entry:
         overlays = [ROOT / each for each in entry.get("overlays", [])]
         tap = ROOT / entry["tap"] if entry.get("own") else data / entry["tap"]
-        capabilities = datasets.tap(tap, overlays)
+        capabilities = datasets.tap(tap, overlays=overlays)
     else:
         capabilities = datasets.catalogue(data / entry["catalogue"], (), entry["set"])
     rows = Selection(set=entry.get("rows", "")).rows([data / entry["data"]])

@@ -10,13 +10,6 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-SETS = f"""
-[[sets]]
-name = "starter"
-tap = "taps/starter"
-overlays = ["{ROOT}/taps/overlays/starter"]
-data = ["{HERE}/starter_rows.jsonl"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +22,6 @@ def capd_eval(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=os.environ, check=False
     )
-
-
-def test_two_tunings_write_the_same_bytes(tmp_path: Path, vectors: Path) -> None:
-    sets = tmp_path / "sets.toml"
-    sets.write_text(SETS)
-    files = [tmp_path / "one.json", tmp_path / "two.json"]
-
-    ran = [
-        capd_eval("--tune", "--sets", sets, "--root", ROOT, "--out", file, "--vectors", vectors)
-        for file in files
-    ]
-
-    assert [each.returncode for each in ran] == [0, 0]
-    assert ran[0].stdout == ran[1].stdout
-    assert files[0].read_bytes() == files[1].read_bytes()
-    assert json.loads(files[0].read_bytes())["scorer"] == "evidence"
 
 
 def test_a_routing_report_has_every_measure_with_its_interval_and_the_latency(
@@ -81,11 +58,10 @@ def test_a_search_report_has_every_measure_with_its_interval_and_the_latency() -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "say route, search or --tune"),
+        ((), "the following arguments are required: what"),
         (("route", "--data", "x"), "say either --tap, or --catalogue"),
         (("route", "--tap", ROOT / "taps/starter", "--data", "/nowhere"), "/nowhere: No such file"),
         (("search", "--tools", "/nowhere", "--queries", "x"), "/nowhere"),
-        (("--tune",), "--tune needs --sets, --root and --out"),
     ],
 )
 def test_a_wrong_command_says_what_is_missing(arguments: tuple[object, ...], said: str) -> None:

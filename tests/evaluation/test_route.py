@@ -150,7 +150,7 @@ def test_an_overlay_is_measured_by_the_rules_that_the_daemon_has(
 ) -> None:
     folder, overlay = overlaid_tap(tmp_path, 'tap = "mine"\n', words)
 
-    (got,) = datasets.tap(folder, [overlay])
+    (got,) = datasets.tap(folder, overlays=[overlay])
 
     assert got.extra_triggers == extra
 
@@ -167,4 +167,4 @@ def test_an_overlay_for_another_tap_is_an_error(tmp_path: Path, head: str, reaso
     folder, overlay = overlaid_tap(tmp_path, head, 'triggers = ["four"]\n')
 
     with pytest.raises(BadDataError, match=reason):
-        datasets.tap(folder, [overlay])
+        datasets.tap(folder, overlays=[overlay])

@@ -167,6 +167,8 @@ class RoutingTable(msgspec.Struct, frozen=True):
     """What the session had on before."""
     project: bool = False
     """What sessions of the project had on before."""
+    scorer: Literal["evidence", "trigger_mean"] = "evidence"
+    """`trigger_mean`: the published rule with its published constants, and nothing beside it."""
 
     @property
     def priors(self) -> tuple[str, ...]:

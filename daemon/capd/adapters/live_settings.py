@@ -51,6 +51,7 @@ RESTARTS = frozenset({"embedder", "listen_http", "taps", "sandbox", "ledger"})
 RESTART_KEYS = frozenset(
     {
         ("results", "store_mib"),
+        ("routing", "scorer"),
         *(("servers", each) for each in ("definitions", "longest_call", "may_connect")),
         *(("servers", each) for each in ("most_processes", "most_memory_mib")),
     }

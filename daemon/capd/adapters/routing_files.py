@@ -1,6 +1,6 @@
 """The two files of routing that come with capd: its profile, and messages that want nothing.
 
-`capd eval --tune` writes the profile; the messages are the background that evidence is told
+`bench/routing_tuning.py` writes the profile; the messages are the background that evidence is told
 against (`core.evidence`). Both are read once, whole, and never written by the daemon.
 """
 

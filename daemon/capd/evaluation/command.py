@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from capd.adapters.routing_files import profile_text, read_profile
+from capd.adapters.routing_files import read_profile
 from capd.core.errors import CapdError
 from capd.core.routing import gates
 from capd.core.routing.gates import RoutingProfile
 from capd.core.routing.scorers import SCORERS
-from capd.evaluation import datasets, route, search, tune
+from capd.evaluation import datasets, route, search
 from capd.evaluation.datasets import PARTS, BadDataError, Selection
 from capd.evaluation.vectors import Vectorizer
 from capd_protos.types import CapabilitySpec
@@ -23,15 +23,8 @@ FAILED = 1
 def main(arguments: Sequence[str]) -> int:
     """Run one evaluation and return the exit code."""
     options = _parser().parse_args(arguments)
-    if options.what is None and not options.tune:
-        _parser().error("say route, search or --tune")
     try:
-        if options.tune:
-            text = _tuned(options)
-        elif options.what == "search":
-            text = _searched(options)
-        else:
-            text = _routed(options)
+        text = _searched(options) if options.what == "search" else _routed(options)
     except CapdError as error:
         sys.stderr.write(f"capd: {error}\n")
         return FAILED
@@ -41,15 +34,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="capd eval", description=__doc__)
-    parser.add_argument("--tune", action="store_true", help="fit a routing profile and write it")
-    parser.add_argument("--sets", type=Path, help="with --tune: the list of sets (TOML)")
-    parser.add_argument("--root", type=Path, help="with --tune: what its paths are relative to")
-    parser.add_argument("--out", type=Path, help="with --tune: the profile's file")
-    _common(parser)
-    kinds = parser.add_subparsers(dest="what")
+    kinds = parser.add_subparsers(dest="what", required=True)
     one = kinds.add_parser("route", help="how well messages are routed")
-    one.add_argument("--tap", type=Path, help="the folder of a tap")
-    one.add_argument("--overlays", type=Path, action="append", default=[], help="of the tap")
+    one.add_argument(
+        "--tap", type=Path, action="append", default=[], help="the folder of a tap; may be repeated"
+    )
+    one.add_argument("--overlays", type=Path, action="append", default=[], help="of the taps")
+    one.add_argument(
+        "--missing-secrets", action="store_true", help="as for a user who has stored no key at all"
+    )
     one.add_argument("--catalogue", type=Path, help="{name, triggers, description} lines instead")
     one.add_argument("--triggers-from", type=Path, action="append", default=[])
     one.add_argument("--catalogue-set", default="", help="only lines of this `set`")
@@ -96,7 +89,8 @@ def _routed(options: argparse.Namespace) -> str:
     vectorizer.of(gates.compared_part(row.text) for row in kept)
     if options.skip_near_copies is not None:
         kept = route.without_near_copies(kept, capabilities, vectorizer, options.skip_near_copies)
-    router = route.Router(capabilities, profile, vectorizer)
+    keys: tuple[str, ...] | None = () if options.missing_secrets else None
+    router = route.Router(capabilities, profile, vectorizer, keys=keys)
     judged = [
         route.Judged(row, router.decided(row, drop_src_trigger=options.drop_src_trigger))
         for row in kept
@@ -109,10 +103,10 @@ def _routed(options: argparse.Namespace) -> str:
 
 
 def _capabilities(options: argparse.Namespace) -> tuple[CapabilitySpec, ...]:
-    if (options.tap is None) == (options.catalogue is None and not options.triggers_from):
+    if (not options.tap) == (options.catalogue is None and not options.triggers_from):
         raise BadDataError("say either --tap, or --catalogue and --triggers-from")
-    if options.tap is not None:
-        return datasets.tap(options.tap, options.overlays)
+    if options.tap:
+        return datasets.tap(*options.tap, overlays=options.overlays)
     return datasets.catalogue(options.catalogue, options.triggers_from, options.catalogue_set)
 
 
@@ -133,19 +127,3 @@ def _searched(options: argparse.Namespace) -> str:
         skip_unknown_labels=options.skip_unknown_labels,
     )
     return msgspec.json.encode(result).decode() if options.as_json else search.table(result)
-
-
-def _tuned(options: argparse.Namespace) -> str:
-    if options.sets is None or options.root is None or options.out is None:
-        raise BadDataError("--tune needs --sets, --root and --out")
-    vectorizer = Vectorizer(options.vectors)
-    sets = [
-        tune.prepared(spec, options.root, options.sets.parent, vectorizer)
-        for spec in tune.read_list(options.sets)
-    ]
-    result = tune.tuned(sets)
-    try:
-        options.out.write_bytes(profile_text(result.profile))
-    except OSError as error:
-        raise BadDataError(f"{options.out}: {error.strerror}") from None
-    return msgspec.json.encode(result).decode() if options.as_json else tune.table(result)

@@ -1,8 +1,9 @@
 """Labelled messages and the catalogues that they are about, as files hold them.
 
-Rows are {text, label or null, accept?, kind?, split?, set?, src_trigger?}, a catalogue {name,
-triggers?, description?}, one JSON object a line. `Part` is the development split: rows whose
-sha256 ends in an even hex digit are for tuning, the others for the development test.
+Rows are {text, label or null, accept?, kind?, writer?, before?, either?, split?, set?,
+src_trigger?}, a catalogue {name, triggers?, description?}, one JSON object a line. `Part` is the
+development split: rows whose sha256 ends in an even hex digit are for tuning, the others for the
+development test.
 """
 
 import hashlib
@@ -16,6 +17,8 @@ import msgspec
 from capd.adapters.overlay_files import read_overlay_folder
 from capd.adapters.tap_files import TapPlace, read_tap
 from capd.core.errors import CapdError
+from capd.core.routing import gates
+from capd.core.taps.catalog import Catalog
 from capd.core.taps.overlays import overlaid
 from capd_protos.types import CapabilityId, CapabilityName, CapabilitySpec, TapName
 
@@ -40,6 +43,12 @@ class Row(msgspec.Struct, frozen=True):
     split: str = ""
     set: str = ""
     src_trigger: str | None = None
+    writer: str = ""
+    """Who wrote it; folds hold out whole writers."""
+    before: str = ""
+    """The message of the same conversation that went before."""
+    either: tuple[str, ...] = ()
+    """Siblings of which nothing says which is meant: both are to be suggested."""
 
     @property
     def right(self) -> frozenset[str]:
@@ -113,22 +122,24 @@ def catalogue(
     )
 
 
-def tap(folder: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ...]:
-    """Return what a tap can route to, with the words of overlay folders, as the daemon would.
+def tap(*folders: Path, overlays: Sequence[Path] = ()) -> tuple[CapabilitySpec, ...]:
+    """Return what taps can route to, with the words of overlay folders, as the daemon would.
+
+    What a session that has every key could not switch on either (builtins) is left out.
 
     Raises:
-        BadDataError: an overlay is not for this tap.
-        TapUnreadableError: the tap cannot be read.
+        BadDataError: an overlay is for none of the taps.
+        TapUnreadableError: a tap cannot be read.
     """
-    read = read_tap(TapPlace(TapName(folder.resolve().name), folder))
+    read = [read_tap(TapPlace(TapName(each.resolve().name), each)) for each in folders]
     said = [read_overlay_folder(overlay) for overlay in overlays]
     for overlay in said:
-        if not overlay.is_for(read):
+        if not any(overlay.is_for(each) for each in read):
             why = "; ".join(finding.reason for finding in overlay.findings)
-            reason = why or f"it says nothing of the tap {read.name} in {folder}"
-            raise BadDataError(f"{overlay.path}: {reason}")
-    (with_words,) = overlaid([read], said).taps
-    return with_words.capabilities
+            named = " and ".join(f"the tap {each.name} in {each.path}" for each in read)
+            raise BadDataError(f"{overlay.path}: {why or f'it says nothing of {named}'}")
+    catalog = Catalog(overlaid(read, said).taps)
+    return gates.eligible(catalog.winners, "", catalog.wanted_keys).capabilities
 
 
 def _lines(file: Path, type_: type[_T]) -> list[_T]:

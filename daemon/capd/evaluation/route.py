@@ -12,7 +12,7 @@ Intervals are 95 %, from resampled rows with a fixed seed: equal data give equal
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,11 @@ import msgspec
 import numpy as np
 
 from capd.adapters.routing_files import background_messages
-from capd.core.routing import gates
+from capd.core.routing import deciding, gates
+from capd.core.routing.deciding import WHOLE_RULES, Circumstances, Comparison
+from capd.core.routing.follow_ups import blended, is_elliptical
 from capd.core.routing.gates import RoutingProfile
-from capd.core.routing.scorers import Scorer, scorer, texts_of
+from capd.core.routing.scorers import texts_of
 from capd.evaluation.datasets import BadDataError, Row
 from capd.evaluation.vectors import Vectorizer
 from capd_protos.types import CapabilitySpec, Decision
@@ -104,13 +106,24 @@ class Router:
         capabilities: Sequence[CapabilitySpec],
         profile: RoutingProfile,
         vectorizer: Vectorizer,
+        *,
+        keys: Collection[str] | None = None,
     ) -> None:
+        """`keys` are those that the user has stored; None stands for every one."""
         self._capabilities = capabilities
         self._profile = profile
         self._vectorizer = vectorizer
-        self._scorer = self._scorer_of(capabilities)
-        self._among = frozenset(each.id for each in capabilities)
-        self._without: dict[tuple[str, str], Scorer] = {}
+        self._compared = self._comparison_of(capabilities)
+        wanted = {key for each in capabilities for key in each.wanted_keys}
+        # A catalogue file names no servers.
+        is_catalogue = not any(each.servers or each.requires for each in capabilities)
+        kept = (
+            gates.Eligible(tuple(capabilities), {})
+            if is_catalogue
+            else gates.eligible(capabilities, "", wanted if keys is None else keys)
+        )
+        self._known = Circumstances(kept)
+        self._without: dict[tuple[str, str], Comparison] = {}
 
     def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
         """Return the decision on a row, without the trigger that it was made from if so asked."""
@@ -119,7 +132,11 @@ class Router:
             return cleaned
         text = gates.compared_part(cleaned)
         vector = self._vectorizer.of([text])[text]
-        chosen = self._scorer
+        before = gates.before_model(row.before, is_enabled=True) if row.before else None
+        if isinstance(before, str) and self._profile.scorer == WHOLE_RULES and is_elliptical(text):
+            said = gates.compared_part(before)
+            vector = blended(vector, self._vectorizer.of([said])[said])
+        chosen = self._compared
         if drop_src_trigger and row.label is not None and row.src_trigger is not None:
             chosen = self._without_trigger(row.label, row.src_trigger)
         return self._decision(chosen, text, vector)
@@ -132,26 +149,26 @@ class Router:
             cleaned = gates.before_model(row.text, is_enabled=True)
             if not isinstance(cleaned, Decision):
                 text = gates.compared_part(cleaned)
-                self._decision(self._scorer, text, model.embed([text])[0])
+                self._decision(self._compared, text, model.embed([text])[0])
             taken.append((time.perf_counter() - started) * 1000)
         if not taken:
             return None
         p50, p99 = np.percentile(taken, [50, 99])
         return Latency(round(float(p50), 2), round(float(p99), 2), len(taken))
 
-    def _decision(self, chosen: Scorer, text: str, vector: "Vectors") -> Decision:
-        return gates.decide(chosen.ranked(text, vector, self._among), (), self._profile)
+    def _decision(self, chosen: Comparison, text: str, vector: "Vectors") -> Decision:
+        return deciding.decided(text, vector, chosen, self._profile, self._known)
 
-    def _scorer_of(self, capabilities: Sequence[CapabilitySpec]) -> Scorer:
+    def _comparison_of(self, capabilities: Sequence[CapabilitySpec]) -> Comparison:
         background = background_messages()
         texts = [text for each in capabilities for text in texts_of(each)]
         vectors = self._vectorizer.of([*texts, *background])
-        return scorer(self._profile, capabilities, vectors, background)
+        return deciding.comparison(self._profile, capabilities, vectors, background)
 
-    def _without_trigger(self, label: str, trigger: str) -> Scorer:
+    def _without_trigger(self, label: str, trigger: str) -> Comparison:
         key = (label, trigger)
         if key not in self._without:
-            self._without[key] = self._scorer_of(
+            self._without[key] = self._comparison_of(
                 [
                     msgspec.structs.replace(
                         each,

@@ -9,7 +9,7 @@ from capd.core.routing.evidence import CAPABILITY_EVIDENCE, NONE_EVIDENCE
 COUNT = len(CAPABILITY_EVIDENCE) + len(NONE_EVIDENCE)
 
 
-def made(seed: int, rows: int = 1500, capabilities: int = 6) -> tuple[TuningSet, np.ndarray]:
+def made(seed: int, rows: int = 3000, capabilities: int = 6) -> tuple[TuningSet, np.ndarray]:
     """Return a set drawn from known weights."""
     random = np.random.default_rng(seed)
     capability = random.normal(size=(rows, capabilities, len(CAPABILITY_EVIDENCE)))

@@ -41,6 +41,21 @@ def note(
             ),
         ),
         (
+            note("abstain", "missing_secrets"),
+            "it would have been starter/git, which lacks a key; nothing takes its place",
+        ),
+        (
+            note("suggest", "near_tie"),
+            (
+                "starter/git scored 0.41, and nothing says that it is meant and none like it; "
+                "the best were suggested to the model instead"
+            ),
+        ),
+        (
+            note("activate", "whole_trigger"),
+            "the message is a trigger of , word for word",
+        ),
+        (
             note("suggest", "below_threshold"),
             (
                 "the best, starter/git, scored 0.41, under the threshold 0.45; the best were "

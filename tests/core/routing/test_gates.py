@@ -33,6 +33,7 @@ from capd_protos.types import (
     ServerName,
     ServerSpec,
     TapName,
+    UnusableCapability,
 )
 
 TAP = TapName("tap")
@@ -274,6 +275,11 @@ ALL = [PLAIN, DEPS_ONLY, DEVOPS, SECRET, BUILTIN, EMPTY, BOTH]
                     "builtin_unsupported": 1,
                     "nothing_to_activate": 1,
                 },
+                (
+                    UnusableCapability(DEVOPS.id, "domain"),
+                    UnusableCapability(SECRET.id, "missing_secrets", ("B",)),
+                    UnusableCapability(BOTH.id, "domain"),
+                ),
             ),
             id="each is counted once, by the first filter that removes it",
         ),
@@ -283,6 +289,10 @@ ALL = [PLAIN, DEPS_ONLY, DEVOPS, SECRET, BUILTIN, EMPTY, BOTH]
             Eligible(
                 (PLAIN, DEPS_ONLY, DEVOPS),
                 {"missing_secrets": 2, "builtin_unsupported": 1, "nothing_to_activate": 1},
+                (
+                    UnusableCapability(SECRET.id, "missing_secrets", ("A", "B")),
+                    UnusableCapability(BOTH.id, "missing_secrets", ("A",)),
+                ),
             ),
             id="one of several domains is enough",
         ),

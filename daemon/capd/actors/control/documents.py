@@ -111,6 +111,18 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
     }
 
 
+def usable(
+    listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
+) -> dict[str, int]:
+    """Return for each tap how many of its capabilities lack no key."""
+    counted: dict[str, int] = {}
+    for each in listed:
+        has_keys = available_keys.issuperset(each.wanted_keys)
+        is_usable = each.is_routable and not each.reason and has_keys
+        counted[each.tap] = counted.get(each.tap, 0) + is_usable
+    return counted
+
+
 def taps(described: registry.RegistryDescribed) -> list[Document]:
     """Return the taps as loaded."""
     return [
@@ -175,6 +187,10 @@ def turn(taken: curator.TurnTaken) -> Document:
         "reason": decision.reason,
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
+        "unusable": [
+            {"name": each.id.name, "reason": each.reason, "keys": list(each.keys)}
+            for each in decision.unusable
+        ],
         "suggestion": taken.suggestion,
         "tools": taken.tools,
         "changed": {"added": taken.added, "removed": taken.removed},
@@ -278,6 +294,7 @@ def _decision(entry: registry.DecisionEntry) -> Document:
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
         "left_out": decision.left_out,
+        "unusable": {str(each.id.name): list(each.keys) for each in decision.unusable},
         "ms": round(entry.ms, 3),
     }
 

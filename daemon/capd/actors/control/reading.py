@@ -81,6 +81,12 @@ class Reading:
             vetted = await summary(self._actors.definitions)
             daemon["degraded"] += vetted["problems"]
         document = documents.status(daemon, described, model, sessions, servers)
+        with suppress(ActorUnavailableError):
+            listed = await self._actors.registry.capabilities(all_projects=True)
+            usable = documents.usable(listed, self._keys(sessions))
+            document["taps"] = [
+                {**tap, "usable": usable.get(tap["name"], 0)} for tap in document["taps"]
+            ]
         return {
             **document,
             "ledger": documents.ledger(kept),

@@ -21,8 +21,9 @@ from capd.adapters.model.minilm import MODEL
 from capd.adapters.model.vector_cache import VectorCache
 from capd.adapters.routing_files import background_messages
 from capd.core.errors import CapdError
+from capd.core.routing.deciding import Comparison, comparison
 from capd.core.routing.gates import RoutingProfile
-from capd.core.routing.scorers import Scorer, scorer, texts_of
+from capd.core.routing.scorers import texts_of
 from capd.core.taps.catalog import Catalog
 from capd.runtime.boundary import contained
 from capd.runtime.bus import Bus
@@ -79,7 +80,7 @@ class CatalogVectors:
         self._profile = profile
         self._cache: VectorCache | None = None
         self._catalog = Catalog()
-        self._scorer: Scorer | None = None
+        self._compared: Comparison | None = None
         """Of the catalog, or of the one before it."""
         self._has_model = False
         self._need = trio.Event()
@@ -103,14 +104,14 @@ class CatalogVectors:
         while True:
             await contained("prepare", self._prepare, log=log)
             self.state, self.reason = "unusable", "capd failed over the vectors; its log says where"
-            self._scorer, self._has_model = None, False
+            self._compared, self._has_model = None, False
 
-    async def compared(self, text: str) -> "tuple[Vectors, Scorer]":
-        """Return the vector of `text` and the scorer of the catalogue."""
+    async def compared(self, text: str) -> "tuple[Vectors, Comparison]":
+        """Return the vector of `text`, and the catalog as it is compared with it."""
         import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
 
-        scorer_ = self._scorer
-        if not self._has_model or scorer_ is None:
+        compared = self._compared
+        if not self._has_model or compared is None:
             self._need.set()
             raise NotReadyError
         is_renewing = self.state != "ready"
@@ -126,13 +127,13 @@ class CatalogVectors:
         if not isinstance(reply, embedder.TextsEmbedded):
             self._lost_embedder("it is loading")
             raise NotReadyError
-        return np.frombuffer(reply.vectors, dtype="<f4"), scorer_
+        return np.frombuffer(reply.vectors, dtype="<f4"), compared
 
     async def until_ready(self, patient_until: float) -> bool:
         """Wait, a moment at least, for the model and the vectors; tell whether they are there."""
         with trio.move_on_at(patient_until):
             await trio.sleep(LOOK_AGAIN)
-            while not self._has_model or self._scorer is None:
+            while not self._has_model or self._compared is None:
                 await trio.sleep(LOOK_AGAIN)
             return True
         return False
@@ -166,11 +167,11 @@ class CatalogVectors:
         while True:
             await self._need.wait()
             self._need = trio.Event()
-            if self.state == "ready" and self._scorer is not None:
+            if self.state == "ready" and self._compared is not None:
                 continue
             self.state = "loading"
             catalog = self._catalog
-            made: Scorer | None = None
+            made: Comparison | None = None
             self._attempt = trio.CancelScope()
             try:
                 with self._attempt:
@@ -191,7 +192,7 @@ class CatalogVectors:
                 if made is None or catalog is not self._catalog:
                     self._need.set()
                     continue
-                self._scorer = made
+                self._compared = made
                 self.state, self.reason, self._has_model = "ready", "", True
                 log.info("routing_ready", capabilities=len(catalog.winners))
 
@@ -202,10 +203,10 @@ class CatalogVectors:
             raise NotReadyError(model.reason)
         self._profile.check(model.model, model.quantisation, model.pooling, model.revision)
 
-    async def _embed_catalog(self, catalog: Catalog) -> Scorer:
+    async def _embed_catalog(self, catalog: Catalog) -> Comparison:
         known = await self._of_catalog(catalog)
         return await trio.to_thread.run_sync(
-            scorer, self._profile, catalog.winners, known, background_messages()
+            comparison, self._profile, catalog.winners, known, background_messages()
         )
 
     async def everybodys(self) -> "dict[str, Vectors]":

@@ -3,7 +3,7 @@
 It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
 `core.routing`. It never waits for the embedder: a message that comes before the vectors are
 there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
-fingerprinted and forgotten.
+fingerprinted and forgotten; the vector of a session's last message is kept in memory for the next.
 """
 
 import time
@@ -27,7 +27,9 @@ from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
-from capd.core.routing import gates, priors, words_alone
+from capd.core.routing import deciding, gates, priors, words_alone
+from capd.core.routing.deciding import Circumstances
+from capd.core.routing.follow_ups import LastMessages
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -74,11 +76,13 @@ class Registry:
         journal: Journal | None = None,
         memories: Path | None = None,
         parser: Parser | None = None,
+        scorer: str = "evidence",
     ) -> None:
         """`switched_on` names the priors that may count at this moment, of those with a weight.
 
         `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
-        user's own folder of them. `parser` reads the files of taps and projects.
+        user's own folder of them. `parser` reads the files of taps and projects. `scorer` names the
+        rule: the one of the profile that comes with capd, or the published one.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -87,7 +91,7 @@ class Registry:
         self._journal = Journal() if journal is None else journal
         self._is_serving = False
         self._skills: list[messages.SkillEntry] = []
-        self._profile = read_profile()
+        self._profile = gates.PUBLISHED if scorer == gates.PUBLISHED.scorer else read_profile()
         self._vectors = CatalogVectors(bus, cache_file, self._profile)
         self._names_priors = switched_on
         self._projects = ProjectCatalogs(
@@ -101,6 +105,7 @@ class Registry:
         )
         self._project_trust = ProjectTrust(self._projects)
         self._use = priors.Use()
+        self._last_messages = LastMessages()
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -270,7 +275,7 @@ class Registry:
         patient_until = trio.current_time() + request.waits
         while True:
             try:
-                message, scorer = await vectors.compared(text)
+                message, compared = await vectors.compared(text)
                 break
             except NotReadyError:
                 decision = self._by_words(request, text, catalog)
@@ -283,10 +288,15 @@ class Registry:
         kept = gates.eligible(
             catalog.winners, request.domain, request.keys, frozenset(request.denied)
         )
-        ranked = scorer.ranked(text, message, frozenset(c.id for c in kept.capabilities))
-        favoured = await self._favoured(request, kept.capabilities)
-        ranked = priors.shifted(ranked, favoured, self._profile.priors)
-        decision = gates.decide(ranked, request.active, self._profile)
+        message = self._last_messages.compared(request.session, text, message)
+        favoured = await self._favoured(request, catalog.winners)
+        decision = deciding.decided(
+            text,
+            message,
+            compared,
+            self._profile,
+            Circumstances(kept, request.active, favoured),
+        )
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
 
@@ -335,14 +345,14 @@ class Registry:
             if is_inside(request.domain, c.domains) and c.id not in request.denied
         }
         try:
-            message, scorer = await vectors.compared(text)
+            message, compared = await vectors.compared(text)
         except NotReadyError:
             offered = list(specs.values())
             hits = await trio.to_thread.run_sync(words_alone.fitting, text, offered)
             if not hits:
                 return messages.RegistryRefused("model_not_ready", MODEL_NOT_READY)
         else:
-            ranked = scorer.ranked(text, message, frozenset(specs))
+            ranked = compared.scorer.ranked(text, message, frozenset(specs))
             hits = [score for score in ranked if score.score > self._profile.lowest_hit]
         return messages.CapabilitiesFound(
             [

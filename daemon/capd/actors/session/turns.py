@@ -28,8 +28,10 @@ from capd.core.sessions.session_place import NotActivatedError, Outcome
 from capd_protos import curator as messages
 from capd_protos import finder, registry
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.types import CapabilityId, Decision, DecisionReason, WireName
+from capd_protos.types import CapabilityId, Decision, DecisionReason, UnusableCapability, WireName
 
+MOST_UNUSABLE = 1
+"""Capabilities that a turn names as fitting and not to be had: the best alone."""
 OVER_BUDGET: DecisionReason = "over_budget"
 """Why what a message asks for is not switched on whole, where the turn had a budget."""
 
@@ -108,6 +110,10 @@ class SessionTurns:
             self._gathered = self._gathered.then(step)
         else:
             self._deliver(step)
+
+    def _deliver_gathered(self) -> None:
+        changed, self._gathered = self._gathered, Step()
+        self._deliver(changed)
 
     def _deliver(self, step: Step) -> None:
         if not step.changes_list:
@@ -198,11 +204,12 @@ class SessionTurns:
             curated = await self._curation.bring(tools, is_planned=plan is not None)
             words = await self._hook_words(turn_context, decision, came_on, curated, suggestion)
             context = self._with_instructions(words.text, came_on, suggestion)
+            unusable = _unusable(decision, conversation)
+            context = hook_context.said(context, hook_context.unusable_words(unusable))
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
-            changed, self._gathered = self._gathered, Step()
-            self._deliver(changed)
+            self._deliver_gathered()
         bootstrap = await self._bootstrap_words(turn_context)
         # Nothing is awaited from here on: a turn that is delivered by now is delivered whole.
         index = self._index_words(turn_context)
@@ -214,6 +221,7 @@ class SessionTurns:
             conversation.note_cards(words.told)
             conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
+            conversation.unusable.update(each.id for each in unusable)
         return messages.TurnTaken(
             session=self._place.key,
             decision=decision,
@@ -425,3 +433,9 @@ class SessionTurns:
             return Decision("abstain", "model_not_ready")
         assert isinstance(reply, registry.MessageRouted)
         return reply.decision
+
+
+def _unusable(decision: Decision, conversation: Conversation) -> list[UnusableCapability]:
+    """Return what fits and cannot be switched on, unless the conversation was told of it."""
+    new = [each for each in decision.unusable if each.id not in conversation.unusable]
+    return new[:MOST_UNUSABLE]

@@ -12,6 +12,10 @@ _PLAIN = {
     "over_budget": "the turn's budget had no room for all of it",
     "already_active": "it is on already, so nothing changes",
 }
+_NOT_HERE = {
+    "missing_secrets": "lacks a key",
+    "domain": "is for other domains than this session's",
+}
 
 
 def explained(note: DecisionNote, threshold: float, margin: float) -> str:
@@ -22,6 +26,11 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
     threshold, margin = note.threshold or threshold, note.margin or margin
     best = note.top[0] if note.top else None
     second = note.top[1][1] if len(note.top) > 1 else 0.0
+    if note.reason == "whole_trigger":
+        return f"the message is a trigger of {note.name}, word for word"
+    if note.reason in _NOT_HERE:
+        name = best[0] if best is not None else "one"
+        return f"it would have been {name}, which {_NOT_HERE[note.reason]}; nothing takes its place"
     if note.outcome == "activate" and best is not None:
         return (
             f"{best[0]} scored {best[1]:.2f}, which reaches the threshold {threshold:.2f}, "
@@ -34,6 +43,8 @@ def explained(note: DecisionNote, threshold: float, margin: float) -> str:
             f"{best[0]} scored {best[1]:.2f} and {note.top[1][0] if len(note.top) > 1 else 'none'} "
             f"{second:.2f}: less than {margin:.2f} apart, so neither is clearly meant"
         )
+    elif best is not None and note.reason == "near_tie":
+        why = f"{best[0]} scored {best[1]:.2f}, and nothing says that it is meant and none like it"
     else:
         why = _PLAIN.get(note.reason, note.reason or "no reason was recorded")
     if note.outcome == "suggest":

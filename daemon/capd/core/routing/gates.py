@@ -6,7 +6,9 @@ The gates come in a fixed order and each abstention carries its reason (docs/des
     model_not_ready                       nothing waits for a model
     no_candidates                         filters left nothing; each is counted
     below_threshold, below_margin         no clear winner: *suggest*, where some are plausible
+    near_tie                              siblings, of which nothing says which is meant: suggest
     already_active                        the winner is on: it is touched, nothing else changes
+    missing_secrets, domain               the winner cannot be switched on here, and is named
 
 What scores a capability is the profile's scorer (`core.scorers`). Active capabilities compete; a
 single candidate's runner-up is 0. Comparisons are inclusive within `EPSILON`, which absorbs the
@@ -17,7 +19,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from capd.core.errors import CapdError
 from capd.core.routing import cleaning
@@ -29,6 +31,8 @@ from capd_protos.types import (
     DecisionOutcome,
     DecisionReason,
     Score,
+    UnusableCapability,
+    UnusableReason,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +44,9 @@ if TYPE_CHECKING:
 EPSILON = 1e-6
 TOP_SHOWN = 5
 MOST_SUGGESTED = 3
+UNUSABLE: tuple[UnusableReason, ...] = get_args(UnusableReason)
+"""Filters whose capabilities are ranked all the same: what would have won is named. What a policy
+denies is not: it is never named."""
 LONGEST_COMPARED = 320
 """Characters of a message that are compared, about 64 tokens. 256 tokens would take 135 ms."""
 
@@ -119,6 +126,8 @@ class Eligible:
 
     capabilities: tuple[CapabilitySpec, ...]
     left_out: dict[str, int]
+    unusable: tuple[UnusableCapability, ...] = ()
+    """Those of what is left out that a person could have, by a key or another domain."""
 
 
 def fingerprint(text: str) -> str:
@@ -160,20 +169,39 @@ def eligible(
     """
     kept: list[CapabilitySpec] = []
     left_out: Counter[str] = Counter()
+    unusable: list[UnusableCapability] = []
     for capability in capabilities:
-        if any(server.transport == "builtin" for server in capability.servers):
-            left_out["builtin_unsupported"] += 1
-        elif not capability.servers and not capability.requires:
-            left_out["nothing_to_activate"] += 1
-        elif not is_inside(domain, capability.domains):
-            left_out["domain"] += 1
-        elif capability.id in denied:
-            left_out["policy"] += 1
-        elif any(key not in keys for key in capability.wanted_keys):
-            left_out["missing_secrets"] += 1
-        else:
+        reason = _why_not(capability, domain, keys, denied)
+        if not reason:
             kept.append(capability)
-    return Eligible(tuple(kept), dict(left_out))
+            continue
+        left_out[reason] += 1
+        for each in UNUSABLE:
+            if each != reason:
+                continue
+            missing = tuple(key for key in capability.wanted_keys if key not in keys)
+            unusable.append(
+                UnusableCapability(
+                    capability.id, each, missing if each == "missing_secrets" else ()
+                )
+            )
+    return Eligible(tuple(kept), dict(left_out), tuple(unusable))
+
+
+def _why_not(
+    capability: CapabilitySpec, domain: str, keys: Collection[str], denied: Collection[CapabilityId]
+) -> str:
+    if any(server.transport == "builtin" for server in capability.servers):
+        return "builtin_unsupported"
+    if not capability.servers and not capability.requires:
+        return "nothing_to_activate"
+    if not is_inside(domain, capability.domains):
+        return "domain"
+    if capability.id in denied:
+        return "policy"
+    if any(key not in keys for key in capability.wanted_keys):
+        return "missing_secrets"
+    return ""
 
 
 def scores(message: "Vectors", candidates: Sequence[Candidate], top_k: int) -> list[Score]:

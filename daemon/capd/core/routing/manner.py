@@ -1,13 +1,33 @@
 """How a message is put, whatever it is about: signs that no tool is needed.
 
-A word can be mentioned by somebody who does not want the thing ("why is git called git", "a poem
-about a database"), and every kind of lexical evidence is blind to that. The signs here know no
-capability. They are evidence for "none", with calibrated weights like all other evidence.
+A word can be mentioned without its thing being wanted ("why is git called git", "our wiki is a
+mess", "the upgrade is postponed"), and every kind of lexical evidence is blind to that. The signs
+here say nothing of any capability: they count on the side of "none", with calibrated weights like
+all other evidence. A request speaks for a tool, so its weight comes out negative.
+
+A sign of refusal, complaint or report counts once more where the message asks for nothing: "the
+build is broken, find out why" complains, and wants something.
 """
 
 import re
 
-SIGNS = ("about_a_word", "general_question", "invention", "machine_output", "unspecific")
+SIGNS = (
+    "about_a_word",
+    "general_question",
+    "invention",
+    "machine_output",
+    "unspecific",
+    "refusal",
+    "settled",
+    "complaint",
+    "reported",
+    "statement",
+    "request",
+    "bare_settled",
+    "bare_complaint",
+    "bare_reported",
+    "bare_statement",
+)
 """The names of the values that `signs` returns, in order."""
 
 _ABOUT_A_WORD = re.compile(
@@ -74,6 +94,70 @@ _SPECIFIC = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _ENOUGH_SPECIFICS = 3
+LONGEST_READ = 2000
+"""Characters that the signs of statements read: their patterns repeat."""
+
+_REFUSAL = re.compile(
+    r"""\b(?:
+        (?:do\s?n[o']?t|do\s+not|never)\s+(?!know|forget|think|see|have|want\s+to|understand|remember)\w+
+      | no\s+need | never\s?mind | nvm | forget\s+(?:it|about|that) | ignore | skip
+      | leave\s+(?:it|that|this) | not\s+now | stop\s+\w+ing | no\s+more
+      | without\s+(?:using|opening|touching) | nobody\s+(?:should|needs)
+      | not\s+(?:to\s+be\s+)?(?:changed|touched|edited)
+    )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SETTLED = re.compile(
+    r"""\b(?:
+        no\s+(?:further\s+)?(?:action|steps?|follow[-\s]?up) | nothing\s+(?:to\s+do|needed|else)
+      | already\s+(?:\w+ed|done|sent|paid) | for\s+your\s+information | fyi | out\s+of\s+scope
+      | postponed | on\s+hold
+      | (?:is|are|was|been)\s+(?:completed?|resolved|closed|done|finished|handled|fixed)
+      | taken\s+care | sorted\s+(?:it\s+|that\s+)?out | moving\s+on | myself
+      | (?:handled|done)\s+by | works?\s+(?:again|fine|now) | fine\s+now | no\s+longer
+      | thanks\s+anyway | good\s+to\s+know
+    )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_COMPLAINT = re.compile(
+    r"""\b(?:hates?|ugh|annoy\w*|scares?|rant|wtf|mess|crap|slow|broken|down|terrible|horrible|
+    noise|noisy|awful|weird|expensive|stupid|boring|overrated|beautiful|lovely|cool|great|crazy|bad|
+    ugly|pain|crime|joke|nightmare|unusable|worst|best|full\s+of|lol|haha|phew|everyone|everybody)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_REPORTED = re.compile(
+    r"""\b(?:says?|said|told\s+(?:me|us|him|her|them)|thinks?|heard|according\s+to|knows?|
+    they\s+say|claims?|asked\s+me|likes?|forbids?|talk(?:s|ed|ing)?\s+about|reminds?)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_STATEMENT = re.compile(
+    r"""^\W*(?:(?:ok|so|well|btw|oh|and|remark|comment|note)\W+)*\w+\s+(?:\w+\s+){0,4}?
+    (?:is|are|was|were|has|have|had|looks?|says?|got|went|came|\w{3,}ed)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What a sentence that asks for something begins with.
+_VERBS = (
+    "add|append|ask|book|build|call|cancel|change|check|clean|click|clone|close|"
+    "collect|commit|compare|compute|convert|copy|count|create|cut|delete|deploy|dig|"
+    "do|download|draft|draw|drop|dump|edit|email|export|extract|fetch|fill|filter|"
+    "find|fix|generate|get|give|grab|import|install|invite|invoice|list|load|log|look|"
+    "make|merge|message|move|navigate|open|ping|place|plot|post|press|print|publish|"
+    "pull|push|put|query|read|record|refund|remember|remove|rename|render|replace|"
+    "reply|restart|run|save|scan|schedule|scrape|screenshot|scroll|search|sell|send|"
+    "set|show|sort|split|start|stop|store|summarise|summarize|switch|tag|take|tell|"
+    "test|track|translate|turn|type|undo|update|upload|verify|view|write|"
+).rstrip("|")
+
+_REQUEST = re.compile(
+    r"""(?:^|[.,;:!?\n]\s*|\b(?:and|then|so|but|please|pls|ok|okay|hey|hi|now|just|also|you|u)\s+)
+    (?:"""
+    + _VERBS
+    + r""")\b
+    | \?
+    | \b(?:needs?|want|(?:can|could|would)\s+(?:you|u|we)|how\s+(?:many|much|long|old)|what'?s
+      |i'?d\s+like|let'?s|help|should|must|have\s+to|is\s+there)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def signs(text: str) -> tuple[float, ...]:
@@ -82,10 +166,17 @@ def signs(text: str) -> tuple[float, ...]:
     machine = sum(1 for token in tokens if _MACHINE_WORD.match(token)) / max(1, len(tokens))
     output = 1.0 if _OUTPUT_LINE.search(text) else min(1.0, machine * 2)
     specifics = min(_ENOUGH_SPECIFICS, len(_SPECIFIC.findall(text)))
+    read = text[:LONGEST_READ].replace("’", "'")
+    refusal, settled, complaint, reported, statement, request = (
+        pattern.search(read) is not None
+        for pattern in (_REFUSAL, _SETTLED, _COMPLAINT, _REPORTED, _STATEMENT, _REQUEST)
+    )
     return (
         float(_ABOUT_A_WORD.search(text) is not None),
         float(_GENERAL_QUESTION.search(text) is not None),
         float(_INVENTION.search(text) is not None),
         output,
         1.0 - specifics / _ENOUGH_SPECIFICS,
+        *map(float, (refusal, settled, complaint, reported, statement, request)),
+        *(float(sign and not request) for sign in (settled, complaint, reported, statement)),
     )

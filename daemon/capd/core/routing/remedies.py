@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from capd_protos.ledger import ActivationNote, DecisionNote
 
 MOST_NAMED = 3
+_ALL_KEYS = "capd secret list names the keys that are missing"
 CLOSE = 2
 """How many of the best candidates the message may have meant."""
 
@@ -71,10 +72,17 @@ def remedies(
     match note.reason:
         case "already_active":
             return []
-        case "below_threshold" | "below_margin" if note.top:
-            count = CLOSE if note.reason == "below_margin" else 1
+        case "missing_secrets":
+            # The winner is the best of all that were ranked.
+            missing = known[note.top[0][0]].missing if note.top and note.top[0][0] in known else ()
+            return _lacking(note.top[0][0], missing) if missing else [_ALL_KEYS]
+        case "domain":
+            return ["`domain` in config.toml says what a session is for: see docs/routing.md"]
+        case "below_threshold" | "below_margin" | "near_tie" if note.top:
+            count = 1 if note.reason == "below_threshold" else CLOSE
             for name, _ in note.top[:count]:
-                lines += _if_meant(name, known, at)
+                missing = known[name].missing if name in known else ()
+                lines += _lacking(name, missing) or _if_meant(name, known, at)
         case "set_by_user":
             lines.append("`automatic` and `threshold` in capability-index.yaml: see capd index")
         case "model_not_ready":
@@ -83,7 +91,7 @@ def remedies(
             lines.append("capd caps says of each capability why it is not used")
         case _:
             lines.append(f"capd enable NAME{at} switches one on by hand; capd caps has the names")
-    return lines + _left_out(note, known)
+    return lines + _left_out(note, known, named=any("capd secret set" in line for line in lines))
 
 
 def _after_activation(
@@ -99,6 +107,10 @@ def _after_activation(
     return [*lines, f"{'then' if lines else 'to try again'}: capd enable {note.name}{at}"]
 
 
+def _lacking(name: str, keys: Sequence[str]) -> list[str]:
+    return [f"if {name} was meant, it needs {key}: capd secret set {key}" for key in keys]
+
+
 def _if_meant(name: str, known: Mapping[str, CapabilityFacts], at: str) -> list[str]:
     lines = [f"if {name} was meant: capd enable {name}{at}"]
     triggers = known[name].triggers if name in known else ()
@@ -107,9 +119,11 @@ def _if_meant(name: str, known: Mapping[str, CapabilityFacts], at: str) -> list[
     return lines
 
 
-def _left_out(note: DecisionNote, known: Mapping[str, CapabilityFacts]) -> list[str]:
+def _left_out(
+    note: DecisionNote, known: Mapping[str, CapabilityFacts], *, named: bool
+) -> list[str]:
     lines: list[str] = []
-    if note.left_out.get("missing_secrets"):
+    if note.left_out.get("missing_secrets") and not named:
         waiting = [(name, each) for name, each in known.items() if each.missing]
         for name, each in waiting[:MOST_NAMED]:
             keys = ", ".join(each.missing)

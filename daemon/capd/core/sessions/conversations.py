@@ -38,6 +38,8 @@ class Conversation:
     """The capabilities that were suggested last."""
     cards: dict[tuple[Grant, str], None] = field(default_factory=dict)
     """The call cards that the model has got, each by its tool and a digest of its definition."""
+    unusable: set[CapabilityId] = field(default_factory=set)
+    """Capabilities of which was told that they fit and cannot be switched on."""
 
     skills: dict[WireName, None] = field(default_factory=dict)
     """The skills that the model has been told of."""

@@ -17,7 +17,7 @@ import msgspec
 from capd.core.index.token_costs import TokenCosts, one_line
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd.core.tools.call_cards import CallCard
-from capd_protos.types import CapabilityName, WireName
+from capd_protos.types import CapabilityName, UnusableCapability, WireName
 
 TURN = WireName("capd_turn")
 """The tool that a prompt hook calls. It is never listed: it is not the model's to call."""
@@ -38,6 +38,7 @@ _LETTERS_A_TOKEN = 2.5
 _LONGEST_WORD = 12
 _PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
 
+_MOST_KEYS = 2
 _LONGEST_NAME = 24
 """A longer name could take more than its share of the tokens."""
 
@@ -157,6 +158,22 @@ def _listing(head: str, cards: Sequence[CallCard], described: int) -> str:
         f"- {card.line if at < described else card.short_line}" for at, card in enumerate(cards)
     ]
     return "\n".join([head, *lines])
+
+
+def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
+    """Return what the model is told of capabilities that fit and cannot be switched on."""
+    lines: list[str] = []
+    for each in unusable:
+        name = _short(each.id.name)
+        if each.keys:
+            commands = " and ".join(f"capd secret set {key}" for key in each.keys[:_MOST_KEYS])
+            more = " ..." if len(each.keys) > _MOST_KEYS else ""
+            lines.append(
+                f"capd: '{name}' fits this message and lacks a key. Tell the user: {commands}{more}"
+            )
+        elif each.reason == "domain":
+            lines.append(f"capd: '{name}' fits this message and is for another domain")
+    return "\n".join(lines)
 
 
 def _with_names(

@@ -1,0 +1,158 @@
+"""From a message's vector to its decision, by everything that is known: one function.
+
+    scorer ──> priors ──> gates ──> whole trigger ──> near tie ──> what cannot be used
+
+What a session cannot use for want of a key, or by its domain, is ranked with the rest.
+Where it would have won nothing else is switched on in its place, and the decision names it: the
+next best is another thing than was asked for. `capd eval` and the registry decide by this alone.
+
+The scorer `trigger_mean` is the published rule: it ranks what can be used, and none of the other
+rules holds.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from capd.core.routing import gates, priors
+from capd.core.routing.gates import EPSILON, MOST_SUGGESTED, Eligible, RoutingProfile
+from capd.core.routing.phrases import Phrases
+from capd.core.routing.scorers import Scorer, scorer
+from capd.core.routing.siblings import Siblings
+from capd_protos.types import CapabilityId, CapabilitySpec, Decision, Score, UnusableCapability
+
+if TYPE_CHECKING:
+    from capd.core.routing.evidence import Vectors
+
+WHOLE_RULES = "evidence"
+"""The scorer with which the rules beside it hold."""
+AS_NEAR = 0.9
+"""Share of the winner's score from which another capability is as near as a whole trigger's."""
+WORTH_NAMING = 0.1
+"""Score from which an unusable capability is named beside one that is switched on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A catalog, ready to be compared with messages."""
+
+    scorer: Scorer
+    phrases: Phrases
+    siblings: Siblings
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a message is decided by, beside its words."""
+
+    eligible: Eligible
+    active: Collection[CapabilityId] = ()
+    favoured: Mapping[str, Collection[CapabilityId]] = field(default_factory=dict)
+    """What each prior that is on speaks for."""
+
+
+def comparison(
+    profile: RoutingProfile,
+    capabilities: Sequence[CapabilitySpec],
+    vectors: "Mapping[str, Vectors]",
+    background: Sequence[str],
+) -> Comparison:
+    """Return `capabilities` as messages are compared with them."""
+    return Comparison(
+        scorer(profile, capabilities, vectors, background),
+        Phrases(capabilities),
+        Siblings(capabilities),
+    )
+
+
+def decided(
+    text: str,
+    message: "Vectors",
+    compared: Comparison,
+    profile: RoutingProfile,
+    known: Circumstances,
+) -> Decision:
+    """Return the decision on a message of this text and unit vector."""
+    usable = frozenset(each.id for each in known.eligible.capabilities)
+    if profile.scorer != WHOLE_RULES:
+        ranked = compared.scorer.ranked(text, message, usable)
+        ranked = priors.shifted(ranked, known.favoured, profile.priors)
+        return gates.decide(ranked, known.active, profile)
+    unusable = {each.id: each for each in known.eligible.unusable}
+    ranked = compared.scorer.ranked(text, message, usable | unusable.keys())
+    ranked = priors.shifted(ranked, known.favoured, profile.priors)
+    decision = gates.decide(ranked, known.active, profile)
+    decision = _heard(text, decision, ranked, compared.phrases, known.active)
+    if decision.outcome == "activate" and decision.reason != "whole_trigger":
+        unclear = compared.siblings.unclear(text, ranked, known.favoured)
+        if unclear:
+            decision = msgspec.structs.replace(
+                decision,
+                outcome="suggest",
+                reason="near_tie",
+                id=None,
+                suggested=_off(unclear, known.active),
+            )
+    return _without_unusable(decision, unusable) if unusable else decision
+
+
+def _heard(
+    text: str,
+    decision: Decision,
+    ranked: Sequence[Score],
+    phrases: Phrases,
+    active: Collection[CapabilityId],
+) -> Decision:
+    """Return a decision that passes over no trigger which stands in the message."""
+    said = phrases.said(text)
+    scores = {each.id: each.score for each in ranked}
+    whole = [id_ for id_ in said.whole if id_ in scores]
+    best = ranked[0] if ranked else None
+    if len(whole) == 1 and best is not None:
+        id_ = whole[0]
+        others = max((score for other, score in scores.items() if other != id_), default=0.0)
+        if id_ in active:
+            return Decision("abstain", "already_active", id=id_, top=decision.top)
+        if others * AS_NEAR < scores[id_] + EPSILON:
+            return Decision("activate", "whole_trigger", id=id_, top=decision.top)
+    if decision.outcome == "activate" or decision.reason == "already_active":
+        return decision
+    heard = tuple(dict.fromkeys(id_ for id_ in (*whole, *said.within) if id_ in scores))
+    heard = tuple(sorted(heard, key=lambda id_: -scores[id_]))
+    suggested = _off((*heard, *decision.suggested), active)
+    if not heard or not suggested:
+        return decision
+    return msgspec.structs.replace(decision, outcome="suggest", suggested=suggested)
+
+
+def _off(
+    ids: Collection[CapabilityId], active: Collection[CapabilityId]
+) -> tuple[CapabilityId, ...]:
+    return tuple(id_ for id_ in dict.fromkeys(ids) if id_ not in active)[:MOST_SUGGESTED]
+
+
+def _without_unusable(
+    decision: Decision, unusable: Mapping[CapabilityId, UnusableCapability]
+) -> Decision:
+    """Return a decision that switches on and suggests what can be used, and names the rest."""
+    won = unusable.get(decision.id) if decision.outcome == "activate" and decision.id else None
+    if won is not None:
+        return msgspec.structs.replace(
+            decision, outcome="abstain", reason=won.reason, id=None, unusable=(won,)
+        )
+    if decision.outcome == "activate":
+        named = [
+            unusable[each.id]
+            for each in decision.top[:MOST_SUGGESTED]
+            if each.id in unusable and each.score >= WORTH_NAMING
+        ]
+        return msgspec.structs.replace(decision, unusable=tuple(named))
+    suggested = tuple(id_ for id_ in decision.suggested if id_ not in unusable)
+    return msgspec.structs.replace(
+        decision,
+        outcome="suggest" if suggested else "abstain",
+        suggested=suggested,
+        unusable=tuple(unusable[id_] for id_ in decision.suggested if id_ in unusable),
+    )

@@ -1,0 +1,75 @@
+"""Messages that mean nothing without the one before: "and now push it", "same for the other one".
+
+Such a message is compared with half of its own vector and half of the one before it in its
+conversation. Only vectors are kept, of the last message of each of the last conversations, and only
+in memory. A message that says something by itself is compared alone.
+"""
+
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+SHARE = 0.5
+"""Of the message before; from `bench/routing/follow_ups.jsonl` (docs/routing.md)."""
+MOST_WORDS = 9
+FEW_WORDS = 4
+MOST_CONVERSATIONS = 256
+
+_GOES_ON = re.compile(
+    r"""^\W*(?:(?:ok|okay|great|good|nice|cool|perfect|thanks|yes|no|hm+|ooh|oh|pls|please)\W+)*
+    (?:and|also|then|now|same|again|but|or|instead|another|one\s+more|what\s+about|how\s+about
+      |only|too|next|wait|actually|with|without|for|in|on|to|from|until|since|sorted|as)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_POINTS = re.compile(
+    r"""\b(?:it|its|it's|that|them|those|these|this|one|ones|there|same|again|instead|too|else
+      |another|other|others|both|rest|first|second|third|last|previous|more)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CLOSES = re.compile(
+    r"""^\W*(?:(?:ok(?:ay)?|great|good|nice|cool|perfect|thanks?|thank\s+you|thx|got\s+it|never\s?mind
+      |forget\s+it|good\s+to\s+know|done|fine|noted|acknowledged|that's\s+(?:all|it)|interesting
+      |i\s+see|makes\s+sense|lol|haha|wow)\b\W*)+(?:\w+\W*){0,3}$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def is_elliptical(text: str) -> bool:
+    """Tell whether a message leaves out what it is about."""
+    count = len(text.split())
+    if not 0 < count <= MOST_WORDS or _CLOSES.match(text):
+        return False
+    return count <= FEW_WORDS or bool(_GOES_ON.match(text)) or bool(_POINTS.search(text))
+
+
+def blended(message: "Vectors", before: "Vectors", share: float = SHARE) -> "Vectors":
+    """Return the unit vector between two, with `share` of the one before."""
+    import numpy as np  # noqa: PLC0415 - 60 ms that a daemon without turns never pays
+
+    mixed = (1 - share) * message + share * before
+    length = float(np.linalg.norm(mixed))
+    return message if not length else (mixed / np.float32(length)).astype(np.float32)
+
+
+class LastMessages:
+    """The vector of the last message in each of the last conversations."""
+
+    def __init__(self) -> None:
+        self._vectors: OrderedDict[str, Vectors] = OrderedDict()
+
+    def compared(self, conversation: str, text: str, message: "Vectors") -> "Vectors":
+        """Return what `text` is compared by in its conversation, and remember it."""
+        before = self._vectors.get(conversation)
+        if before is not None and is_elliptical(text):
+            message = blended(message, before)
+        self._vectors[conversation] = message
+        self._vectors.move_to_end(conversation)
+        while len(self._vectors) > MOST_CONVERSATIONS:
+            self._vectors.popitem(last=False)
+        return message

@@ -1,0 +1,84 @@
+"""Capabilities that a message cannot tell apart: `database-postgres` and `database-sqlite`.
+
+Siblings are capabilities whose names share their first part. Where the winner has a sibling that
+is not out of question, nothing in the message names the winner, and the project's files do not
+speak for it alone, both are suggested and none is switched on.
+
+A message names a capability with a word of its name, its title or its servers that no sibling's
+name has, or with a word that a fair share of its phrases has and none of its siblings' texts.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from capd.core.lexical import words
+from capd_protos.types import CapabilityId, CapabilitySpec, Score
+
+SHARE = 0.06
+"""Of a capability's phrases that a word must be in to name it. With `LEAST` from
+`bench/routing/near_ties.jsonl` (docs/routing.md, "Near ties")."""
+LEAST = 0.03
+"""Score from which a sibling is not out of question."""
+
+
+class Siblings:
+    """The families of a catalog, and what names each of their members."""
+
+    def __init__(self, capabilities: Sequence[CapabilitySpec]) -> None:
+        families: dict[str, list[CapabilitySpec]] = {}
+        for each in capabilities:
+            family, dash, _ = each.id.name.partition("-")
+            if dash:
+                families.setdefault(family, []).append(each)
+        self._of: dict[CapabilityId, tuple[CapabilityId, ...]] = {}
+        self._marks: dict[CapabilityId, frozenset[str]] = {}
+        for members in families.values():
+            if len(members) > 1:
+                self._add(members)
+
+    def _add(self, members: Sequence[CapabilitySpec]) -> None:
+        phrases = {
+            each.id: [frozenset(words(text)) for text in (*each.triggers, *each.extra_triggers)]
+            for each in members
+        }
+        texts = {
+            each.id: frozenset(words(f"{each.description} {each.extra_description}")).union(
+                *phrases[each.id]
+            )
+            for each in members
+        }
+        for each in members:
+            others = [other for other in members if other.id != each.id]
+            said_of_others = frozenset[str]().union(*(texts[other.id] for other in others))
+            names_of_others = frozenset(words(" ".join(other.id.name for other in others)))
+            servers = " ".join(server.name for server in each.servers)
+            own_name = frozenset(words(f"{each.id.name} {each.title} {servers}"))
+            counted = Counter(word for phrase in phrases[each.id] for word in phrase)
+            least = SHARE * len(phrases[each.id])
+            typical = {word for word, number in counted.items() if number >= least}
+            self._of[each.id] = tuple(other.id for other in others)
+            self._marks[each.id] = frozenset(typical - said_of_others) | (
+                own_name - names_of_others
+            )
+
+    def unclear(
+        self,
+        text: str,
+        ranked: Sequence[Score],
+        favoured: Mapping[str, Collection[CapabilityId]],
+    ) -> tuple[CapabilityId, ...]:
+        """Return the winner and its siblings, best first, where nothing says which is meant.
+
+        Empty where the winner is clear. `favoured` is what each prior speaks for.
+        """
+        if not ranked:
+            return ()
+        winner = ranked[0].id
+        siblings = self._of.get(winner, ())
+        rivals = tuple(each.id for each in ranked if each.id in siblings and each.score >= LEAST)
+        if not rivals or not self._marks[winner].isdisjoint(words(text)):
+            return ()
+        files = favoured.get("files", ())
+        if winner in files and not any(each in files for each in rivals):
+            return ()
+        return (winner, *rivals)

@@ -1,0 +1,244 @@
+"""A decision by all rules together, over scores that are given."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capd.core.routing.deciding import Circumstances, Comparison, decided
+from capd.core.routing.gates import MINILM_INT8, Eligible, RoutingProfile, eligible
+from capd.core.routing.phrases import Phrases, Said
+from capd.core.routing.siblings import Siblings
+from capd_protos.types import (
+    CapabilityId,
+    CapabilityName,
+    CapabilitySpec,
+    Decision,
+    Score,
+    ServerName,
+    ServerSpec,
+    TapName,
+    UnusableCapability,
+)
+
+PROFILE = RoutingProfile(
+    *("m", "q", "p"), 0.5, 0.0, 3, scorer="evidence", suggest_at=0.2, suggest_each=0.02
+)
+NOTHING = np.zeros(2, np.float32)
+
+
+def id_of(name: str) -> CapabilityId:
+    return CapabilityId(TapName("t"), CapabilityName(name))
+
+
+def spec(name: str, *triggers: str, key: str = "") -> CapabilitySpec:
+    server = ServerSpec(ServerName(name.partition("-")[2] or name), "stdio", TapName("t"), "x")
+    keys = (key,) if key else ()
+    return CapabilitySpec(id_of(name), "", triggers=triggers, servers=(server,), wanted_keys=keys)
+
+
+class Given:
+    """A scorer whose scores are given."""
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        self._scores = scores
+
+    def ranked(self, text: str, message: object, among: Collection[CapabilityId]) -> list[Score]:
+        del text, message
+        found = [Score(id_, self._scores.get(id_.name, 0.0)) for id_ in among]
+        return sorted(found, key=lambda each: (-each.score, each.id.name))
+
+
+def decision_on(
+    text: str,
+    specs: list[CapabilitySpec],
+    scores: Mapping[str, float],
+    active: tuple[str, ...] = (),
+    *,
+    files: tuple[str, ...] = (),
+    profile: RoutingProfile = PROFILE,
+) -> Decision:
+    compared = Comparison(Given(scores), Phrases(specs), Siblings(specs))
+    known = Circumstances(
+        eligible(specs, "", ()),
+        [id_of(name) for name in active],
+        {"files": [id_of(name) for name in files]},
+    )
+    return decided(text, NOTHING, compared, profile, known)
+
+
+def named(decision: Decision) -> tuple[str, str, list[str], list[str]]:
+    return (
+        decision.outcome,
+        str(decision.id.name) if decision.id else decision.reason,
+        [str(each.name) for each in decision.suggested],
+        [str(each.id.name) for each in decision.unusable],
+    )
+
+
+LOCKED = [spec("chat", key="CHAT_TOKEN"), spec("pods")]
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({"chat": 0.8, "pods": 0.1}, ("abstain", "missing_secrets", [], ["chat"])),
+        ({"chat": 0.3, "pods": 0.1}, ("suggest", "below_threshold", ["pods"], ["chat"])),
+        ({"chat": 0.3}, ("abstain", "below_threshold", [], ["chat"])),
+        ({"chat": 0.2, "pods": 0.7}, ("activate", "pods", [], ["chat"])),
+        ({"chat": 0.05, "pods": 0.7}, ("activate", "pods", [], [])),
+        ({"chat": 0.05, "pods": 0.05}, ("abstain", "below_threshold", [], [])),
+    ],
+)
+def test_what_lacks_a_key_is_named_and_nothing_takes_its_place(
+    scores: dict[str, float], expected: tuple[str, str, list[str], list[str]]
+) -> None:
+    got = decision_on("drop a note in the channel", LOCKED, scores)
+
+    assert named(got) == expected
+
+
+def test_the_keys_that_are_missing_are_told() -> None:
+    got = decision_on("drop a note in the channel", LOCKED, {"chat": 0.9})
+
+    assert got.unusable == (UnusableCapability(id_of("chat"), "missing_secrets", ("CHAT_TOKEN",)),)
+
+
+REMEMBER = [spec("notes", "remember this for later"), spec("pods", "list the pods")]
+
+
+@pytest.mark.parametrize(
+    ("text", "scores", "active", "expected"),
+    [
+        ("remember this for later: Ada", {}, (), ("suggest", "below_threshold", ["notes"], [])),
+        ("Remember this, for later!", {"notes": 0.04}, (), ("activate", "notes", [], [])),
+        (
+            "Remember this, for later!",
+            {"notes": 0.04, "pods": 0.3},
+            (),
+            ("suggest", "below_threshold", ["notes", "pods"], []),
+        ),
+        ("remember this for later", {"notes": 0.04}, ("notes",), ("abstain", "notes", [], [])),
+        ("remember this for ever", {}, (), ("abstain", "below_threshold", [], [])),
+        ("remember this for later: Ada", {"pods": 0.9}, (), ("activate", "pods", [], [])),
+        (
+            "remember this for later: Ada",
+            {},
+            ("notes",),
+            ("abstain", "below_threshold", [], []),
+        ),
+    ],
+)
+def test_a_trigger_in_a_message_is_heard(
+    text: str,
+    scores: dict[str, float],
+    active: tuple[str, ...],
+    expected: tuple[str, str, list[str], list[str]],
+) -> None:
+    got = decision_on(text, REMEMBER, scores, active)
+
+    assert named(got) == expected
+
+
+BASES = [
+    spec("db-postgres", "rows of the table", "run psql"),
+    spec("db-sqlite", "rows of the table", "open the db file"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "scores", "files", "expected"),
+    [
+        ("count orders", {"db-postgres": 0.9, "db-sqlite": 0.05}, (), "suggest"),
+        ("count orders", {"db-postgres": 0.9, "db-sqlite": 0.01}, (), "activate"),
+        ("count orders in postgres", {"db-postgres": 0.9, "db-sqlite": 0.05}, (), "activate"),
+        ("count orders with psql", {"db-postgres": 0.9, "db-sqlite": 0.05}, (), "activate"),
+        (
+            "count orders",
+            {"db-postgres": 0.9, "db-sqlite": 0.05},
+            ("db-postgres",),
+            "activate",
+        ),
+        (
+            "count orders",
+            {"db-postgres": 0.9, "db-sqlite": 0.05},
+            ("db-postgres", "db-sqlite"),
+            "suggest",
+        ),
+    ],
+)
+def test_siblings_are_both_suggested_unless_something_names_one(
+    text: str, scores: dict[str, float], files: tuple[str, ...], expected: str
+) -> None:
+    got = decision_on(text, BASES, scores, files=files)
+
+    assert got.outcome == expected
+    if expected == "suggest":
+        assert named(got) == ("suggest", "near_tie", ["db-postgres", "db-sqlite"], [])
+
+
+def test_the_published_rule_ranks_what_can_be_used_and_knows_no_other_rule() -> None:
+    got = decision_on(
+        "remember this for later",
+        [*LOCKED, *REMEMBER],
+        {"chat": 0.9, "pods": 0.3},
+        profile=MINILM_INT8,
+    )
+
+    assert named(got) == ("abstain", "below_threshold", [], [])
+
+
+_NAMES = ("chat", "pods", "db-postgres", "db-sqlite")
+
+
+@given(
+    st.fixed_dictionaries({name: st.floats(0, 1) for name in _NAMES}),
+    st.sets(st.sampled_from(_NAMES)),
+    st.sets(st.sampled_from(_NAMES)),
+)
+def test_what_cannot_be_used_is_never_switched_on_or_suggested(
+    scores: dict[str, float], lacking: set[str], active: set[str]
+) -> None:
+    specs = [spec(name, "list all of it", key="K" if name in lacking else "") for name in _NAMES]
+
+    got = decision_on("please list all of it", specs, scores, tuple(active))
+
+    on = {got.id.name} if got.outcome == "activate" and got.id else set()
+    assert (on | {each.name for each in got.suggested}).isdisjoint(lacking)
+    assert {each.id.name for each in got.unusable} <= lacking
+    assert {each.name for each in got.suggested}.isdisjoint(active)
+    best = max(scores, key=lambda name: (scores[name], name))
+    if best in lacking and got.outcome == "activate":
+        assert scores[str(got.id.name if got.id else "")] == scores[best]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("list the pods", Said((id_of("pods"),), (id_of("pods"),))),
+        ("List the pods!", Said((id_of("pods"),), (id_of("pods"),))),
+        ("please list the pods of staging", Said((), (id_of("pods"),))),
+        ("list all the pods", Said()),
+        ("it is: show me which pods are not running today", Said((), (id_of("pods"),))),
+        ("pods", Said((id_of("one"),))),
+        ("the pods", Said()),
+        ("", Said()),
+    ],
+)
+def test_a_message_has_of_triggers(text: str, expected: Said) -> None:
+    phrases = Phrases(
+        [
+            spec("pods", "list the pods", "show me which pods are not running"),
+            spec("one", "pods"),
+        ]
+    )
+
+    got = phrases.said(text)
+
+    assert got == expected
+
+
+def test_everything_is_usable_where_nothing_is_left_out() -> None:
+    assert eligible([spec("a"), spec("b")], "", ()) == Eligible((spec("a"), spec("b")), {}, ())
