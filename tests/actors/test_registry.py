@@ -354,10 +354,7 @@ async def test_decisions_are_kept_without_their_text(
         ("alpha things please", {"is_enabled": False}, "disabled"),
         ("<system-reminder>alpha things</system-reminder>", {}, "system_content"),
         ("alpha", {}, "too_short"),
-        (
-            {},
-            "below_threshold",
-        ),
+        ("zebra things please", {}, "below_threshold"),
         ("alpha things please", {"active": [ALPHA]}, "already_active"),
     ],
 )
