@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from whole_daemon import wait_for
+
 from .agents import CODEX, COPILOT, GEMINI, QWEN, Agent
 from .lab import Lab
 
@@ -34,6 +36,8 @@ def test_the_first_request_after_a_boot_has_capds_own_tools(
 
     printed, _ = lab.show(*command, "say hello again")
 
+    # Codex is done before the daemon is there, which would come up after the test.
+    wait_for((lab.home.folder / "run" / "capd.sock").exists)
     first, *_ = lab.model.bodies()
     assert NAMES[agent] in json.dumps(first)
     assert "issues detected" not in printed
