@@ -10,6 +10,7 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from capd.actors.registry.registry import Registry
 from capd.core.routing.gates import fingerprint
 from capd.runtime.peer import AskLostError
 from capd_protos import embedder, registry
@@ -354,10 +355,6 @@ async def test_decisions_are_kept_without_their_text(
         ("alpha things please", {"is_enabled": False}, "disabled"),
         ("<system-reminder>alpha things</system-reminder>", {}, "system_content"),
         ("alpha", {}, "too_short"),
-        (
-            {},
-            "below_threshold",
-        ),
         ("alpha things please", {"active": [ALPHA]}, "already_active"),
     ],
 )
@@ -468,3 +465,20 @@ async def test_the_same_message_again_leaves_the_registry_as_it_was(
         assert (first.outcome, first.id) == ("activate", ALPHA)
         assert (again.outcome, again.reason, again.id) == ("abstain", "already_active", ALPHA)
         assert again.top == first.top
+
+
+async def test_the_published_rule_decides_where_it_is_chosen(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with world(tmp_path) as made:
+        made.registry = Registry(
+            made.bus, made.tap_list, tmp_path / "vectors.bin", scorer="trigger_mean"
+        )
+        await made.start()
+        await made.until_routing()
+
+        decision = await routed(made, "alpha things please")
+
+        profile = (await made.described()).profile
+        assert profile == {"scorer": "trigger_mean", "threshold": 0.55, "margin": 0.08, "top_k": 3}
+        assert decision.id == ALPHA
