@@ -2,9 +2,10 @@
 # Every routing measurement of docs/design/routing.md: bench/routing.sh DATA VECTORS [PYTHON].
 # DATA is the folder of shared data, VECTORS a file that keeps vectors between runs.
 set -euo pipefail
-data=$1 vectors=$2 python=${3:-python}
+data=$(realpath "$1") vectors=$(realpath "$2") python=${3:-python}
 routing=$data/routing
-here=$(dirname "$0")
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/.."
 
 measure() {
     local name=$1
@@ -22,6 +23,11 @@ clinc=$routing/clinc150.dev.jsonl
 metatool=$routing/metatool_queries.dev.jsonl
 fixtures=(--catalogue "$routing/octomind_fixture_caps.jsonl" --data "$routing/octomind_fixtures.jsonl")
 
+starter=(--tap "$here/../taps/starter" --overlays "$here/../taps/overlays/starter"
+    --overlays "$here/../taps/overlays/starter-languages")
+measure "starter (tuned on)" "${starter[@]}" --data "$here/routing/starter.jsonl"
+measure "public (tuned on)" "${tap[@]}" "${overlays[@]}" --skip-unknown-labels \
+    --data "$here/routing/public.jsonl"
 measure "fixtures v2" "${fixtures[@]}" --catalogue-set fixtures --set fixtures_v2
 measure "diversity" "${fixtures[@]}" --catalogue-set diversity --set diversity
 measure "blind (tuned on)" "${tap[@]}" --data "$routing/blind_routing.tune.jsonl"
@@ -50,3 +56,8 @@ for set in clinc150 metatool; do
         "${rows[@]}" --split tune --part test
     rm -f "$profile"
 done
+
+# Near ties, missing keys and follow-ups; other languages; time.
+"$python" -m bench.routing_cases "$data" "$vectors"
+"$python" -m bench.routing_languages "$vectors"
+"$python" -m bench.routing_latency "$vectors"

@@ -194,3 +194,29 @@ async def test_why_names_what_was_left_out_for_want_of_a_secret_and_how_to_give_
 
         assert decision["left_out"]["missing_secrets"] >= 1
         assert "mine/gamma was left out for want of KEY: capd secret set KEY" in decision["next"]
+
+
+async def test_a_capability_that_would_have_won_is_named_with_its_key_once_a_conversation(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("gamma", "gamma", keys=NEEDS_KEY)
+        await world.reload()
+        await world.until_routing()
+        client, control = await world.session("s"), await world.controller()
+
+        first, second = [
+            await client.result("capd/turn", text="gamma things please") for _ in range(2)
+        ]
+
+        assert (first["outcome"], first["reason"]) == ("abstain", "missing_secrets")
+        assert first["unusable"] == [
+            {"name": "gamma", "reason": "missing_secrets", "keys": ["KEY"]}
+        ]
+        assert "capd secret set KEY" in first["context"]
+        assert "capd secret set KEY" not in second["context"]
+        (decision, _) = (await control.result("why"))["decisions"]
+        assert decision["why"].startswith("it would have been mine/gamma, which lacks a key")
+        assert decision["next"] == ["if mine/gamma was meant, it needs KEY: capd secret set KEY"]
+        (mine, *_) = (await control.result("status"))["taps"]
+        assert (mine["routable"], mine["usable"]) == (4, 3)
