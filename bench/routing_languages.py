@@ -58,9 +58,10 @@ def main() -> int:
         router = route.Router(without(every, {each[2] for each in held}), profile, vectorizer)
         for language, name, text in held:
             row = Row(text, name)
-            values[language].append(
-                tuple(route.Judged(row, each.decided(row)).values() for each in (alone, router))
+            before, after = (
+                route.Judged(row, each.decided(row)).values() for each in (alone, router)
             )
+            values[language].append((before, after))
     print(
         "| language | phrases | English phrases alone: correct / wrong / found |"
         " with phrases of the language |"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHARE = 0.5
 """Of the message before; from `bench/routing/follow_ups.jsonl` (docs/routing.md)."""
 MOST_WORDS = 9
-FEW_WORDS = 4
+FEW_WORDS = 2
 MOST_CONVERSATIONS = 256
 
 _GOES_ON = re.compile(
