@@ -84,6 +84,7 @@ SAMPLE = curator.SampleText(S, "words", "be short", 9)
 FIND = finder.FindTools("query", 3)
 LOOK_UP = finder.LookUpTool("git__log")
 CURATE = finder.CurateTools("words", 3)
+RANK = finder.RankTools("words", [])
 DESCRIBE = finder.DescribeTools(["git:*"])
 GRANTED = finder.ListGranted([GIT])
 VET = definitions.VetTools(SERVER, IDENTITY, [])
@@ -132,6 +133,13 @@ ROWS: list[Row] = [
         REGISTRY,
     ),
     (RegistryClient, lambda c: c.skills(), registry.ListSkills(), registry.SkillsListed([]), []),
+    (
+        RegistryClient,
+        lambda c: c.tool_snapshots(),
+        registry.ListToolSnapshots(),
+        registry.ToolSnapshotsListed({}),
+        {},
+    ),
     *whole(
         RegistryClient,
         lambda c: c.read_skill("mine/x"),
@@ -288,6 +296,7 @@ ROWS: list[Row] = [
     ),
     *whole(FinderClient, lambda c: c.look_up(LOOK_UP), LOOK_UP, finder.ToolLookedUp(HIT)),
     (FinderClient, lambda c: c.curate(CURATE), CURATE, finder.ToolsCurated([]), []),
+    (FinderClient, lambda c: c.rank(RANK), RANK, finder.ToolsRanked([]), finder.ToolsRanked([])),
     *whole(
         *(FinderClient, lambda c: c.describe(DESCRIBE), DESCRIBE),
         finder.ToolsDescribed(is_known=True),

@@ -223,7 +223,8 @@ async def test_a_file_of_an_earlier_daemon_is_read(tmp_path: Path, name: str) ->
     assert found == sample.value
 
 
-@pytest.mark.parametrize("name", SAMPLE_OF)
+# A record of a session ends with a digest, which those of earlier daemons lack.
+@pytest.mark.parametrize("name", [name for name in SAMPLE_OF if name != "session"])
 async def test_a_file_is_written_as_an_earlier_daemon_wrote_it(tmp_path: Path, name: str) -> None:
     sample = SAMPLE_OF[name]
     for given in sample.given:

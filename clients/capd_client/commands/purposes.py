@@ -119,6 +119,7 @@ EXAMPLES = {
     "stop": "stop",
     "tap": "tap add ~/taps/mine",
     "tap add": "tap add https://example.org/team/tap.git --name team",
+    "tap build": "tap build taps/mine",
     "tap list": "tap list",
     "tap remove": "tap remove team",
     "tap update": "tap update team",

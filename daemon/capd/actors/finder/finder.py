@@ -309,13 +309,23 @@ class ToolFinder:
             await self._read_once()
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, barred = tools.known, tools.restrictions(policy, None, request.domain)
-        permitted = [source for wire, source in known.sources.items() if wire not in barred]
+        # A surface is chosen by what servers have listed, not by what their taps say of them.
+        permitted = [
+            source
+            for wire, source in known.sources.items()
+            if wire not in barred and source.identity not in tools.unseen
+        ]
+        unseen = {
+            source.spec.name
+            for source in known.sources.values()
+            if source.identity in tools.unseen and policy.restrict_server(source.spec.name) is None
+        }
         eager = known.eager(policy, request.domain).values()
         return messages.ToolsDescribed(
             self._was_read.is_set(),
             len(permitted),
             sum(len(source.definition.json) for source in permitted),
-            len(tools.unlisted_for(policy)),
+            len(tools.unlisted_for(policy)) + len(unseen),
             [hit_of(source) for source in known.matching(request.patterns, barred)],
             [messages.EagerServer(each.spec, each.capability.id) for each in eager],
         )
@@ -412,7 +422,7 @@ class ToolFinder:
         await self._skills.take(skills)
         # What a server has listed itself counts before what its tap says of it.
         unseen = {i: tools for i, tools in snapshots.items() if i in servers and i not in lists}
-        await self._sets.take(capabilities, {**unseen, **lists}, self._nursery)
+        await self._sets.take(capabilities, {**unseen, **lists}, self._nursery, frozenset(unseen))
         self._read = capabilities
         platform.trim_memory()
         self._was_read.set()

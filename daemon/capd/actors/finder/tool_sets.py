@@ -37,14 +37,21 @@ class ToolSet:
         self.known = KnownTools()
         self.unlisted: list[ServerName] = []
         """Servers whose tools are not known."""
+        self.unseen: frozenset[ServerIdentity] = frozenset()
+        """Servers whose tools are known from their tap alone."""
 
-    async def take(self, capabilities: Sequence[CapabilitySpec], lists: Lists) -> None:
+    async def take(
+        self,
+        capabilities: Sequence[CapabilitySpec],
+        lists: Lists,
+        unseen: frozenset[ServerIdentity] = frozenset(),
+    ) -> None:
         """Hold the tools of `capabilities`, by what their servers listed last."""
         known = KnownTools(capabilities, lists)
         index = await trio.to_thread.run_sync(ToolIndex, known.tools)
         servers = [server for each in capabilities for server in each.servers]
         self.unlisted = sorted({s.name for s in servers if server_identity(s) not in lists})
-        self.index, self.known = index, known
+        self.index, self.known, self.unseen = index, known, unseen
         self.vectors.wanted(index)
 
     def searched(self, policy: Policy) -> search_answers.Searched:
@@ -85,9 +92,16 @@ class ToolSets:
         return self._projects.get(await self.paths.of(project), self.users)
 
     async def take(
-        self, capabilities: Iterable[CapabilitySpec], lists: Lists, nursery: trio.Nursery
+        self,
+        capabilities: Iterable[CapabilitySpec],
+        lists: Lists,
+        nursery: trio.Nursery,
+        unseen: frozenset[ServerIdentity] = frozenset(),
     ) -> None:
-        """Hold the tools of `capabilities`, each where it belongs."""
+        """Hold the tools of `capabilities`, each where it belongs.
+
+        Of the servers in `unseen` the tools are known from their tap alone.
+        """
         self.paths.forget()
         by_project: dict[str, list[CapabilitySpec]] = {"": []}
         for each in capabilities:
@@ -96,14 +110,14 @@ class ToolSets:
         for gone in self._projects.keys() - by_project.keys():
             del self._projects[gone]
             self._scopes.pop(gone).cancel()
-        await self.users.take(users, lists)
+        await self.users.take(users, lists, unseen)
         for project, own in by_project.items():
             made = self._projects.get(project)
             if made is None:
                 made = ToolSet(self._make_vectors(project_mark(project)))
                 self._scopes[project] = trio.CancelScope()
                 nursery.start_soon(_kept, made.vectors, self._scopes[project])
-            await made.take([*users, *own], lists)
+            await made.take([*users, *own], lists, unseen)
             self._projects[project] = made
 
 

@@ -19,24 +19,20 @@ SEARCH_DEFINITION = msgspec.json.encode(
         "title": "Find tools",
         "description": (
             "Find tools among all that are installed, listed here or not. The answer says how "
-            "each is called, and switches them on for this conversation. Put everything that you "
-            "look for in one call (queries). select:name,name gives whole schemas."
+            "each is called, and switches them on. Ask all at once (queries). select:name,name "
+            "gives schemas."
         ),
         "inputSchema": {
             "type": "object",
             "properties": {
                 "query": {
                     "type": "string",
-                    "description": (
-                        "What the tool should do, in a few words; +word must be in its text; or "
-                        "select:name,name."
-                    ),
+                    "description": "What the tool should do; +word must be in its text.",
                 },
                 "queries": {
                     "type": "array",
                     "items": {"type": "string"},
                     "maxItems": MOST_QUERIES,
-                    "description": "Several questions at once, instead of query.",
                 },
                 "max_results": {
                     "type": "integer",
@@ -47,10 +43,9 @@ SEARCH_DEFINITION = msgspec.json.encode(
                 "detail": {
                     "type": "string",
                     "enum": list(DETAILS),
-                    "description": "names and summary only look; full gives every schema.",
                 },
-                "capability": {"type": "string", "description": "Only its tools; globs."},
-                "category": {"type": "string", "description": "Such as messaging, database."},
+                "capability": {"type": "string"},
+                "category": {"type": "string"},
             },
         },
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
