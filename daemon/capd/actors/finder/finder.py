@@ -310,22 +310,18 @@ class ToolFinder:
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
         known, barred = tools.known, tools.restrictions(policy, None, request.domain)
         # A surface is chosen by what servers have listed, not by what their taps say of them.
+        unseen = tools.unseen_tools()
         permitted = [
             source
             for wire, source in known.sources.items()
-            if wire not in barred and source.identity not in tools.unseen
+            if wire not in barred and wire not in unseen
         ]
-        unseen = {
-            source.spec.name
-            for source in known.sources.values()
-            if source.identity in tools.unseen and policy.restrict_server(source.spec.name) is None
-        }
         eager = known.eager(policy, request.domain).values()
         return messages.ToolsDescribed(
             self._was_read.is_set(),
             len(permitted),
             sum(len(source.definition.json) for source in permitted),
-            len(tools.unlisted_for(policy)) + len(unseen),
+            len(tools.never_listed(policy)),
             [hit_of(source) for source in known.matching(request.patterns, barred)],
             [messages.EagerServer(each.spec, each.capability.id) for each in eager],
         )
@@ -369,8 +365,9 @@ class ToolFinder:
         if not self._was_read.is_set():
             return messages.ToolsCounted(is_known=False)
         tools, policy = await self._sets.of(request.project), _policy(request.rules)
-        known, unlisted = tools.known, tools.unlisted_for(policy)
-        barred = tools.restrictions(policy, None)
+        known, unlisted = tools.known, tools.never_listed(policy)
+        # What a tap alone says of a server has cost nobody anything.
+        barred = tools.restrictions(policy, None).keys() | tools.unseen_tools()
         permitted = sum(wire not in barred for wire in known.sources)
         tokens = await self._tokens.of_permitted(known, barred)
         return messages.ToolsCounted(True, permitted, tokens, unlisted)

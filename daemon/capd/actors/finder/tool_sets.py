@@ -62,6 +62,18 @@ class ToolSet:
         """Return the servers that were never asked, of those that a policy permits."""
         return [name for name in self.unlisted if policy.restrict_server(name) is None]
 
+    def unseen_tools(self) -> set[WireName]:
+        """Return the tools that are known from their server's tap alone."""
+        sources = self.known.sources.items()
+        return {wire for wire, source in sources if source.identity in self.unseen}
+
+    def never_listed(self, policy: Policy) -> list[ServerName]:
+        """Return the permitted servers that have never listed their tools themselves."""
+        sources = (self.known.sources[wire] for wire in self.unseen_tools())
+        unseen = {source.spec.name for source in sources}
+        permitted = {name for name in unseen if policy.restrict_server(name) is None}
+        return sorted({*self.unlisted_for(policy), *permitted})
+
     def restrictions(
         self, policy: Policy, keys: Sequence[str] | None, domain: str = ""
     ) -> dict[WireName, Restriction]:
