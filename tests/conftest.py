@@ -68,7 +68,8 @@ def _wait_for_event(longest: float) -> None:
     What the loop waits with is itself a descriptor that can be waited for, and stays readable
     until the loop asks it.
     """
-    manager: Any = trio._core._run.GLOBAL_RUN_CONTEXT.runner.io_manager
+    context: Any = trio._core._run.GLOBAL_RUN_CONTEXT
+    manager = context.runner.io_manager
     queue = getattr(manager, "_epoll", None) or manager._kqueue
     select.select([queue], [], [], longest)
 

@@ -67,7 +67,7 @@ class Definitions:
         """`own_tools` are the names of capd's own."""
         self._bus = bus
         self._files = files
-        self._mode = mode
+        self._mode: messages.Mode = mode
         self._own_tools = own_tools
         self._rule = Rule(is_quarantine=mode == QUARANTINE)
         # Without texts, which are read again where somebody wants to see them.

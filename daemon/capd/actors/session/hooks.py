@@ -42,11 +42,14 @@ class HookCounts:
             return
         count = self._counts.get(client) or messages.HookCount(client, 0, 0)
         is_linked = found.key is not None
+        reason = count.reason
+        if found.how == "none" or found.how == "ambiguous":  # noqa: PLR1714 - narrows the type
+            reason = found.how
         self._counts[client] = messages.HookCount(
             client,
             count.linked + is_linked,
             count.unlinked + (not is_linked),
-            found.how if found.how in {"none", "ambiguous"} else count.reason,
+            reason,
         )
 
     def listed(self) -> list[messages.HookCount]:

@@ -31,6 +31,7 @@ from capd.adapters.servers.sandboxing import Box, confinement
 from capd.adapters.servers.stderr_tail import StderrTail
 from capd.adapters.servers.trees import TREES, Tree
 from capd.core.errors import CapdError
+from capd.core.servers.membership import Membership
 from capd.core.servers.runners import advice
 from capd.core.servers.sandbox import Confinement
 from capd_protos.tree_marks import VARIABLE
@@ -130,7 +131,7 @@ class ServerProcess:
         self.cwd_reason = launched.told
         """Why its launcher is held; empty where it is started as a direct client would."""
         self._empty_folder = launched.empty_folder
-        self.membership = launched.tree.way(launched.confinement.prefix)
+        self.membership: Membership = launched.tree.way(launched.confinement.prefix)
         """How it is known which processes are its."""
         self._tree = launched.tree
         self._is_guard_lost = False

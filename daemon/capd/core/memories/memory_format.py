@@ -209,7 +209,7 @@ def _memory(tap: TapName, file: MemoryFile, written: _Written) -> MemorySpec:
     if not name or len(name) > LONGEST_NAME:
         raise MemoryFileError(f"its name has more than {LONGEST_NAME} characters")
     word = _word(written, "kind")
-    kind = next((each for each in KINDS if each == word), None)
+    kind: MemoryKind | None = next((each for each in KINDS if each == word), None)
     if kind is None:
         said = f"`kind` is {word[:LONGEST_WORD]!r}" if word else "`kind` is missing"
         raise written.wrong("kind", f"{said}: one of {', '.join(KINDS)}")
