@@ -190,7 +190,7 @@ def crowd(home: Home) -> McpHost:
     for thing in THINGS:
         home.ask("enable", session="first", name=thing)
     first.leave()
-    wait_for(lambda: home.ask("search", query="select:bug__merge_bug")["searched"] >= 500)
+    wait_for(lambda: home.ask("search", query="select:bug__merge_bug")["hits"])
     wait_for(lambda: not home.servers())
     return home.shim("one")
 
@@ -229,7 +229,8 @@ def test_pins_beyond_a_clients_limit_are_refused_and_the_first_ones_kept(home: H
     for name in ("talk", "more"):
         home.ask("enable", session="first", name=name)
     first.leave()
-    wait_for(lambda: home.ask("search", query="select:talk__echo")["searched"] >= 4)
+    for known in ("talk__echo", "more__echo"):
+        wait_for(lambda name=known: home.ask("search", query=f"select:{name}")["hits"])
 
     editor = home.shim("one")
     listed = [tool["name"] for tool in editor.tools()]
@@ -253,7 +254,7 @@ def test_what_a_user_denies_is_neither_named_nor_started(home: Home) -> None:
     editor = home.shim("one")
     refused = home.ask("enable", session="one", name="talk")
     enable(home, "more")
-    wait_for(lambda: home.ask("search", query="select:more__echo")["searched"] >= 2)
+    wait_for(lambda: home.ask("search", query="select:more__echo")["hits"])
 
     listed = editor.call("capability", {"action": "list"})["content"][0]["text"]
     found = home.capd("search", "shout", "--session", "one", "--json")

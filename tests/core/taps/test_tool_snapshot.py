@@ -27,6 +27,17 @@ def test_what_was_written_is_read_back_with_arguments_in_their_order() -> None:
     assert list(json.loads(read.json)["inputSchema"]["properties"]) == ["b", "a"]
 
 
+def test_a_definition_is_read_on_one_line_however_it_was_written() -> None:
+    tool = {"name": "log", "inputSchema": {"type": "object", "properties": {}}}
+    server = {"name": "git", "version": "", "tools": [tool]}
+    data = json.dumps({"format": FORMAT, "servers": {GIT: server}}, indent=4).encode()
+
+    (read,) = read_snapshot(data).lists[GIT]
+
+    assert b"\n" not in read.json
+    assert json.loads(read.json) == tool
+
+
 def test_the_same_servers_give_the_same_bytes_in_any_order() -> None:
     other = ServerIdentity("1111aaaaaaaaaaaa")
     servers = [(GIT, ServerName("git"), "1", [LOG]), (other, ServerName("fs"), "", [])]
