@@ -14,6 +14,8 @@ from python_with import python_with
 from whole_daemon import Home, wait_for
 
 MESSAGE = "please run talk"
+VAGUE = "what is new in the garden today"
+"""Holds no whole trigger, so that only the model can decide."""
 QUERY = "repeat what is said"
 MOST_BYTES = 170_000_000
 SENTENCE = "find the open issues about flaky tests and tell me who looks into them this week"
@@ -128,7 +130,7 @@ def test_trouble_with_the_model_costs_decisions_only_and_passes(
 
     trouble.make(bench)
 
-    assert bench.turn() == ("abstain", "model_not_ready")
+    assert bench.turn(VAGUE) == ("abstain", "model_not_ready")
     assert bench.search_mode() == "lexical"
     assert bench.call().endswith("still here")
     described = wait_for(lambda: (m := bench.model())["state"] == trouble.state and m)
@@ -170,6 +172,6 @@ def test_an_idle_model_gives_all_its_memory_back_and_returns_when_it_is_needed(h
     wait_for(lambda: not Path(f"/proc/{bench.pid}").exists())
     idle = wait_for(lambda: (m := bench.model())["state"] == "cold" and m)
     assert (idle["pid"], idle["reason"]) == (0, "")
-    assert bench.turn() == ("abstain", "model_not_ready")
+    assert bench.turn(VAGUE) == ("abstain", "model_not_ready")
     wait_for(lambda: bench.turn() == ("abstain", "already_active"))
     bench.editor.leave()

@@ -167,7 +167,7 @@ def test_a_killed_embedder_costs_decisions_only_and_comes_back(home: Home) -> No
 
     os.kill(model["pid"], signal.SIGKILL)
     result = editor.call("talk__echo", {"text": "still here"})
-    abstained = home.ask("turn", session="one", text="please run talk")
+    abstained = home.ask("turn", session="one", text="what is new in the garden today")
     wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready")
     recovered = home.ask("turn", session="one", text="please run talk")
 
@@ -185,7 +185,7 @@ def test_an_embedder_that_hangs_is_ended_and_another_one_answers(home: Home) -> 
     model = wait_for(lambda: (m := home.ask("status")["embedder"])["state"] == "ready" and m)
 
     os.kill(model["pid"], signal.SIGSTOP)
-    abstained = home.ask("turn", session="one", text="please run talk")
+    abstained = home.ask("turn", session="one", text="what is new in the garden today")
     wait_for(lambda: home.ask("status")["embedder"]["state"] == "ready", 60.0)
     recovered = home.ask("turn", session="one", text="please run talk")
 

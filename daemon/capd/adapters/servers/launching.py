@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,6 +90,10 @@ class Launching:
         if _is_users_own(real, self.home) or (self.project and self.is_trusted(real)):
             return usual
         path = _outside(env.get("PATH", os.defpath), {str(self.folder), real}, self.project)
+        own = os.path.dirname(sys.executable)  # noqa: PTH120 - text to text
+        if own in _folders(env) and own not in path.split(os.pathsep):
+            # capd runs from the project, as in its own checkout, so its programs are no stranger's.
+            path = f"{path}{os.pathsep}{own}" if path else own
         kept = {**env, "PATH": path}
         command = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=path) or ""
         if self.project and not command and _which(argv[0], env, real):
