@@ -106,6 +106,22 @@ async def test_a_hook_is_answered_before_it_gives_up_and_the_turn_goes_on(
         assert (await client.tools())[-2:] == ["alpha__echo", "alpha__die"]
 
 
+async def test_a_capability_that_could_not_be_switched_on_has_no_cards(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    never = SessionRules(table={"editor": ClientTraits(names=("editor",), relists="never")})
+    async with running_world(tmp_path, rules=never) as world:
+        await world.session("s")
+        control = await world.controller()
+        await learn_alpha(world, control)
+        world.machine.scripts["alpha"].exits_at_start = 1
+
+        answer = await hooked(control)
+
+        assert answer["problem"] != ""
+        assert answer["context"] == ""
+
+
 async def test_where_no_tools_are_known_the_model_is_told_what_waits_for_them(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:

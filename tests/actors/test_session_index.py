@@ -1,4 +1,4 @@
-"""What the curators hold of the index, where its keeper is slow or says it anew."""
+"""What sessions have of the index while the index actor is slow, or after it changed."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -15,7 +15,7 @@ PROSE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
 CODE = ("daemon", "clients", "protos", "tests", "bench", "docs")
 
 # Each with what stands in its place. A word counts in prose, and as a part of a name:
-# `desk` is in `result_desk` and in `ResultDesk`.
+# A name counts by its parts, in snake case and in camel case.
 WORDS = {
     "desk": "catalog, cache, store or saver",
     "desks": "catalog, cache, store or saver",

@@ -131,7 +131,7 @@ class Shape:
 
     def __init__(self, kind: str, key: "int | str | None", method: str) -> None:
         self.kind = kind
-        """`request`, `notification`, `result`, `error`, or empty where it is none of them."""
+        """`request`, `notification`, `result` or `error`; empty for any other message."""
         self.key = key
         self.method = method
 

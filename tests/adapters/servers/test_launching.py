@@ -164,6 +164,21 @@ def test_a_program_that_only_the_project_has_is_refused(clone: Path) -> None:
             made.plan(made.argv, {"PATH": path})
 
 
+def test_programs_beside_the_python_that_runs_capd_are_no_strangers_to_its_own_checkout(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = clone / ".venv/bin", clone / "node_modules/.bin"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(own / "python"))
+
+    plan = launching(clone, ("uvx", "server")).plan(
+        ("uvx", "server"), {"PATH": f"{other}:/usr/bin:{own}"}
+    )
+
+    assert plan.env["PATH"] == f"/usr/bin:{own}"
+
+
 def test_an_interpreter_that_a_version_manager_chooses_is_not_chosen_by_a_clone(
     clone: Path, tmp_path: Path
 ) -> None:

@@ -97,34 +97,18 @@ def test_what_came_on_or_is_coming_takes_a_turns_tokens_whatever_the_names_are(
     names: list[WireName], name: str
 ) -> None:
     tool = CapabilityName(name)
-    caller, enabler = WireName("mcp__capd__tool_call"), WireName("mcp__capd__capability")
 
     said_of_it = [
         context(tool, names, NOTHING),
-        context(tool, names, EXACT, caller),
-        coming(tool, names, NOTHING, caller, enabler),
+        context(tool, names, EXACT),
+        coming(tool, WireName("mcp__capd__capability")),
     ]
 
     assert max(map(count, said_of_it)) <= TURN_TOKENS
 
 
-def test_what_is_on_its_way_is_called_by_the_tool_that_waits_for_it() -> None:
-    text = coming(
-        GIT,
-        [WireName("git__git_log")],
-        NOTHING,
-        WireName("capd-tool_call"),
-        WireName("capd-capability"),
-    )
-
-    assert text == (
-        "capd is switching on 'git' for this message. "
-        "Call its tools with capd-tool_call, name=...: git__git_log."
-    )
-
-
 def test_where_nobody_knows_its_tools_the_model_is_told_how_to_wait_for_them() -> None:
-    text = coming(GIT, [], NOTHING, WireName("capd-tool_call"), WireName("capd-capability"))
+    text = coming(GIT, WireName("capd-capability"))
 
     assert text == (
         "capd is switching on 'git' for this message; "
@@ -171,21 +155,20 @@ NAMES = st.one_of(
     st.lists(NAMES, max_size=20),
     st.lists(NAMES, max_size=4),
     st.lists(NAMES, max_size=3),
-    st.sampled_from([(EXACT, ""), (NOTHING, ""), (EXACT, CALL), (NOTHING, CALL)]),
+    st.sampled_from([EXACT, NOTHING]),
 )
 def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     name: str,
     added: list[str],
     tools: list[str],
     meant: list[str],
-    known: tuple[TokenCosts, str],
+    costs: TokenCosts,
 ) -> None:
-    costs, caller = known
     entries = [
         IndexEntry(CapabilityId(TapName("t"), CapabilityName(each)), "use", each) for each in meant
     ]
 
-    on = context(CapabilityName(name), [WireName(each) for each in added], costs, caller)
+    on = context(CapabilityName(name), [WireName(each) for each in added], costs)
     capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
     names = [WireName(each) for each in tools]
     cards = [CallCard(each, "a, b?", "Does it", is_whole=True) for each in names]

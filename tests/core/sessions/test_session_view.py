@@ -10,7 +10,7 @@ from capd.adapters.client_table import client_table
 from capd.core.index.token_costs import TokenCosts
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, traits_of
 from capd.core.sessions.habits import Habits
-from capd.core.sessions.hook_context import context
+from capd.core.sessions.hook_context import TURN_TOKENS, context
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.own_tool_list import definitions, offered
 from capd.core.sessions.session_record import SavedView
@@ -369,13 +369,12 @@ def test_the_own_tools_cost_little() -> None:
     assert tokens(listed) <= 1050
 
 
-@pytest.mark.parametrize("caller", ["", "tool_call"])
-def test_what_a_turn_says_is_within_120_tokens_whatever_the_names(caller: str) -> None:
+def test_what_a_turn_says_is_within_its_tokens_whatever_the_names() -> None:
     names = [WireName(f"server_name_{n}__" + "long_tool_name_"[:40] * 2) for n in range(30)]
 
-    got = context(CapabilityName("something"), names, TokenCosts(), caller)
+    got = context(CapabilityName("something"), names, TokenCosts())
 
-    assert tokens(got) <= 120
+    assert tokens(got) <= TURN_TOKENS
 
 
 def test_a_users_own_table_changes_single_facts(tmp_path: Path) -> None:

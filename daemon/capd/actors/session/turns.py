@@ -202,10 +202,12 @@ class SessionTurns:
             suggested = self._suggested(decision, conversation)
             suggestion = self._index.suggested(suggested) if suggested else ""
             curated = await self._curation.bring(tools, is_planned=plan is not None)
-            words = await self._hook_words(turn_context, decision, came_on, curated, suggestion)
-            context = self._with_instructions(words.text, came_on, suggestion)
             unusable = _unusable(decision, conversation)
-            context = hook_context.said(context, hook_context.unusable_words(unusable))
+            lacking = hook_context.unusable_words(unusable)
+            beside = hook_context.said(suggestion, lacking)
+            words = await self._hook_words(turn_context, decision, came_on, curated, beside)
+            context = self._with_instructions(words.text, came_on, beside)
+            context = hook_context.said(context, lacking)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -318,9 +320,12 @@ class SessionTurns:
         decision: Decision,
         came_on: Mapping[CapabilityId, Sequence[WireName]],
         curated: CurationResult,
-        suggestion: str,
+        beside: str,
     ) -> "_Words":
-        """Return what a prompt hook hands to the model: what is listed now, or call cards."""
+        """Return what a prompt hook hands to the model: what is listed now, or call cards.
+
+        `beside` is what else the turn says, which has its share of the tokens.
+        """
         conversation = turn_context.conversation or self._conversations.current
         if self._view.lists_in_turn or not self._view.has_caller:
             named = [(each.name, added) for each, added in came_on.items()]
@@ -329,17 +334,20 @@ class SessionTurns:
                 return _Words(listed)
             # The list is full: what has no room on it is called by its card.
             nothing = finder.ToolsRanked([])
-            beside = hook_context.said(suggestion, listed)
-            words = self._cards(decision, nothing, curated.fitting, conversation, beside)
+            whole = hook_context.said(beside, listed)
+            words = self._cards(decision, nothing, curated.fitting, conversation, whole)
             return replace(words, text=hook_context.said(listed, words.text))
-        ranked = await self._curation.within(turn_context.text, decision)
+        # What could not be switched on, or is held back by the user or a budget, is not offered.
+        is_on = decision.id is not None and decision.id in self._state.active
+        meant = decision if is_on else msgspec.structs.replace(decision, id=None)
+        ranked = await self._curation.within(turn_context.text, meant)
         inside = self._curation.candidates(ranked.hits)
         if not inside:
             # Its servers have listed their tools for the first time just now.
             names = [name for added in came_on.values() for name in added[:FEW_TOOLS]]
             inside = self._curation.listed_candidates(names)
         fitting = [*inside, *curated.fitting]
-        return self._cards(decision, ranked, fitting, conversation, suggestion)
+        return self._cards(meant, ranked, fitting, conversation, beside)
 
     def _cards(
         self,
@@ -388,9 +396,7 @@ class SessionTurns:
         ranked = await self._curation.within(turn_context.text, decision)
         inside = self._curation.candidates(ranked.hits)
         if not inside:
-            return hook_context.coming(
-                decision.id.name, [], self._index.costs, "", self._view.called(self._view.enabler)
-            )
+            return hook_context.coming(decision.id.name, self._view.called(self._view.enabler))
         words = self._cards(decision, ranked, inside, conversation, "")
         conversation.note_cards(words.told)
         conversation.skills.update(dict.fromkeys(words.skills))

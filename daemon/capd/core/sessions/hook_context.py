@@ -54,14 +54,13 @@ class TurnArguments(msgspec.Struct, frozen=True):
 def contexts(
     came_on: Sequence[tuple[CapabilityName, Sequence[WireName]]],
     costs: TokenCosts,
-    caller: str = "",
 ) -> str:
     """Return what the model gets about all that came on, a line for each that fits."""
     brought = [each for each in came_on if each[1]]
     lines: list[str] = []
     left = TURN_TOKENS
     for at, (name, added) in enumerate(brought):
-        line = context(name, added, costs, caller, left // (len(brought) - at))
+        line = context(name, added, costs, left // (len(brought) - at))
         # A line end takes at most one token.
         left -= _tokens(line, costs) + 1
         if lines and left < 0:
@@ -74,36 +73,23 @@ def context(
     name: CapabilityName,
     added: Sequence[WireName],
     costs: TokenCosts,
-    caller: str = "",
     room: int = TURN_TOKENS,
 ) -> str:
-    """Return what the model gets about a capability that came on; empty if nothing did.
+    """Return what the model gets about a capability whose tools its next request lists.
 
-    `caller` is the tool that calls unlisted tools, if the client does not list the new ones.
+    It is empty if nothing came on.
     """
-    done = f"capd switched on '{_short(name)}' for this message"
-    if caller:
-        return _with_names(f"{done}. Call its tools with {caller}, name=...", added, costs, room)
-    return _with_names(f"{done}; its tools are listed now", added, costs, room)
+    sentence = f"capd switched on '{_short(name)}' for this message; its tools are listed now"
+    return _with_names(sentence, added, costs, room)
 
 
-def coming(
-    name: CapabilityName,
-    expected: Sequence[WireName],
-    costs: TokenCosts,
-    caller: str,
-    enabler: str,
-) -> str:
-    """Return what the model gets about a capability whose servers are being started.
+def coming(name: CapabilityName, enabler: str) -> str:
+    """Return what the model gets about a capability that is starting and whose tools are unknown.
 
-    `expected` are the tools that they listed last. If these are not known, `enabler` waits for
-    them.
+    `enabler` is the tool that waits for it.
     """
     begun = f"capd is switching on '{_short(name)}' for this message"
-    if expected:
-        return _with_names(f"{begun}. Call its tools with {caller}, name=...", expected, costs)
-    how = f"{enabler}(action=enable, name={name}) waits for it and names its tools"
-    return f"{begun}; {how}."
+    return f"{begun}; {enabler}(action=enable, name={name}) waits for it and names its tools."
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +162,7 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
     return "\n".join(lines)
 
 
-def _with_names(
-    sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int = TURN_TOKENS
-) -> str:
+def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, room: int) -> str:
     """Return `sentence: names.` with as many names as fit into a turn's tokens."""
     told = ""
     for count in range(1, min(len(names), _MOST_NAMES) + 1):
