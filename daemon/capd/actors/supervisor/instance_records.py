@@ -21,6 +21,9 @@ _SHOWN: Mapping[State, messages.ServerState] = {
 }
 
 
+UNUSED = "unused"
+
+
 @dataclass(slots=True, eq=False)
 class InstanceRecord:
     """One run of a server, and what is remembered of the runs before it."""
@@ -39,6 +42,8 @@ class InstanceRecord:
     """The run that each holder knows: it hears of a restart at its own next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)
+    ending: str = UNUSED
+    """Why it is ended, where that is on purpose."""
     run: ServerRun | None = None
     """None where it does not run: a run holds all that the server listed."""
     facts: RunFacts = field(default_factory=RunFacts)

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from capd.adapters import platform
@@ -128,6 +128,14 @@ class Launching:
                 "CAPD_SERVER_FOLDER": str(self.folder),
             }
         return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.told)
+
+    def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
+        """Tell whether it starts otherwise in a folder that nobody has agreed to."""
+        try:
+            held = replace(self, is_trusted=lambda _: False).plan(argv, env)
+        except UntrustedError:
+            return True
+        return held != Plan(argv, env)
 
     def empty_folder(self) -> Path:
         """Make a folder in which launchers find nothing, also not above it.
