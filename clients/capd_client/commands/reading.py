@@ -73,12 +73,12 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.option("--session", metavar="KEY", default="", help="Find what this session may use.")
 @json_option
 def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) -> None:
-    """Find tools for TEXT among all that are known, whether their servers run or not."""
+    """Find what can do TEXT: capabilities, skills and tools, whether their servers run or not."""
     result = ask_started("search", query=text_of(text), limit=limit, session=session)
     if as_json:
         print_json(result)
     else:
-        tables.print_found_tools(result)
+        tables.print_found(result)
 
 
 @click.command()

@@ -17,12 +17,13 @@ from capd.actors.control.actors import (
 )
 from capd.actors.control.definitions import summary
 from capd.adapters.clients.session_environment import SessionEnvironments
+from capd.core.tools.overall_ranking import Match
 from capd.core.trust.project_tap import project_of
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import curator, finder, registry
 from capd_protos import index as messages
 from capd_protos import socket as frames
-from capd_protos.types import SessionKey
+from capd_protos.types import CapabilityId, SessionKey
 
 FIND_TIMEOUT = 2.0
 INDEX_TIMEOUT = 2.0
@@ -153,8 +154,30 @@ class Reading:
                 keys=reach.keys,
                 domain=reach.domain,
             )
-        found = await self._actors.finder.find_tools(request)
-        return documents.found_tools(accepted(found))
+        found = accepted(await self._actors.finder.find_tools(request))
+        capabilities = [] if found.mode == "selected" else await self._matching(request)
+        return documents.found(found, capabilities, params.limit)
+
+    async def _matching(self, request: finder.FindTools) -> list[Match]:
+        """Return the capabilities that fit, as far as the request's session may use them."""
+        try:
+            known = await self._actors.finder.capabilities(timeout=FIND_TIMEOUT)
+            denied: list[CapabilityId] = []
+            if request.rules:
+                listed = await self._actors.finder.denied(request.rules, timeout=FIND_TIMEOUT)
+                denied = [each.id for each in listed.capabilities]
+            ranked = await self._actors.registry.discover(
+                registry.DiscoverCapabilities(
+                    request.query, request.max_results, domain=request.domain, denied=denied
+                )
+            )
+        except ActorUnavailableError:
+            return []
+        if not isinstance(ranked, registry.CapabilitiesFound):
+            # Without a model no capability is ranked; the answer's text says so.
+            return []
+        described = {each.capability.id: each.capability for each in known.capabilities}
+        return [documents.capability_match(hit, described.get(hit.id)) for hit in ranked.hits]
 
     async def _config(self, params: frames.ConfigParams) -> dict[str, Any]:
         described = await self._actors.settings.describe(params.project)
