@@ -10,7 +10,7 @@ import click
 
 from capd_client import tables
 from capd_client.commands import completing
-from capd_client.commands.scratch import in_session
+from capd_client.commands.scratch import in_session, once_the_model_is_there
 from capd_client.commands.shared import (
     ask,
     fail,
@@ -124,7 +124,10 @@ def turn(*, text: tuple[str, ...], budget: int, session: str, as_json: bool) -> 
     message = text_of(text)
     result = in_session(
         session,
-        lambda key: ask("turn", text=message, session=key, budget=budget or "", mute=has_no_output),
+        lambda key: once_the_model_is_there(
+            lambda: ask("turn", text=message, session=key, budget=budget or "", mute=has_no_output),
+            lambda result: result.get("reason") == "model_not_ready",
+        ),
     )
     if as_json:
         print_json(result)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from capd_client import tables
-from capd_client.commands.scratch import ask_started, in_session
+from capd_client.commands.scratch import ask_started, in_session, once_the_model_is_there
 from capd_client.commands.shared import (
     NoDaemon,
     ask,
@@ -74,7 +74,11 @@ def discover(*, text: tuple[str, ...], limit: int, as_json: bool) -> None:
 @json_option
 def search(*, text: tuple[str, ...], limit: int, session: str, as_json: bool) -> None:
     """Find what can do TEXT: capabilities, skills and tools, whether their servers run or not."""
-    result = ask_started("search", query=text_of(text), limit=limit, session=session)
+    query = text_of(text)
+    result = once_the_model_is_there(
+        lambda: ask_started("search", query=query, limit=limit, session=session),
+        lambda found: found.get("mode") == "lexical",
+    )
     if as_json:
         print_json(result)
     else:

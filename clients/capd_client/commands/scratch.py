@@ -82,6 +82,14 @@ def wait_for_model() -> bool:
     return is_announced
 
 
+def once_the_model_is_there(
+    act: Callable[[], dict[str, Any]], is_too_early: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Return `act()`, called once more where it came before the model and the model has come."""
+    result = act()
+    return act() if is_too_early(result) and wait_for_model() else result
+
+
 def ask_started(method: str, **params: Any) -> dict[str, Any]:
     """Return the daemon's result, starting the daemon first if need be."""
     if start_daemon():

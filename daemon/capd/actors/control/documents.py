@@ -10,6 +10,7 @@ import msgspec
 
 from capd.adapters.clients.session_environment import Stored
 from capd.core.sessions import hook_context
+from capd.core.sessions.own_tools import for_person
 from capd.core.tools.call_cards import call_card
 from capd.core.tools.overall_ranking import Match, ranked_together
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
@@ -350,11 +351,12 @@ def found(reply: finder.ToolsFound, capabilities: Sequence[Match], limit: int) -
         ranked = tools
     else:
         ranked = ranked_together([*capabilities, *skills, *tools], limit)
+    hits = reply.hits if reply.mode == "selected" else reply.hits[:limit]
     return {
         "schema": SCHEMA,
         "mode": reply.mode,
         "searched": reply.searched,
-        "text": reply.text,
+        "text": for_person(reply.text),
         "ranked": [
             {
                 "kind": each.kind,
@@ -372,7 +374,7 @@ def found(reply: finder.ToolsFound, capabilities: Sequence[Match], limit: int) -
                 "score": round(hit.score, 4),
                 "definition": msgspec.Raw(hit.definition),
             }
-            for hit in reply.hits
+            for hit in hits
         ],
         "skills": [_found_skill(hit) for hit in reply.skills],
     }

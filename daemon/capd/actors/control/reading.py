@@ -26,6 +26,8 @@ from capd_protos import socket as frames
 from capd_protos.types import CapabilityId, SessionKey
 
 FIND_TIMEOUT = 2.0
+MOST_RANKED = 20
+"""Tools that are looked at for one order of everything, however few are asked for."""
 INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
 """The status does not wait for a model that is busy or stopped."""
@@ -144,12 +146,14 @@ class Reading:
         return documents.discovered(found, skills, sessions.sessions, self._keys(sessions))
 
     async def _search(self, params: frames.SearchParams) -> dict[str, Any]:
-        request = finder.FindTools(params.query, params.limit)
+        # A tool may rank higher for its capability than by itself.
+        most = max(params.limit, MOST_RANKED)
+        request = finder.FindTools(params.query, most)
         if params.session:
             reach = accepted(await self._actors.curator.reach(SessionKey(params.session)))
             request = finder.FindTools(
                 params.query,
-                params.limit,
+                most,
                 rules=reach.rules,
                 keys=reach.keys,
                 domain=reach.domain,
