@@ -315,6 +315,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.SkillsFound([finder.SkillHit(SKILL.prompt, SKILL.skill, 0.5)]),
     finder.FinderRefused("the query is empty"),
     finder.ServersIndexed([INDEXED]),
+    finder.IndexStarted(3),
     INDEXED,
     finder.ToolsIndexed(7, 2, has_vectors=True),
     finder.CurateTools(

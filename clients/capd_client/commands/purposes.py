@@ -19,7 +19,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Find": {
         "discover": "capabilities for a text",
-        "search": "tools for a text",
+        "search": "what can do a text",
     },
     "Use": {
         "turn": "hand over a message",

@@ -7,6 +7,7 @@ import msgspec
 
 from capd.actors.control import documents
 from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
+from capd.core.sessions.own_tools import for_person
 from capd_protos import curator
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
@@ -122,6 +123,6 @@ def _switched(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dic
         "schema": documents.SCHEMA,
         "session": answered.session,
         "ok": answered.is_ok,
-        "text": answered.text,
+        "text": for_person(answered.text),
         "changed": {"added": answered.added, "removed": answered.removed},
     }
