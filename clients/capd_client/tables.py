@@ -26,7 +26,7 @@ def say(text: object, *, keep_lines: bool = False) -> None:
 
 _SERVER_COLUMNS = (
     *("server", "state", "pid", "scope", "held by", "tools", "up", "restarts", "membership"),
-    "error",
+    *("sandbox", "runs in", "error"),
 )
 
 
@@ -41,8 +41,15 @@ def _server_row(server: Mapping[str, Any]) -> tuple[Any, ...]:
         duration(server.get("uptime_s")),
         server.get("restarts"),
         server.get("membership") or "",
+        server.get("sandbox") or "",
+        _runs_in(server),
         server.get("last_error") or "",
     )
+
+
+def _runs_in(server: Mapping[str, Any]) -> str:
+    folder, reason = str(server.get("cwd") or ""), server.get("cwd_reason")
+    return f"{folder} (held: {reason})" if reason else folder
 
 
 def print_servers(result: Mapping[str, Any]) -> None:

@@ -14,9 +14,8 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -107,17 +106,22 @@ def test_a_question_from_a_start_is_asked_nobody_while_another_server_has_a_call
     world: World,
 ) -> None:
     listing(world, "asking", "ask")
-    world.honest("useful", "echo,slow")
+    world.home.capability("useful", [sys.executable, "-I", str(OBEYING_SERVER), world.home.tag])
     world.start()
     session = world.session("one", "useful", capabilities={"elicitation": {}})
-    slow = session.begin("useful__slow", {"x": "y"})
+    begun, ends = (world.home.folder / name for name in ("begun", "ends"))
+    waits = f"while not os.path.exists({str(ends)!r}): time.sleep(0.02)"
+    source = f"import os, time\nopen({str(begun)!r}, 'w').close()\n{waits}"
+    call = session.begin("useful__run", {"x": source})
+    wait_for(begun.exists)
 
     enabled = session.call("capability", {"action": "enable", "name": "asking"})
     own = session.said("asking__own", "after")
 
     assert text_of(enabled).startswith("Capability 'asking' is on.")
     assert own.endswith("own after")
-    session.answer(slow)
+    ends.touch()
+    session.answer(call)
     assert [each for each in session.heard if each.get("method") == "elicitation/create"] == []
 
 
@@ -160,6 +164,10 @@ def pid_and_reason(world: World, name: str) -> tuple[int, str]:
     return entry["pid"], entry["cwd_reason"]
 
 
+def wait_for_another(world: World, name: str, pid: int) -> None:
+    wait_for(lambda: world.server(name)["pid"] not in {0, pid})
+
+
 def test_a_server_of_the_user_changes_with_the_trust_in_the_folder_where_it_runs(
     world: World,
 ) -> None:
@@ -187,7 +195,7 @@ def test_a_server_of_the_user_changes_with_the_trust_in_the_folder_where_it_runs
     for command, is_held in ((("trust",), False), (("trust", "--revoke"), True)):
         done = home.at_terminal(*command, str(clone), typed="y\n")
         assert done.returncode == 0, done.stdout
-        wait_for(lambda before=held: world.server("useful")["pid"] not in {0, before})
+        wait_for_another(world, "useful", held)
         now, reason = pid_and_reason(world, "useful")
 
         assert bool(reason) is is_held
@@ -201,14 +209,19 @@ def test_a_server_of_the_user_changes_with_the_trust_in_the_folder_where_it_runs
 
 
 @contextlib.contextmanager
-def started_by(world: World, **more: Any) -> Iterator[McpHost]:
+def started_by(
+    world: World,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    command: Sequence[str] = (),
+) -> Iterator[McpHost]:
     """An editor whose shim starts the daemon; that is ended with the block."""
-    options = {"env": {}, "cwd": world.home.folder, "command": []} | more
-    env = {key: value for key, value in world.home.env.items() if key != "CAPD_NO_START"}
+    own = {key: value for key, value in world.home.env.items() if key != "CAPD_NO_START"}
     editor = McpHost(
-        [*options["command"], sys.executable, "-I", "-S", str(SHIM)],
-        env={**env, "CAPD_SESSION": "first", **options["env"]},
-        cwd=str(options["cwd"]),
+        [*command, sys.executable, "-I", "-S", str(SHIM)],
+        env={**own, "CAPD_SESSION": "first", **(env or {})},
+        cwd=str(cwd or world.home.folder),
     )
     try:
         yield editor
