@@ -103,7 +103,9 @@ class IndexFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise IndexFileError(f"{self.path} cannot be read: {error}") from error
+            raise IndexFileError(
+                f"{self.path} cannot be read: {error.strerror or error}"
+            ) from error
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _text(self) -> str:

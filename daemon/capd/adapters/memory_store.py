@@ -91,7 +91,7 @@ class MemoryStore:
             folder.mkdir(mode=0o700, exist_ok=True)
             file.rename(kept)
         except OSError as error:
-            raise NotStoredError(f"{file} cannot be put away: {error.strerror}") from None
+            raise NotStoredError(f"{file} cannot be moved to {folder}: {error.strerror}") from None
         return kept
 
     def _file(self, name: str) -> Path:
@@ -117,7 +117,7 @@ class MemoryStore:
         if anywhere(self._secrets())(text) != text:
             raise NotStoredError(
                 "not written: it holds the value of a secret that capd keeps, and what is in a "
-                "memory is told to models"
+                "memory is told to models: take it out"
             )
         try:
             write_whole(file, encoded)

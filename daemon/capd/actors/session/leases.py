@@ -136,7 +136,9 @@ class SessionLeases:
         try:
             return await self._bus.ask(REGISTRY, request, REGISTRY_REPLIES, ASK_TIMEOUT)
         except _UNANSWERED as error:
-            raise NotActivatedError(f"capd's registry does not answer: {error}") from None
+            raise NotActivatedError(
+                f"capd's registry does not answer: {error}. Try again."
+            ) from None
 
     async def ask_supervisor(self, request: msgspec.Struct, timeout: float) -> supervisor.Reply:
         """Send a request to the supervisor and return its reply.
@@ -147,7 +149,9 @@ class SessionLeases:
         try:
             return await self._bus.ask(SUPERVISOR, request, SUPERVISOR_REPLIES, timeout)
         except _UNANSWERED as error:
-            raise NotActivatedError(f"capd's supervisor does not answer: {error}") from None
+            raise NotActivatedError(
+                f"capd's supervisor does not answer: {error}. Try again."
+            ) from None
 
     @asynccontextmanager
     async def starting(self, servers: Collection[ServerSpec]) -> AsyncIterator[None]:

@@ -38,7 +38,7 @@ class Denials:
         try:
             reply = await self._finder.denied(rules, self._view.project, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
-            raise NotActivatedError(f"capd's finder does not answer: {error}") from None
+            raise NotActivatedError(f"capd's finder does not answer: {error}. Try again.") from None
         if not reply.is_known:
             text = "capd is still reading what is installed, and what policy denies of it."
             raise NotActivatedError(f"{text} Try again in a moment.")

@@ -120,7 +120,7 @@ class ToolSearch:
         try:
             found = await self._finder.find_tools(request, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
-            raise NotSearchedError(f"capd's finder does not answer: {error}") from None
+            raise NotSearchedError(f"capd's finder does not answer: {error}. Try again.") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
         return found

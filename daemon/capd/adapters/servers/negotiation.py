@@ -162,7 +162,8 @@ async def _discovered(
     spoken = _newest(STATELESS_VERSIONS, found.supportedVersions)
     if not spoken:
         raise HandshakeError(
-            f"{server_connection.name} knows server/discover, but no version of its era"
+            f"{server_connection.name} knows server/discover, but no version of MCP "
+            "that capd speaks: update the server"
         )
     return _ServerFacts(
         spoken,
@@ -200,7 +201,7 @@ async def _initialized(
     if found.protocolVersion not in HANDSHAKE_VERSIONS:
         raise HandshakeError(
             f"{server_connection.name} speaks protocol {found.protocolVersion[:40]!r}, none of "
-            f"{', '.join(HANDSHAKE_VERSIONS)}"
+            f"{', '.join(HANDSHAKE_VERSIONS)}: update the server"
         )
     return _ServerFacts(
         found.protocolVersion,

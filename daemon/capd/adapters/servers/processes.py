@@ -322,7 +322,8 @@ def _launch(spec: ProcessSpec) -> _Launched:
             if not isinstance(error, _ChangedError):
                 raise
     raise SpawnFailedError(
-        f"{spec.argv[0]} cannot start: the files that it reads in {spec.cwd} keep changing"
+        f"{spec.argv[0]} cannot start: the files that it reads in {spec.cwd} keep changing; "
+        "try again when nothing writes there"
     )
 
 

@@ -260,10 +260,14 @@ class Endpoint:
             if found and exchange is not None:
                 outbox, name = exchange.outbox, found[1]
             elif not found or found[1] != _STANDALONE:
-                raise RefusedError(400, "the stream of this event is not kept any more")
+                raise RefusedError(
+                    400, "this event's stream is not kept any more: its request may have run"
+                )
             number = int(found[2])
             if not outbox.has(number):
-                raise RefusedError(400, "what follows this event is not kept any more")
+                raise RefusedError(
+                    400, "what follows this event is not kept any more: its request may have run"
+                )
         with _answering(session):
             await answer.begin_events()
             if not last and _is_primed(session):
