@@ -1,4 +1,4 @@
-"""The configuration as sessions follow it."""
+"""Turns the configuration into the rules and limits of sessions."""
 
 from collections.abc import Mapping
 
@@ -43,7 +43,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
 
 
 def result_limits(configuration: Configuration) -> Limits:
-    """Return when results are too long."""
+    """Return the limits above which results are shortened."""
     table = configuration.results
     return Limits(table.limit, table.servers, table.tools, table.media)
 

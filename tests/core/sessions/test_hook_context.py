@@ -14,10 +14,10 @@ from capd.core.sessions.hook_context import (
     coming,
     context,
     contexts,
+    fitting_cards,
     hook_output,
     said,
-    skill_told,
-    told_cards,
+    skill_text,
 )
 from capd.core.tools.call_cards import CallCard
 from capd_protos.index import IndexEntry
@@ -128,7 +128,7 @@ def test_the_output_is_what_claude_code_reads() -> None:
 
 
 def test_a_skill_that_fits_is_told_with_the_call_that_uses_it() -> None:
-    told = skill_told(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
+    told = skill_text(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
 
     assert told == (
         "Skill git_release_notes fits: Writes the notes. "
@@ -172,7 +172,7 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     capabilities = suggested(entries, call_of("mcp__capd__capability"), costs).text
     names = [WireName(each) for each in tools]
     cards = [CallCard(each, "a, b?", "Does it", is_whole=True) for each in names]
-    words = told_cards(cards, CALL, costs, beside=capabilities).text
+    words = fitting_cards(cards, CALL, costs, beside=capabilities).text
 
     assert count(capabilities) <= 60
     assert count(on) <= TURN_TOKENS
@@ -191,7 +191,7 @@ LOG, SHOW = card("git__log", "repo, max=10", "Shows the log"), card("git__show",
 
 @pytest.mark.parametrize("costs", [EXACT, NOTHING])
 def test_cards_say_how_each_tool_is_called(costs: TokenCosts) -> None:
-    got = told_cards([LOG, SHOW], CALL, costs, rest="10 more of git: tool_search.")
+    got = fitting_cards([LOG, SHOW], CALL, costs, rest="10 more of git: tool_search.")
 
     assert got.names == ("git__log", "git__show")
     assert got.text == (
@@ -203,7 +203,7 @@ def test_cards_say_how_each_tool_is_called(costs: TokenCosts) -> None:
 
 
 def test_no_more_cards_than_three_are_told() -> None:
-    got = told_cards([card(f"s__t{n}") for n in range(9)], CALL, EXACT)
+    got = fitting_cards([card(f"s__t{n}") for n in range(9)], CALL, EXACT)
 
     assert got.names == ("s__t0", "s__t1", "s__t2")
 
@@ -211,7 +211,7 @@ def test_no_more_cards_than_three_are_told() -> None:
 def test_descriptions_go_before_cards_do() -> None:
     wordy = [card(f"s__t{n}", "path, mode", "many words " * 7) for n in range(3)]
 
-    got = told_cards(wordy, CALL, EXACT, room=60)
+    got = fitting_cards(wordy, CALL, EXACT, room=60)
 
     assert got.names == ("s__t0", "s__t1", "s__t2")
     assert "- s__t2(path, mode)\n" in f"{got.text}\n"
@@ -225,11 +225,11 @@ def test_cards_stay_in_their_room_whatever_the_names_are(
 ) -> None:
     cards = [card(name, "argument_one, other?: [{a, b}]", "x y z " * 12) for name in names]
 
-    got = told_cards(cards, CALL, costs, room=room, rest="more: tool_search")
+    got = fitting_cards(cards, CALL, costs, room=room, rest="more: tool_search")
 
     assert count(got.text) <= room
     assert all(f"- {name}(" in got.text for name in got.names)
 
 
 def test_without_cards_nothing_is_said() -> None:
-    assert told_cards([], CALL, EXACT, rest="more").text == ""
+    assert fitting_cards([], CALL, EXACT, rest="more").text == ""

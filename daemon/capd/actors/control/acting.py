@@ -1,4 +1,4 @@
-"""Methods that act: on a session, on the catalog, on a server's login."""
+"""Methods that change something: a session, the catalog, or a server's login."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,7 +17,7 @@ CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
 RELOAD_TIMEOUT = 3600.0
-"""A bound on a daemon that hangs, not on how many files there are."""
+"""Seconds. It ends a wait for a daemon that hangs; reading many files may take long."""
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -28,7 +28,7 @@ _OUTCOME_CODES = {
 
 
 class Acting:
-    """What changes something."""
+    """The methods that change something."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -45,7 +45,7 @@ class Acting:
         }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take a turn that a client's prompt hook brings; `peer_pid` is the hook's process."""
+        """Take the turn that a prompt hook hands over; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
             params.text,
             params.client,

@@ -1,9 +1,9 @@
 """The registry: what is installed, and which of it a message asks for.
 
-It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
-`core.routing`. It never waits for the embedder: a message that comes before the vectors are
-there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
-fingerprinted and forgotten; the vector of a session's last message is kept in memory for the next.
+It holds the catalog and the vectors of its triggers, and answers routing and search by the rules of
+`core.routing`. It never waits for the embedder: if the vectors are not ready, it abstains with
+`model_not_ready`, and that starts the loading. A user's text is embedded, fingerprinted and
+forgotten. The vector of a session's last message stays in memory until the next message.
 """
 
 import time
@@ -63,7 +63,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class Registry:
-    """Message in, decision out."""
+    """The registry's mailbox: a message in, a decision out."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class Registry:
         parser: Parser | None = None,
         scorer: str = "evidence",
     ) -> None:
-        """`switched_on` names the priors that may count at this moment, of those with a weight.
+        """`switched_on` returns the priors that are switched on at the moment.
 
-        `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
-        user's own folder of them. `parser` reads the files of taps and projects. `scorer` names the
-        rule: the one of the profile that comes with capd, or the published one.
+        With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
+        is the user's own folder of memories. `parser` reads the files of taps and projects.
+        `scorer` names the rule: that of the profile shipped with capd, or the published one.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -184,7 +184,7 @@ class Registry:
         return self._projects.catalog(self._projects.known(project))
 
     async def _follow_use(self) -> None:
-        """Note what sessions have on and use, whoever wanted it."""
+        """Note what is on and used in sessions, whoever switched it on."""
         async with self._bus.subscribe(USED, "session.capability_used") as news:
             async for used in news:
                 self._use.note(f"session {used.session}", used.capability)
@@ -304,7 +304,7 @@ class Registry:
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
     ) -> Decision | None:
-        """Return what a message's words decide without the model; None where they do not."""
+        """Return what a message's words decide without the model; None if they do not decide."""
         kept = gates.eligible(
             catalog.winners, request.domain, request.keys, frozenset(request.denied)
         )
@@ -320,7 +320,7 @@ class Registry:
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
     ) -> dict[str, Collection[CapabilityId]]:
-        """Return what each prior that is on speaks for."""
+        """Return the capabilities that each active prior favours."""
         favoured: dict[str, Collection[CapabilityId]] = {}
         switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
         if "files" in switched_on:

@@ -46,7 +46,7 @@ from capd_protos.types import ActorName, InstanceId, SessionKey
 
 
 async def called_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
-    """Return the one outcome of a call that no client of the session has made."""
+    """Return the outcome of a call that did not come from the session's client."""
     key = session.place.key
     members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
     caller = CallHooks(client=session.connection.client)
@@ -89,7 +89,7 @@ TOPICS = (
 LOST_RETENTION = 30.0
 
 
-"""Seconds that a session whose socket was lost keeps its leases (docs/design/surface.md)."""
+"""Seconds for which a session without a socket keeps its leases (docs/design/surface.md)."""
 
 
 HANDOVER_TIMEOUT = 10.0
@@ -105,7 +105,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionHost:
-    """Message in, the right session asked."""
+    """The curator's mailbox: finds the session for each message."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class SessionHost:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; before a planned stop clients are told to come back."""
+        """Serve until cancelled. Before a planned stop, tell clients to reconnect."""
         services = self.services
         try:
             async with trio.open_nursery() as nursery:
@@ -168,7 +168,7 @@ class SessionHost:
 
     @property
     def _problem(self) -> str:
-        """Why not all of what is known here outlives this daemon, a line each, or nothing."""
+        """Return why some state will be lost at a restart, a line each; empty if none will."""
         savers = (self._saver, self.services.habits, self._memories)
         return "\n".join(each.problem for each in savers if each.problem)
 
@@ -373,7 +373,7 @@ class SessionHost:
                 _follow_catalog(session, hint)
 
     async def _follow_project(self, session: Session, hint: registry.CatalogChanged) -> None:
-        """Follow a catalog if it is of the session's project."""
+        """Load a project's catalog again if `session` belongs to that project."""
         if await self._paths.again(session.place.project) == hint.project:
             _follow_catalog(session, hint)
 

@@ -1,7 +1,8 @@
-"""Reaches tools that are not switched on in a session: by a search, or by their name.
+"""Finds tools that are not switched on in a session, by a search or by name.
 
-What it finds is switched on as single tools, from what is known of them: no server is started
-before a call needs it. Whose list is not known is not found here, and every answer says so.
+A tool that is found is switched on as a single tool, by its cached definition. Its server is
+started by the first call. Tools of servers that never listed them are not found, and every answer
+says so.
 """
 
 import time
@@ -32,13 +33,13 @@ from capd_protos.types import ServerIdentity, ToolDefinition, WireName
 
 ASK_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 4.0
-"""Less than the gateway gives a session to begin."""
+"""Seconds; less than the gateway allows for opening a session."""
 
 
 HITS_OF_EACH = 3
-"""Of each of several questions in one call."""
+"""Hits for each question, if one call has several."""
 SKILL_BAR = 0.35
-"""The score from which a search names a skill."""
+"""The score that a skill needs to be named in a search."""
 
 
 class NotSearchedError(Exception):
@@ -46,7 +47,7 @@ class NotSearchedError(Exception):
 
 
 class ToolSearch:
-    """The tools of the catalog, as one session may use them."""
+    """Searches the catalog's tools on behalf of one session."""
 
     def __init__(
         self, context: SessionContext, activation: Activation, notes: CallNotes, withheld: Withheld
@@ -62,7 +63,7 @@ class ToolSearch:
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def search(self, asked: SearchArguments) -> str:
-        """Return the answer of `tool_search`, with what fits best switched on.
+        """Answer a call of `tool_search`, and switch on the tools that fit best.
 
         Raises:
             NotSearchedError: no question leads to a search, or nobody answers it.
@@ -120,13 +121,13 @@ class ToolSearch:
         try:
             found = await self._finder.find_tools(request, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
-            raise NotSearchedError(f"capd's finder does not answer: {error}") from None
+            raise NotSearchedError(f"capd's finder does not answer: {error}. Try again.") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
         return found
 
     async def reach(self, name: str) -> Listed:
-        """Return a tool that was not on, switched on by itself and with its server running.
+        """Switch on a single tool by name, start its server, and return it.
 
         Raises:
             UnknownNameError: no known tool has this name.
@@ -222,7 +223,7 @@ class ToolSearch:
 
 
 def single(hit: finder.ToolHit) -> SingleTool:
-    """Return a hit as what can be switched on."""
+    """Return a hit in the form in which it is switched on."""
     assert hit.spec is not None
     assert hit.via is not None
     definition = ToolDefinition(hit.name, hit.definition)
@@ -232,9 +233,9 @@ def single(hit: finder.ToolHit) -> SingleTool:
 async def described(
     finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
-    """Return what there is for a session, None where nobody says.
+    """Return the descriptions of a session's tools; None if the finder does not answer.
 
-    With `waits`, or where it has pins, not before the catalog was read, or a few seconds.
+    With `waits`, or if the session has pins, wait a few seconds for the catalog to load.
     """
     patterns = list(view.patterns)
     request = finder.DescribeTools(

@@ -93,14 +93,14 @@ def coming(name: CapabilityName, enabler: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldCards:
-    """The cards that a turn has room for, and the words that reach the model."""
+class FittingCards:
+    """The cards that fit into a turn, and their text for the model."""
 
     names: tuple[WireName, ...] = ()
     text: str = ""
 
 
-def told_cards(
+def fitting_cards(
     cards: Sequence[CallCard],
     caller: str,
     costs: TokenCosts,
@@ -108,11 +108,11 @@ def told_cards(
     beside: str = "",
     room: int = TURN_TOKENS,
     rest: str = "",
-) -> ToldCards:
-    """Return what the model is told of tools that it can call at once, best first.
+) -> FittingCards:
+    """Return the text about tools that the model can call at once, the best first.
 
-    `caller` is the tool that calls them. `beside` is what else the turn says. `rest` says how the
-    other tools are found; it is left out where there is no room. A card that has no room loses its
+    `caller` is the tool that calls them. `beside` is the rest of the turn's text. `rest` says how
+    to find more tools; it is left out if there is no room. A card that does not fit loses its
     description first.
     """
     room -= _tokens(f"{beside}\n", costs) if beside else 0
@@ -122,7 +122,7 @@ def told_cards(
         if _tokens(_listing(head, [*told, card], 0), costs) <= room:
             told.append(card)
     if not told:
-        return ToldCards()
+        return FittingCards()
     described = 0
     while described < len(told) and (_tokens(_listing(head, told, described + 1), costs) <= room):
         described += 1
@@ -130,8 +130,8 @@ def told_cards(
     names = tuple(card.name for card in told)
     longer = f"{text}\n{rest}"
     if rest and _tokens(longer, costs) <= room:
-        return ToldCards(names, longer)
-    return ToldCards(names, text)
+        return FittingCards(names, longer)
+    return FittingCards(names, text)
 
 
 def rest_of(name: CapabilityName, more: int, finder: str) -> str:
@@ -147,7 +147,7 @@ def _listing(head: str, cards: Sequence[CallCard], described: int) -> str:
 
 
 def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
-    """Return what the model is told of capabilities that fit and cannot be switched on."""
+    """Return the text about capabilities that fit and cannot be switched on."""
     lines: list[str] = []
     for each in unusable:
         name = _short(each.id.name)
@@ -181,8 +181,8 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def skill_told(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
-    """Return what the model is told of a skill that fits, in at most `SUGGESTION_TOKENS`."""
+def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
+    """Return the text about a skill that fits, in at most `SUGGESTION_TOKENS`."""
     arguments = msgspec.json.encode(
         {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
     ).decode()
