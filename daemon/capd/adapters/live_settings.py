@@ -182,7 +182,7 @@ class LiveSettings:
         """Do what `load` does, beside all else, with the files of projects."""
         async with trio.open_nursery() as nursery:
             for project, file in self._projects.items():
-                nursery.start_soon(self._read, project, file)
+                nursery.start_soon(self._read_again, project, file)
         async with self._loading:
             return await trio.to_thread.run_sync(self.load)
 
@@ -192,21 +192,32 @@ class LiveSettings:
             return
         file = self._project_file(project)
         # Outside the lock: one that does not answer keeps nobody else waiting.
-        await self._read(project, file)
+        reason = await self._read(project, file)
         async with self._loading:
             if project in self._projects:
+                # Somebody else read it meanwhile, and looks again where that was in vain.
                 return
             if len(self._projects) >= MOST_PROJECTS:
                 self._forget_one()
             self._projects[project] = file
+            self._note_silence(project, reason)
             self._of_projects[project] = self._of_file(file)
         self.met.set()
 
-    async def _read(self, project: str, file: GoodFile) -> None:
+    async def _read_again(self, project: str, file: GoodFile) -> None:
+        self._note_silence(project, await self._read(project, file))
+
+    async def _read(self, project: str, file: GoodFile) -> str:
+        """Read a project's file; return why it did not answer, empty if it did."""
         try:
             await self.reads.of(project, file.load)
         except NoAnswerError as error:
-            self.silent[project] = str(error)
+            return str(error)
+        return ""
+
+    def _note_silence(self, project: str, reason: str) -> None:
+        if reason:
+            self.silent[project] = reason
         else:
             self.silent.pop(project, None)
 

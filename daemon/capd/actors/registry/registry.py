@@ -25,6 +25,7 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
+from capd.adapters.tap_files import STARTER
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
 from capd.core.routing import deciding, gates, priors, words_alone
@@ -142,7 +143,7 @@ class Registry:
             case messages.ListSkills():
                 return messages.SkillsListed(self._skills)
             case messages.ListToolSnapshots():
-                return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
+                return messages.ToolSnapshotsListed(_tool_lists(self._catalog))
             case messages.ReadSkill(name):
                 return await self._read_skill(name)
             case messages.ListMemories(project):
@@ -438,12 +439,8 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
     return entries
 
 
-def _tool_lists(taps: Iterable[Tap]) -> dict[ServerIdentity, list[ToolDefinition]]:
-    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
-    for tap in taps:
-        for identity, tools in tap.tool_lists.items():
-            lists.setdefault(identity, list(tools))
-    return lists
+def _tool_lists(catalog: Catalog) -> dict[ServerIdentity, list[ToolDefinition]]:
+    return {identity: list(tools) for identity, tools in catalog.tool_lists(STARTER).items()}
 
 
 def _tap_entry(tap: Tap) -> messages.TapEntry:

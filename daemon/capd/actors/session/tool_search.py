@@ -22,6 +22,7 @@ from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
 from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
 from capd.core.sessions.session import SingleTool
+from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
 from capd.core.tools.tool_question import SELECT
 from capd.runtime.peer import ActorUnavailableError
@@ -151,6 +152,7 @@ class ToolSearch:
             raise RefusedError(denied(name, restriction.reason))
         tool = single(hit)
         wire = self._name(hit)
+        await self._check_catalog(hit)
         await self._activation.step(
             lambda: self._state.activate_tools([tool], time.time()), by="search"
         )
@@ -165,6 +167,23 @@ class ToolSearch:
             )
         self._log.info("tool_reached", tool=wire)
         return listed
+
+    async def _check_catalog(self, hit: finder.ToolHit) -> None:
+        """Look up a tool's server in the catalog of this moment, which the finder reads later.
+
+        Raises:
+            NotSentError: it is not there any more, or nobody knows.
+        """
+        if hit.via is None:
+            return
+        try:
+            is_there = await self._activation.still_has(hit.via, hit.identity)
+        except NotActivatedError as error:
+            raise NotSentError(f"{error} The call was not sent.") from None
+        if not is_there:
+            raise NotSentError(
+                f"{hit.server} is not in the catalog any more. The call was not sent."
+            )
 
     def _listed(self, name: str) -> Listed | None:
         return admit_shown(self._state.surface.find(name), self._state, self._view)
