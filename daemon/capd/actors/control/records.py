@@ -13,6 +13,7 @@ from capd.core.routing.remedies import CapabilityFacts, consequence, followed, r
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import registry
 from capd_protos import socket as frames
+from capd_protos.extras import missing
 from capd_protos.ledger import (
     ActivationNote,
     DecisionNote,
@@ -88,7 +89,10 @@ class Records:
 
 
 def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:
-    from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+    try:
+        from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+    except ImportError:
+        raise MethodError(frames.UNAVAILABLE, missing("metrics")) from None
 
     return metrics_text
 
