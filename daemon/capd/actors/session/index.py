@@ -234,7 +234,8 @@ class SessionIndex:
 
     def first_words(self) -> str:
         """Return the first level for a model whose client hands it no instructions."""
-        return "" if self._view.traits.reads_instructions else self.map()
+        is_told = self._view.traits.reads_instructions or self._view.wants_all
+        return "" if is_told else self.map()
 
     def suggested(self, ids: Sequence[CapabilityId]) -> str:
         """Return the second level of what may be meant by a message."""

@@ -6,6 +6,7 @@
 An editor has many chats on one connection and switches between them; `/clear` is another id too.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ MOST_CARDS = 200
 MOST = 32
 """Conversations that are remembered. A forgotten one gets its texts again; the one left longest ago
 is forgotten first."""
+
+
+def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
+    """Return what a conversation remembers of a card: another definition is another card."""
+    return grant, hashlib.blake2b(definition, digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)
