@@ -121,7 +121,9 @@ class SessionCalls:
         self._turns = turns
         self.leases = parts.activation.leases
         self.results = parts.results
-        self.search = ToolSearch(parts.context, parts.activation, parts.notes, parts.withheld)
+        self.search = ToolSearch(
+            parts.context, parts.activation, parts.notes, parts.withheld, parts.conversations
+        )
         self._own_calls = OwnCalls(parts, self.search)
 
     # The connection begins

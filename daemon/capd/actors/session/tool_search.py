@@ -6,12 +6,14 @@ says so.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from capd.actor_clients.finder import FinderClient
 from capd.actors.session.activation import Activation
 from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.curation import Curation, single
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.actors.session.withheld import Withheld
@@ -20,16 +22,16 @@ from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedEr
 from capd.core.sessions import search_reply
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
+from capd.core.sessions.conversations import Conversations, card_key
 from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
-from capd.core.sessions.session import SingleTool
-from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.told_cards import also
 from capd.core.tools.tool_question import SELECT
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.naming import near_names
-from capd_protos.types import ServerIdentity, ToolDefinition, WireName
+from capd_protos.types import Decision, ServerIdentity, WireName
 
 ASK_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 4.0
@@ -38,6 +40,8 @@ DESCRIBE_TIMEOUT = 4.0
 
 HITS_OF_EACH = 3
 """Hits for each question, if one call has several."""
+BESIDE_TOKENS = 60
+"""Most tokens of the signatures that are named beside the hits."""
 SKILL_BAR = 0.35
 """The score that a skill needs to be named in a search."""
 
@@ -50,7 +54,12 @@ class ToolSearch:
     """Searches the catalog's tools on behalf of one session."""
 
     def __init__(
-        self, context: SessionContext, activation: Activation, notes: CallNotes, withheld: Withheld
+        self,
+        context: SessionContext,
+        activation: Activation,
+        notes: CallNotes,
+        withheld: Withheld,
+        conversations: Conversations,
     ) -> None:
         self._place = context.place
         self._state = context.state
@@ -60,6 +69,9 @@ class ToolSearch:
         self._environments = context.services.environments
         self._notes = notes
         self._withheld = withheld
+        self._curation = Curation(context, activation)
+        self._costs = context.services.index.costs
+        self._conversations = conversations
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def search(self, asked: SearchArguments) -> str:
@@ -88,11 +100,17 @@ class ToolSearch:
             answers.append(search_reply.Answer(question, reply, each.text))
         full = [name for answer in answers for name in answer.reply.full]
         tools = [single(hits[name]) for name in full]
+        # How they are called is told: a later turn needs no card of theirs.
+        self._conversations.current.note_cards(
+            card_key(Grant(each.identity, each.definition.name), each.definition.json)
+            for each in tools
+        )
         grants = [Grant(each.identity, each.definition.name) for each in tools]
         # Of what the same answer gives none makes room for another one.
         step = await self._activation.step(
             lambda: self._state.activate_tools(tools, time.time(), grants), by="search"
         )
+        beside = await self._beside(asked, answers, hits)
         on = [name for name in full if self._listed(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         skills = [hit for each in found for hit in each.skills]
@@ -103,7 +121,35 @@ class ToolSearch:
             skills={hit.prompt: hit.skill.description for hit in skills if hit.score >= SKILL_BAR},
             is_listed=self._view.lists_at_once(at_border=False) and listed.issuperset(on),
             names=search_reply.OwnNames(self._view.caller, self._view.enabler),
+            beside=beside,
         )
+
+    async def _beside(
+        self,
+        asked: SearchArguments,
+        answers: Sequence[search_reply.Answer],
+        hits: Mapping[WireName, finder.ToolHit],
+    ) -> str:
+        """Return signatures of other tools of what was found first, which are wanted next.
+
+        Not where the client lists what comes on, or an overview or whole schemas were asked for.
+        """
+        first = next((each for each in answers if each.reply.full), None)
+        is_listed = self._view.lists_at_once(at_border=False)
+        if first is None or asked.detail or is_listed or first.question.startswith(SELECT):
+            return ""
+        via = hits[first.reply.full[0]].via
+        conversation = self._conversations.current
+        ranked = await self._curation.within(first.question, Decision("activate", id=via))
+        others = [
+            each
+            for each in self._curation.candidates(ranked.hits)
+            if each.key not in conversation.cards and each.card.name not in hits
+        ]
+        used = frozenset(each.card.name for each in others if each.is_used)
+        told = also([each.card for each in others], self._costs, BESIDE_TOKENS, used)
+        conversation.note_cards(each.key for each in others if each.card.name in told.names)
+        return told.text
 
     async def _find(self, asked: SearchArguments, question: str) -> finder.ToolsFound:
         is_alone = len(asked.questions) == 1
@@ -222,14 +268,6 @@ class ToolSearch:
         return self._state.surface.name(Grant(hit.identity, hit.name), hit.server, hit.name)
 
 
-def single(hit: finder.ToolHit) -> SingleTool:
-    """Return a hit in the form in which it is switched on."""
-    assert hit.spec is not None
-    assert hit.via is not None
-    definition = ToolDefinition(hit.name, hit.definition)
-    return SingleTool(hit.spec, hit.identity, definition, hit.via)
-
-
 async def described(
     finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
@@ -244,6 +282,7 @@ async def described(
         waits=waits or bool(patterns),
         project=view.project,
         domain=view.domain,
+        whole_bytes=view.whole_bytes,
     )
     try:
         return await finder_client.describe(request, timeout=DESCRIBE_TIMEOUT)

@@ -101,11 +101,13 @@ def written(
     skills: Mapping[WireName, str],
     is_listed: bool,
     names: OwnNames,
+    beside: str = "",
 ) -> str:
     """Return the text for the model.
 
-    `on` is what is switched on by now, `is_listed` whether the client lists it at once. `skills`
-    are the descriptions of those that fit, by the names of their prompts.
+    `beside` has the signatures of further tools. `on` is what is switched on by now, `is_listed`
+    whether the client lists it at once. `skills` are the descriptions of those that fit, by the
+    names of their prompts.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)
@@ -117,6 +119,7 @@ def written(
             parts.append(f"{echo(answer.question)}:")
         parts += answer.reply.blocks
         parts += [answer.notes] if answer.notes else []
+    parts += [beside] if beside else []
     for prompt, description in list(skills.items())[:MOST_SKILLS]:
         arguments = msgspec.json.encode({"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"})
         line = one_line(description)[:SUMMARY]
