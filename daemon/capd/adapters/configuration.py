@@ -167,6 +167,8 @@ class RoutingTable(msgspec.Struct, frozen=True):
     """What the session had on before."""
     project: bool = False
     """What sessions of the project had on before."""
+    learn: bool = True
+    """Whether what you switch on and off, and what is then called, moves later decisions."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
     """`trigger_mean`: the published rule with its published constants, and nothing beside it."""
 
@@ -340,6 +342,7 @@ VARIABLES = {
     "CAPD_PRIOR_FILES": ("routing", "files"),
     "CAPD_PRIOR_SESSION": ("routing", "session"),
     "CAPD_PRIOR_PROJECT": ("routing", "project"),
+    "CAPD_LEARN": ("routing", "learn"),
 }
 
 
