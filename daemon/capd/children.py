@@ -39,6 +39,7 @@ from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import NAME as INDEX_FILE
+from capd.adapters.learning_file import LearningFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.leftover_files import LeftoverFiles
@@ -219,6 +220,8 @@ class Children:
                     memories=Path(where.data, MEMORIES),
                     parser=self._parser,
                     scorer=configuration.routing.scorer,
+                    labels=LearningFile(Path(where.state, "learning.json")),
+                    learns=lambda project: self._live.of(project).configuration.routing.learn,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -168,6 +168,8 @@ class RoutingTable(msgspec.Struct, frozen=True):
     """Whether it counts what was on earlier in the session."""
     project: bool = False
     """Whether it counts what was on earlier in sessions of the project."""
+    learn: bool = True
+    """Whether what you switch on and off, and what is then called, moves later decisions."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
     """`trigger_mean` is the published rule with its published constants, and nothing else."""
 
@@ -347,6 +349,7 @@ VARIABLES = {
     "CAPD_PRIOR_FILES": ("routing", "files"),
     "CAPD_PRIOR_SESSION": ("routing", "session"),
     "CAPD_PRIOR_PROJECT": ("routing", "project"),
+    "CAPD_LEARN": ("routing", "learn"),
 }
 
 

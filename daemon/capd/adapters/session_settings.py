@@ -30,6 +30,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         projects=_named("projects", policy.projects),
         table=table,
         routing=configuration.routing_switch(),
+        learns=configuration.routing.learn,
         curation=CurationRules(
             configuration.curation.kind,
             configuration.curation.k,

@@ -7,8 +7,9 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control.actors import LEDGER_TIMEOUT, Actors, MethodError, accepted
+from capd.actors.control.learning import entry_document
 from capd.core.records.tally import Tally
-from capd.core.routing.explanation import explained
+from capd.core.routing.explanation import counted, explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import registry
@@ -60,8 +61,14 @@ class Records:
         known = {f"{each['tap']}/{each['name']}": _known(each) for each in caps["capabilities"]}
         live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
+        learnt = (await self._actors.registry.learning()).entries
         told = [
-            _told(note, followed(note, activations), known, profile, is_live=note.session in live)
+            {
+                **_told(
+                    note, followed(note, activations), known, profile, is_live=note.session in live
+                ),
+                "learnt": [entry_document(each) for each in counted(note, learnt)],
+            }
             for note in decisions
         ]
         return {

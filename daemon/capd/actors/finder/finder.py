@@ -7,7 +7,7 @@ It reads the kept lists of the servers that the catalog names, and embeds the te
 query's text is embedded and forgotten.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from capd.core.sessions.whole_list import model_bytes
 from capd.core.tools import search_answers
 from capd.core.tools.call_cards import call_card
 from capd.core.tools.curation import Field, curated, curated_by_keywords, ranked_within
-from capd.core.tools.known_tools import Source
+from capd.core.tools.known_tools import Source, lacks
 from capd.core.tools.tool_question import BadQuestionError, Selection, question
 from capd.core.trust.project_tap import project_of
 from capd.runtime.boundary import contained
@@ -48,13 +48,14 @@ from capd_protos.supervisor import ToolListKept
 from capd_protos.types import (
     CapabilitySpec,
     ServerIdentity,
+    ServerName,
     ToolDefinition,
     ToolName,
 )
 
 if TYPE_CHECKING:
     from capd.core.tools.tool_search import Vectors
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from capd.core.tools.known_tools import KnownTools
 from capd_protos.finder import CapabilityTools
@@ -212,6 +213,8 @@ class ToolFinder:
             selected = tools.index.selected(asked.names, request.cap, barred)
             hits = [hit_of(tools.known.sources[each.wire_name]) for each in selected.tools]
             text = search_answers.unresolved(selected, tools.searched(policy))
+            unknown = " ".join(name.partition("__")[0] for name in selected.unknown)
+            text = _with_locked(text, tools.locked(unknown, request, policy))
             return messages.ToolsFound(hits, text, len(tools.index.tools), "selected")
         vector: Vectors | None = None
         if tools.index.tools or self._skills.has_any:
@@ -226,6 +229,7 @@ class ToolFinder:
             text = search_answers.missed(asked.words, found, tools.searched(policy))
         elif found.is_lexical:
             text = f"{search_answers.WORDS_ALONE} {text}".rstrip()
+        text = _with_locked(text, tools.locked(asked.words, request, policy))
         return messages.ToolsFound(
             [hit_of(known.sources[hit.tool.wire_name], hit.score) for hit in found.hits],
             text,
@@ -302,7 +306,18 @@ class ToolFinder:
             source = tools.known.source(meant) if meant is not None else None
         if source is None:
             near = list(tools.index.near(request.name, barred))
-            return messages.ToolLookedUp(near=near, searched=searched, unlisted=unlisted)
+            server = request.name.partition("__")[0]
+            locked = tools.locked(server, request, policy).get(ServerName(server))
+            # Nobody knows its tools, and no call of one could work.
+            lacking = lacks(locked) if locked else None
+            return messages.ToolLookedUp(
+                restriction=messages.ToolRestriction(lacking.code, lacking.reason)
+                if lacking
+                else None,
+                near=near,
+                searched=searched,
+                unlisted=unlisted,
+            )
         restriction = barred.get(source.wire_name)
         told = (
             messages.ToolRestriction(restriction.code, restriction.reason) if restriction else None
@@ -513,6 +528,10 @@ def _card_texts(known: KnownTools) -> list[str]:
     # With the beginning of the next line: what is between two lines is a piece as well.
     lines = [f"{text}\n-" for card in cards for text in (card.line, card.short_line)]
     return [frame.text, perhaps.text, beside.text, *lines]
+
+
+def _with_locked(text: str, those: Mapping[ServerName, Sequence[str]]) -> str:
+    return " ".join(part for part in (text, search_answers.locked(those)) if part)
 
 
 def _policy(rules: Sequence[messages.PolicyTable]) -> Policy:

@@ -355,6 +355,7 @@ class SessionCalls:
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._publish_used(call.shown.grant)
+            self._parts.feedback.on_called(self._state.why_on(call.shown.grant))
             self._context.on_change()
 
     def _publish_used(self, grant: Grant) -> None:

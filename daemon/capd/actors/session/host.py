@@ -216,6 +216,8 @@ class SessionHost:
                 outcome = await session.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
                 outcome = await session.activation.disable(name, by="person")
+            case messages.SwitchCapability(name=name, is_on=is_on):
+                outcome = await session.switch(name, is_on=is_on)
             case messages.SwitchRouting(is_on=is_on):
                 outcome = session.switch_routing(is_on=is_on)
             case messages.SampleText():

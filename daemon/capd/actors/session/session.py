@@ -13,6 +13,7 @@ from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
+from capd.actors.session.feedback import SessionFeedback
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -150,6 +151,7 @@ class Session:
             bootstrap=bootstrap,
             conversations=conversations,
             denials=denials,
+            feedback=SessionFeedback(context),
             index=SessionIndex(services.index, place, context.state, view, denials),
             initial_tools=InitialTools(context, activation),
             memories=memories,
@@ -218,6 +220,21 @@ class Session:
             # By the same policy nothing comes or goes, and every tool is described again.
             state = self._parts.context.state
             await self.activation.step(lambda: state.restrict(state.policy))
+
+    async def switch(self, name: str, *, is_on: bool) -> Outcome:
+        """Switch a capability on or off for a person, of whom routing learns."""
+        state, feedback = self._parts.context.state, self._parts.feedback
+        before = state.find_active(name)
+        if is_on:
+            outcome = await self.activation.enable(name, by="person")
+            came_on = state.find_active(name)
+            if before is None and came_on is not None:
+                feedback.on_enabled(came_on)
+            return outcome
+        outcome = await self.activation.disable(name, by="person")
+        if before is not None and before not in state.active:
+            feedback.on_disabled(before)
+        return outcome
 
     def switch_routing(self, *, is_on: bool) -> Outcome:
         """Switch automatic activation by messages on or off."""

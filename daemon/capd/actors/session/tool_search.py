@@ -184,6 +184,8 @@ class ToolSearch:
         hit = looked_up.hit
         if hit is None:
             await self._withheld.refuse(name)
+            if looked_up.restriction is not None:
+                raise RefusedError(denied(name, looked_up.restriction.reason))
             refusal = refusal_of(name, self._state)
             raise refusal or UnknownNameError(self._unknown(name, looked_up))
         try:

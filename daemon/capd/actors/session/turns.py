@@ -95,6 +95,7 @@ class SessionTurns:
         self._activation = parts.activation
         self._memories = parts.memories
         self._bootstrap = parts.bootstrap
+        self._feedback = parts.feedback
         self._index = parts.index
         self._tokens = parts.tokens
         self._conversations = parts.conversations
@@ -205,6 +206,7 @@ class SessionTurns:
                     decision, outcome=outcome_of_it, reason=OVER_BUDGET
                 )
         turn_context.decision = decision
+        self._feedback.on_decided(decision)
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1

@@ -147,7 +147,7 @@ def signature(schema: dict[str, Any], most: int = MOST_SIGNATURE) -> Signature:
         short = _Writer(schema, is_short=True)
         wanted = [short.argument(name, properties[name], is_required=True) for name in required]
         is_blind = short.is_blind
-        rest = [f"{_name(name)}?" for name in optional]
+        rest = [f"{argument_name(name)}?" for name in optional]
     kept = list(_first(wanted, MOST_REQUIRED))
     is_callable = len(kept) == len(wanted) and not is_blind
     if len(kept) == len(wanted):
