@@ -49,6 +49,8 @@ from capd.adapters.memory_files import MEMORIES
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.result_store import ResultStore
+from capd.adapters.scripts.run_files import RunFiles
+from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.generation_file import GenerationFile
@@ -67,7 +69,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.servers.tree_limits import usual_limits
-from capd.core.sessions.own_tool_list import OWN_TOOLS
+from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
@@ -199,6 +201,7 @@ class Children:
             memories=Path(where.data, MEMORIES),
         )
         sessions = SessionFiles(Path(where.state, "sessions"))
+        script_files = RunFiles(Path(where.state, "scripts"))
         return [
             self._embedder_child(bus),
             Child(
@@ -242,7 +245,7 @@ class Children:
                     bus,
                     DefinitionFiles(Path(where.state, "definitions")),
                     configuration.servers.definitions,
-                    tuple(own.name for own in OWN_TOOLS),
+                    tuple(own.name for own in (*OWN_TOOLS, SCRIPT_TOOL)),
                 ).run(task_status=task_status),
             ),
             Child(
@@ -285,6 +288,11 @@ class Children:
                             bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                         ),
                         index=IndexCache(bus, pieces),
+                        scripts=ScriptWorkers(
+                            configuration.scripts.workers,
+                            environment=lambda: {VARIABLE: TREES.mark.of_helper},
+                        ),
+                        script_files=script_files,
                     ),
                     connections,
                     sessions,
@@ -307,7 +315,9 @@ class Children:
             Child(
                 "sweeper",
                 lambda task_status: sweeper.Sweeper(
-                    bus, LeftoverFiles(Path(where.cache), trust), [sessions.sweep]
+                    bus,
+                    LeftoverFiles(Path(where.cache), trust),
+                    [sessions.sweep, script_files.sweep],
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

@@ -235,6 +235,17 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """How much disk space stored results may take."""
 
 
+class ScriptsTable(msgspec.Struct, frozen=True):
+    """`[scripts]`: many calls in one request (docs/scripts.md)."""
+
+    enabled: bool = True
+    """Whether models may run scripts."""
+    listed: bool = False
+    """Whether `script_run` is on every list of tools; else a search names it."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
+    """How many processes compute scripts at once."""
+
+
 class MemoriesTable(msgspec.Struct, frozen=True):
     """`[memories]`: how much a model gets from memories (docs/memories.md)."""
 
@@ -302,6 +313,7 @@ class Configuration(msgspec.Struct, frozen=True):
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
     bootstrap: BootstrapTable = BootstrapTable()
+    scripts: ScriptsTable = ScriptsTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""

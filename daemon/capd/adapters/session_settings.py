@@ -40,6 +40,8 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         memory_tokens=configuration.memories.tokens,
         bootstrap=configuration.bootstrap.rules(),
         bootstrapped=configuration.bootstrap_switch(),
+        has_scripts=configuration.scripts.enabled,
+        lists_scripts=configuration.scripts.listed,
     )
 
 

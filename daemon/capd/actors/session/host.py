@@ -164,6 +164,7 @@ class SessionHost:
             # never end, for the next one does not know of them.
             has_failed = trio.current_effective_deadline() != float("-inf")
             await self._saver.flush()
+            self.services.scripts.close()
             if has_failed:
                 await self._release_all()
             self._sessions.clear()

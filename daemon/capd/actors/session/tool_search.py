@@ -19,6 +19,7 @@ from capd.actors.session.services import SessionContext
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions import search_reply
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
@@ -88,7 +89,7 @@ class ToolSearch:
         for question, each in zip(questions, found, strict=True):
             new = {self._name(hit): hit for hit in each.hits}
             shown = [
-                search_reply.Shown(name, hit.definition)
+                search_reply.Shown(name, hit.definition, hit.server, hit.name)
                 for name, hit in new.items()
                 if name not in hits
             ]
@@ -114,7 +115,7 @@ class ToolSearch:
         on = [name for name in full if self._listed(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         skills = [hit for each in found for hit in each.skills]
-        return search_reply.written(
+        written = search_reply.written(
             answers,
             on=on,
             evicted=step.evicted_tools,
@@ -123,6 +124,14 @@ class ToolSearch:
             names=search_reply.OwnNames(self._view.caller, self._view.enabler),
             beside=beside,
         )
+        is_many = len(hits) > 1 and self._view.has_caller and not self._view.scripts_refusal
+        return f"{written}\n{self._on_scripts()}" if is_many else written
+
+    def _on_scripts(self) -> str:
+        """Return how several calls are made at once."""
+        if self._view.has_script_tool:
+            return f"Three or more calls: one {SCRIPT_RUN}."
+        return f"Three or more calls: {self._view.caller} {SCRIPT_RUN}, code: Python."
 
     async def _beside(
         self,
@@ -233,6 +242,15 @@ class ToolSearch:
             raise NotSentError(
                 f"{hit.server} is not in the catalog any more. The call was not sent."
             )
+
+    async def known_tools(self, names: Sequence[str]) -> dict[str, finder.ToolHit]:
+        """Return those of `names` that are known tools, permitted or not."""
+        found: dict[str, finder.ToolHit] = {}
+        for name in names:
+            hit = (await self._looked_up(name)).hit
+            if hit is not None:
+                found[name] = hit
+        return found
 
     def _listed(self, name: str) -> Listed | None:
         return admit_shown(self._state.surface.find(name), self._state, self._view)

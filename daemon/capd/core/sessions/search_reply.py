@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import one_line
+from capd.core.scripts.stubs import described_stubs, tool_functions
 from capd.core.sessions.own_tools import echo
+from capd.core.sessions.search_tools import STUBS
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd.core.tools.call_cards import argument_name, call_card
 from capd.core.tools.short_schema import short_schema
@@ -40,6 +42,8 @@ class Shown:
 
     name: WireName
     definition: bytes
+    server: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,12 @@ def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     if detail == "full":
         return Reply(tuple(hit.name for hit in hits), tuple(_full(hit) for hit in hits))
+    if detail == STUBS:
+        functions = tool_functions((h.server, h.tool, h.name, h.definition) for h in hits)
+        blocks = [described_stubs([function])[0] for function in functions]
+        return Reply(tuple(hit.name for hit in hits), tuple(blocks))
     callable_: list[WireName] = []
-    blocks: list[str] = []
+    blocks = []
     for hit in hits:
         block = _full(hit) if not blocks else ""
         if block and len(block) <= BEST_HIT:

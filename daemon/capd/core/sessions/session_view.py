@@ -10,9 +10,16 @@ from dataclasses import replace
 from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
-from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
+from capd.core.sessions.own_tool_list import (
+    OWN_TOOLS,
+    SCRIPT_TOOL,
+    OwnTool,
+    definitions,
+    offered,
+)
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL, TOOL_SEARCH
@@ -22,6 +29,9 @@ from capd.core.sessions.surface import Surface
 from capd.core.sessions.whole_list import WHOLE_BYTES, Catalog, is_listed_whole
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
+
+OWN_SERVER = "capd"
+"""What rules of policy call the server of capd's own tools, as in `capd:script_run`."""
 
 
 class SessionView:
@@ -134,6 +144,7 @@ class SessionView:
             has_deferred=self._has_deferred,
             is_prefixed=is_prefixed,
             has_results=self._has_results,
+            has_scripts=self.rules.lists_scripts and not self.scripts_refusal,
         )
         if self.plan.mode == "pass-through":
             self.own = {}
@@ -273,6 +284,28 @@ class SessionView:
     def has_caller(self) -> bool:
         """Whether there is such a tool: not where everything is listed."""
         return any(own.name == TOOL_CALL for own in self.own.values())
+
+    @property
+    def scripts_refusal(self) -> str:
+        """Why the session may run no scripts; empty where it may."""
+        if not self.rules.has_scripts:
+            return "scripts are switched off: [scripts] enabled = false"
+        if self.is_bare or self.wants_all:
+            return "this session has none of capd's own tools"
+        restriction = self.policy.restriction(OWN_SERVER, SCRIPT_RUN)
+        return restriction.reason if restriction is not None else ""
+
+    @property
+    def unlisted_own(self) -> Mapping[WireName, OwnTool]:
+        """Capd's own tools that are called by `tool_call`, because they are not listed."""
+        if self.is_bare or self.wants_all or self.has_script_tool:
+            return {}
+        return {SCRIPT_RUN: SCRIPT_TOOL}
+
+    @property
+    def has_script_tool(self) -> bool:
+        """Whether the tool that runs scripts is listed."""
+        return any(own is SCRIPT_TOOL for own in self.own.values())
 
     @property
     def enabler(self) -> WireName:
