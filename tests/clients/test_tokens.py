@@ -62,8 +62,10 @@ def test_each_sum_stands_with_what_it_is_of(start_daemon: Start, base_env: dict[
     without = "without 2 servers never asked for theirs (capd index): calc, git"
     assert lines[:13] == [
         "zed-1 zed, dynamic",
-        "Each prompt carries 840 tokens of tools instead of 41,000. So far it added 1,166 more in "
-        "texts and lists: in all 38,994 fewer than with every tool listed.",
+        (
+            "Each prompt carries 840 tokens of tools instead of 41,000. So far it added 1,166 more "
+            "in texts and lists: in all 38,994 fewer than with every tool listed."
+        ),
         "list of tools 710 6 tools",
         "capd's own 633 of these",
         "instructions 130",

@@ -13,6 +13,7 @@ from capd_client.commands.shared import ask, fail, print_json, this_places
 from capd_client.control import ControlError
 from capd_client.tables import say
 from capd_client.terminal import duration, width, wrapped
+from capd_protos.extras import missing
 
 _NAMES_SHOWN = 6
 NO_AGES: Mapping[str, object] = {}
@@ -170,7 +171,11 @@ def top(*, every: float) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("`capd top` needs a terminal\nFor a script: capd status --json, or capd events --json")
     from capd_client.control import Control  # noqa: PLC0415
-    from capd_client.top.app import TopApp  # noqa: PLC0415 - 0.5 s that only this command pays
+
+    try:
+        from capd_client.top.app import TopApp  # noqa: PLC0415 - 0.5 s that only this command pays
+    except ModuleNotFoundError:
+        fail(missing("top"))
 
     socket = this_places().socket
     with Control(socket):

@@ -163,11 +163,11 @@ def test_what_is_told_a_person_names_commands_and_no_actions_of_tools() -> None:
 
     texts = [own_tools.for_person(text) for text in model_texts]
 
+    loading = "The embedding model is still loading, so nothing can be ranked."
+    refused = "Capability 'nonsuch' cannot be used: no tap has a capability 'nonsuch'."
     assert texts == [
-        "The embedding model is still loading, so nothing can be ranked. Try again in a moment; "
-        "`capd caps` lists what there is.",
-        "Capability 'nonsuch' cannot be used: no tap has a capability 'nonsuch'. `capd caps` lists "
-        "all.",
+        f"{loading} Try again in a moment; `capd caps` lists what there is.",
+        f"{refused} `capd caps` lists all.",
         "Nothing fits. Try other words, or see what there is with `capd caps`.",
         "No tool 'x' is on. `capd search` finds others.",
     ]
