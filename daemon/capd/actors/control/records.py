@@ -60,7 +60,9 @@ class Records:
         live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
         told = [
-            _told(note, followed(note, activations), known, profile, is_live=note.session in live)
+            _explained(
+                note, followed(note, activations), known, profile, is_live=note.session in live
+            )
             for note in decisions
         ]
         return {
@@ -117,7 +119,7 @@ def _known(cap: dict[str, Any]) -> CapabilityFacts:
     return CapabilityFacts(cap["triggers"], cap["missing"], cap["reason"])
 
 
-def _told(
+def _explained(
     note: DecisionNote,
     came: tuple[ActivationNote, ...],
     known: dict[str, CapabilityFacts],
