@@ -39,6 +39,7 @@ from capd.adapters.definition_files import DefinitionFiles
 from capd.adapters.habit_file import HabitFile
 from capd.adapters.index_file import IndexFile
 from capd.adapters.index_text import NAME as INDEX_FILE
+from capd.adapters.learning_file import LearningFile
 from capd.adapters.ledger.database import Database
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.leftover_files import LeftoverFiles
@@ -48,6 +49,8 @@ from capd.adapters.memory_files import MEMORIES
 from capd.adapters.memory_outcome_file import MemoryOutcomeFile
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.result_store import ResultStore
+from capd.adapters.scripts.run_files import RunFiles
+from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.secrets.stored_secrets import StoredSecrets
 from capd.adapters.servers.child_environment import uvx_folder
 from capd.adapters.servers.generation_file import GenerationFile
@@ -66,7 +69,7 @@ from capd.adapters.trust.trust_file import TrustFile
 from capd.core.errors import CapdError
 from capd.core.records.retention import Retention
 from capd.core.servers.tree_limits import usual_limits
-from capd.core.sessions.own_tool_list import OWN_TOOLS
+from capd.core.sessions.own_tool_list import OWN_TOOLS, SCRIPT_TOOL
 from capd.embedder_process import load_model
 from capd.runtime.bus import Bus
 from capd.runtime.handle_table import HandleTable
@@ -198,6 +201,7 @@ class Children:
             memories=Path(where.data, MEMORIES),
         )
         sessions = SessionFiles(Path(where.state, "sessions"))
+        script_files = RunFiles(Path(where.state, "scripts"))
         return [
             self._embedder_child(bus),
             Child(
@@ -219,6 +223,8 @@ class Children:
                     memories=Path(where.data, MEMORIES),
                     parser=self._parser,
                     scorer=configuration.routing.scorer,
+                    labels=LearningFile(Path(where.state, "learning.json")),
+                    learns=lambda project: self._live.of(project).configuration.routing.learn,
                 ).run(task_status=task_status),
             ),
             Child(
@@ -239,7 +245,7 @@ class Children:
                     bus,
                     DefinitionFiles(Path(where.state, "definitions")),
                     configuration.servers.definitions,
-                    tuple(own.name for own in OWN_TOOLS),
+                    tuple(own.name for own in (*OWN_TOOLS, SCRIPT_TOOL)),
                 ).run(task_status=task_status),
             ),
             Child(
@@ -282,6 +288,11 @@ class Children:
                             bus, counts, MemoryOutcomeFile(Path(where.state, "memories.json"))
                         ),
                         index=IndexCache(bus, pieces),
+                        scripts=ScriptWorkers(
+                            configuration.scripts.workers,
+                            environment=lambda: {VARIABLE: TREES.mark.of_helper},
+                        ),
+                        script_files=script_files,
                     ),
                     connections,
                     sessions,
@@ -304,7 +315,9 @@ class Children:
             Child(
                 "sweeper",
                 lambda task_status: sweeper.Sweeper(
-                    bus, LeftoverFiles(Path(where.cache), trust), [sessions.sweep]
+                    bus,
+                    LeftoverFiles(Path(where.cache), trust),
+                    [sessions.sweep, script_files.sweep],
                 ).run(task_status=task_status),
             ),
             *self._http_children(bus, connections),

@@ -75,6 +75,13 @@ class CuratorClient(ActorClient):
             messages.DisableCapability(session, name), _CAPABILITY_ANSWERED, timeout
         )
 
+    async def switch(
+        self, session: SessionKey, name: str, *, is_on: bool, timeout: float
+    ) -> messages.CapabilityAnswered | messages.CuratorRefused:
+        """Switch a capability on or off in a session for a person, of whom routing learns."""
+        request = messages.SwitchCapability(session, name, is_on)
+        return await self._ask(request, _CAPABILITY_ANSWERED, timeout)
+
     async def switch_routing(
         self, session: SessionKey, *, is_on: bool, timeout: float = ANSWER_TIMEOUT
     ) -> messages.CapabilityAnswered | messages.CuratorRefused:

@@ -168,6 +168,8 @@ class RoutingTable(msgspec.Struct, frozen=True):
     """Whether it counts what was on earlier in the session."""
     project: bool = False
     """Whether it counts what was on earlier in sessions of the project."""
+    learn: bool = True
+    """Whether what you switch on and off, and what is then called, moves later decisions."""
     scorer: Literal["evidence", "trigger_mean"] = "evidence"
     """`trigger_mean` is the published rule with its published constants, and nothing else."""
 
@@ -231,6 +233,17 @@ class ResultsTable(msgspec.Struct, frozen=True):
     """Limits for single tools, by `server:tool`."""
     store_mib: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 1024
     """How much disk space stored results may take."""
+
+
+class ScriptsTable(msgspec.Struct, frozen=True):
+    """`[scripts]`: many calls in one request (docs/scripts.md)."""
+
+    enabled: bool = True
+    """Whether models may run scripts."""
+    listed: bool = False
+    """Whether `script_run` is on every list of tools; else a search names it."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
+    """How many processes compute scripts at once."""
 
 
 class MemoriesTable(msgspec.Struct, frozen=True):
@@ -300,6 +313,7 @@ class Configuration(msgspec.Struct, frozen=True):
     sandbox: SandboxTable = SandboxTable()
     memories: MemoriesTable = MemoriesTable()
     bootstrap: BootstrapTable = BootstrapTable()
+    scripts: ScriptsTable = ScriptsTable()
 
     def domains(self) -> Domains:
         """Return the domains of sessions."""
@@ -347,6 +361,7 @@ VARIABLES = {
     "CAPD_PRIOR_FILES": ("routing", "files"),
     "CAPD_PRIOR_SESSION": ("routing", "session"),
     "CAPD_PRIOR_PROJECT": ("routing", "project"),
+    "CAPD_LEARN": ("routing", "learn"),
 }
 
 

@@ -53,6 +53,7 @@ RESTART_KEYS = frozenset(
     {
         ("results", "store_mib"),
         ("routing", "scorer"),
+        ("scripts", "workers"),
         *(("servers", each) for each in ("definitions", "longest_call", "may_connect")),
         *(("servers", each) for each in ("most_processes", "most_memory_mib")),
     }

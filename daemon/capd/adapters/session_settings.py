@@ -30,6 +30,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         projects=_named("projects", policy.projects),
         table=table,
         routing=configuration.routing_switch(),
+        learns=configuration.routing.learn,
         curation=CurationRules(
             configuration.curation.kind,
             configuration.curation.k,
@@ -39,6 +40,8 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         memory_tokens=configuration.memories.tokens,
         bootstrap=configuration.bootstrap.rules(),
         bootstrapped=configuration.bootstrap_switch(),
+        has_scripts=configuration.scripts.enabled,
+        lists_scripts=configuration.scripts.listed,
     )
 
 

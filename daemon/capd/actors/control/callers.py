@@ -22,7 +22,7 @@ READING = frozenset(
     {
         *("status", "caps", "servers", "sessions", "tools", "discover", "search", "events"),
         *("why", "metrics", "tokens", "config", "secrets", "definitions"),
-        *("memories", "memory_read", "memory_suggest"),
+        *("memories", "memory_read", "memory_suggest", "learning"),
     }
 )
 """Methods that change nothing."""
@@ -61,6 +61,11 @@ async def check_ancestry(method: str, peer: Peer) -> None:
     verdict = await peer.verdict()
     if verdict != "person":
         _refuse(method, peer, reason(verdict))
+
+
+async def is_person(peer: Peer) -> bool:
+    """Tell whether a person at a terminal may be the one who asks, as `check_person` does."""
+    return platform.has_terminal(peer.pid) and await peer.verdict() == "person"
 
 
 def reason(verdict: Verdict, otherwise: str = DESCENDS) -> str:

@@ -10,9 +10,12 @@ import msgspec
 
 from capd.adapters.clients.session_environment import Stored
 from capd.core.sessions import hook_context
+from capd.core.sessions.own_tools import for_person
+from capd.core.tools.call_cards import call_card
+from capd.core.tools.overall_ranking import Match, ranked_together
 from capd_protos import curator, embedder, finder, registry, settings, supervisor
 from capd_protos import ledger as messages
-from capd_protos.types import CapabilityId, SessionKey
+from capd_protos.types import CapabilityId, CapabilitySpec, SessionKey
 
 SCHEMA = 1
 
@@ -326,13 +329,43 @@ def _found_skill(hit: finder.SkillHit) -> Document:
     }
 
 
-def found_tools(reply: finder.ToolsFound) -> Document:
-    """Return `search`: the tools that fit, and notes about the search."""
+def capability_match(hit: registry.CapabilityHit, spec: CapabilitySpec | None) -> Match:
+    """Return a capability as one entry of a search, said in its own words or by a trigger."""
+    description = (spec.description or spec.title) if spec is not None else ""
+    if not description and hit.triggers:
+        description = f"“{hit.triggers[0]}”"
+    return Match("capability", hit.id.name, hit.score, description)
+
+
+def found(reply: finder.ToolsFound, capabilities: Sequence[Match], limit: int) -> Document:
+    """Return `search`: what fits, all in one order and the tools by themselves."""
+    skills = [
+        Match("skill", hit.prompt, hit.score, hit.skill.description, tuple(hit.skill.capabilities))
+        for hit in reply.skills
+    ]
+    tools = [
+        Match("tool", hit.wire_name, hit.score, _purpose(hit), _grants(hit)) for hit in reply.hits
+    ]
+    if reply.mode == "selected":
+        # Names were asked for: they stay in that order.
+        ranked = tools
+    else:
+        ranked = ranked_together([*capabilities, *skills, *tools], limit)
+    hits = reply.hits if reply.mode == "selected" else reply.hits[:limit]
     return {
         "schema": SCHEMA,
         "mode": reply.mode,
         "searched": reply.searched,
-        "text": reply.text,
+        "text": for_person(reply.text),
+        "ranked": [
+            {
+                "kind": each.kind,
+                "name": each.name,
+                "score": round(each.score, 4),
+                "description": each.description,
+            }
+            for each in ranked
+        ],
         "hits": [
             {
                 "name": hit.wire_name,
@@ -341,10 +374,19 @@ def found_tools(reply: finder.ToolsFound) -> Document:
                 "score": round(hit.score, 4),
                 "definition": msgspec.Raw(hit.definition),
             }
-            for hit in reply.hits
+            for hit in hits
         ],
         "skills": [_found_skill(hit) for hit in reply.skills],
     }
+
+
+def _purpose(hit: finder.ToolHit) -> str:
+    """Return the first sentence of a tool's description; a card bounds what it reads of it."""
+    return call_card(hit.wire_name, hit.definition).description
+
+
+def _grants(hit: finder.ToolHit) -> tuple[str, ...]:
+    return (hit.via.name,) if hit.via is not None else ()
 
 
 def secrets(

@@ -7,12 +7,14 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control.actors import LEDGER_TIMEOUT, Actors, MethodError, accepted
+from capd.actors.control.learning import entry_document
 from capd.core.records.tally import Tally
-from capd.core.routing.explanation import explained
+from capd.core.routing.explanation import counted, explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import registry
 from capd_protos import socket as frames
+from capd_protos.extras import missing
 from capd_protos.ledger import (
     ActivationNote,
     DecisionNote,
@@ -59,10 +61,14 @@ class Records:
         known = {f"{each['tap']}/{each['name']}": _known(each) for each in caps["capabilities"]}
         live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
+        learnt = (await self._actors.registry.learning()).entries
         told = [
-            _explained(
-                note, followed(note, activations), known, profile, is_live=note.session in live
-            )
+            {
+                **_explained(
+                    note, followed(note, activations), known, profile, is_live=note.session in live
+                ),
+                "learnt": [entry_document(each) for each in counted(note, learnt)],
+            }
             for note in decisions
         ]
         return {
@@ -90,7 +96,10 @@ class Records:
 
 
 def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:
-    from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+    try:
+        from capd.adapters.metrics_text import metrics_text  # noqa: PLC0415 - see `_metrics`
+    except ImportError:
+        raise MethodError(frames.UNAVAILABLE, missing("metrics")) from None
 
     return metrics_text
 

@@ -16,7 +16,7 @@ from capd.core.servers.identity import server_identity
 from capd.runtime.bus import Bus
 from capd.runtime.peer import ActorUnavailableError, AskTimeoutError
 from capd_protos import supervisor
-from capd_protos.finder import ServerIndexed
+from capd_protos.finder import IndexStarted, ServerIndexed
 from capd_protos.types import ServerIdentity, ServerSpec, SessionKey
 
 AT_ONCE = 4
@@ -48,6 +48,7 @@ async def index_servers(
     client = SupervisorClient(bus)
     limiter = trio.CapacityLimiter(AT_ONCE)
     results: list[ServerIndexed] = []
+    bus.publish(IndexStarted(len(servers)))
 
     async def one(identity: ServerIdentity, server: ServerSpec) -> None:
         async with limiter:

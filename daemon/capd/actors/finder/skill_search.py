@@ -54,6 +54,11 @@ class SkillFinder:
         self._index = await trio.to_thread.run_sync(ToolIndex, tools)
         self._vectors.wanted(self._index)
 
+    @property
+    def count(self) -> int:
+        """How many skills there are."""
+        return len(self._entries)
+
     def found(self, words: str, limit: int, vector: "Vectors | None") -> list[messages.SkillHit]:
         """Return at most `limit` skills for `words`, best first."""
         if not self._index.tools:

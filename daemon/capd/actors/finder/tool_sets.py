@@ -17,6 +17,7 @@ from capd.core.tools import search_answers
 from capd.core.tools.known_tools import KnownTools
 from capd.core.tools.tool_search import Restriction, ToolIndex
 from capd.core.trust.project_tap import project_of
+from capd_protos.finder import FindTools, LookUpTool
 from capd_protos.types import (
     CapabilitySpec,
     ServerIdentity,
@@ -73,6 +74,13 @@ class ToolSet:
         unseen = {source.spec.name for source in sources}
         permitted = {name for name in unseen if policy.restrict_server(name) is None}
         return sorted({*self.unlisted_for(policy), *permitted})
+
+    def locked(
+        self, asked: str, request: FindTools | LookUpTool, policy: Policy
+    ) -> dict[ServerName, tuple[str, ...]]:
+        """Return the servers that `asked` names, whose tools are not known for want of a key."""
+        keys = None if request.keys is None else frozenset(request.keys)
+        return self.known.locked(asked, policy, keys, request.domain)
 
     def restrictions(
         self, policy: Policy, keys: Sequence[str] | None, domain: str = ""

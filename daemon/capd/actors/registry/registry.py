@@ -19,17 +19,20 @@ import trio
 from capd.actor_clients.names import REGISTRY
 from capd.actors.registry.catalog_files import TRY_AGAIN, CatalogFiles
 from capd.actors.registry.catalog_vectors import CatalogVectors, NotReadyError
+from capd.actors.registry.learning import LabelStore, Learning
 from capd.actors.registry.project_catalogs import ProjectCatalogs
 from capd.actors.registry.project_trust import ProjectTrust
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
+from capd.adapters.tap_files import STARTER
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
 from capd.core.routing import deciding, gates, priors, words_alone
 from capd.core.routing.deciding import Circumstances
 from capd.core.routing.follow_ups import LastMessages
+from capd.core.routing.learning import project_mark
 from capd.core.routing.user_bars import held_back
 from capd.core.sessions.domains import is_inside
 from capd.core.sessions.own_tools import MODEL_NOT_READY
@@ -77,12 +80,15 @@ class Registry:
         memories: Path | None = None,
         parser: Parser | None = None,
         scorer: str = "evidence",
+        labels: LabelStore | None = None,
+        learns: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`switched_on` returns the priors that are switched on at the moment.
 
         With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
         is the user's own folder of memories. `parser` reads the files of taps and projects.
         `scorer` names the rule: that of the profile shipped with capd, or the published one.
+        `labels` stores what use teaches, and `learns` says whether that counts in a project.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -106,15 +112,19 @@ class Registry:
         self._project_trust = ProjectTrust(self._projects)
         self._use = priors.Use()
         self._last_messages = LastMessages()
+        self._learning = Learning(bus, labels, learns)
         self._decisions: deque[messages.DecisionEntry] = deque(maxlen=DECISIONS_KEPT)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
         await self._files.load()
+        await self._learning.load()
         self._is_serving = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._vectors.follow)
             nursery.start_soon(self._follow_use)
+            nursery.start_soon(self._learning.follow)
+            nursery.start_soon(self._learning.run)
             nursery.start_soon(partial(self._projects.run, is_watching=self._is_watching))
             if self._is_watching:
                 nursery.start_soon(self._follow_files)
@@ -128,10 +138,8 @@ class Registry:
                 return messages.MessageRouted(await self._route(request))
             case messages.ResolveCapability(name, project):
                 return self._resolve(name, self._catalog_of(project))
-            case messages.ListCapabilities(project, all_projects):
-                catalog = self._catalog_of(project)
-                more = list(self._projects.taps) if all_projects else []
-                return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
+            case messages.ListCapabilities() | messages.ListSkills() | messages.ListToolSnapshots():
+                return self._listed(request)
             case messages.DiscoverCapabilities():
                 return await self._discover(request)
             case messages.ReloadCatalog():
@@ -139,20 +147,29 @@ class Registry:
                     self._tell()
                 await self._projects.reload()
                 return await self._described(messages.DescribeRegistry())
-            case messages.ListSkills():
-                return messages.SkillsListed(self._skills)
-            case messages.ListToolSnapshots():
-                return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
             case messages.ReadSkill(name):
                 return await self._read_skill(name)
             case messages.ListMemories(project):
                 return self._listed_memories(project)
             case messages.DescribeRegistry():
                 return await self._described(request)
+            case messages.DescribeLearning() | messages.ForgetLearning():
+                return self._learning.replied(request)
             case _:
                 return await self._project_trust.replied(request)
 
     # What there is
+
+    def _listed(
+        self, request: messages.ListCapabilities | messages.ListSkills | messages.ListToolSnapshots
+    ) -> messages.Reply:
+        if isinstance(request, messages.ListSkills):
+            return messages.SkillsListed(self._skills)
+        if isinstance(request, messages.ListToolSnapshots):
+            return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
+        catalog = self._catalog_of(request.project)
+        more = list(self._projects.taps) if request.all_projects else []
+        return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
 
     @property
     def _catalog(self) -> Catalog:
@@ -295,7 +312,13 @@ class Registry:
             message,
             compared,
             self._profile,
-            Circumstances(kept, request.active, favoured),
+            Circumstances(
+                kept,
+                request.active,
+                favoured,
+                self._learning.known(request.project),
+                project_mark(request.project),
+            ),
         )
         decision = held_back(decision, request.restrictions)
         return msgspec.structs.replace(decision, fingerprint=fingerprint, left_out=kept.left_out)
@@ -438,12 +461,8 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
     return entries
 
 
-def _tool_lists(taps: Iterable[Tap]) -> dict[ServerIdentity, list[ToolDefinition]]:
-    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
-    for tap in taps:
-        for identity, tools in tap.tool_lists.items():
-            lists.setdefault(identity, list(tools))
-    return lists
+def _tool_lists(catalog: Catalog) -> dict[ServerIdentity, list[ToolDefinition]]:
+    return {identity: list(tools) for identity, tools in catalog.tool_lists(STARTER).items()}
 
 
 def _tap_entry(tap: Tap) -> messages.TapEntry:

@@ -321,6 +321,18 @@ class Activation:
             return None
         return meant if meant in self._state.active else None
 
+    async def still_has(self, capability: CapabilityId, server: ServerIdentity) -> bool:
+        """Tell whether the catalog of this moment has a capability with this server.
+
+        Raises:
+            NotActivatedError: the registry does not answer.
+        """
+        request = registry.ResolveCapability(str(capability), self._place.project)
+        resolved = await self.leases.ask_registry(request)
+        return isinstance(resolved, registry.CapabilityResolved) and any(
+            server_identity(each) == server for each in resolved.capability.servers
+        )
+
     async def _resolved(self, name: str) -> registry.CapabilityResolved:
         resolved = await self.leases.ask_registry(
             registry.ResolveCapability(name, self._place.project)

@@ -16,6 +16,7 @@ import trio
 from capd.actors.session.call_notes import Call
 from capd.actors.session.own_calls import OwnCalls
 from capd.actors.session.parts import SessionParts
+from capd.actors.session.scripts import SessionScripts
 from capd.actors.session.server_requests import LINK_MARK, LINKS_BYTES
 from capd.actors.session.tool_search import ToolSearch
 from capd.actors.session.turns import SessionTurns
@@ -30,8 +31,9 @@ from capd.core.protocol.generations import (
     raw,
     text_of,
 )
-from capd.core.protocol.outcomes import CallFailedError, ServerError
+from capd.core.protocol.outcomes import CallFailedError, RefusedError, ServerError
 from capd.core.results.large_results import Result
+from capd.core.scripts.script_answers import MOST_VALUE_BYTES
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import (
     By,
@@ -121,8 +123,11 @@ class SessionCalls:
         self._turns = turns
         self.leases = parts.activation.leases
         self.results = parts.results
-        self.search = ToolSearch(parts.context, parts.activation, parts.notes, parts.withheld)
-        self._own_calls = OwnCalls(parts, self.search)
+        self.search = ToolSearch(
+            parts.context, parts.activation, parts.notes, parts.withheld, parts.conversations
+        )
+        scripts = SessionScripts(parts, self.search, self.call_for_script)
+        self._own_calls = OwnCalls(parts, self.search, scripts)
 
     # The connection begins
 
@@ -282,7 +287,8 @@ class SessionCalls:
 
         Raises as `answer`, and BadCallError.
         """
-        return await self._call(name, "tool_call", request, msgspec.Raw(b""))
+        arguments = request.members.get("arguments", msgspec.Raw(b""))
+        return await self._call(name, "tool_call", request, arguments)
 
     async def _call(self, name: str, by: By, request: Request, arguments: msgspec.Raw) -> Result:
         admitted = admit(name, by, self._state, self._view)
@@ -300,7 +306,32 @@ class SessionCalls:
             case NotOn():
                 return await self._call_listed(await self.search.reach(name), request)
 
+    async def call_for_script(self, name: str, request: Request) -> Result:
+        """Return the result of a call that a script makes, short only if a script has no room.
+
+        Raises:
+            UnknownNameError, CallFailedError, ServerError: see there.
+        """
+        admitted = admit(name, "script", self._state, self._view)
+        match admitted:
+            case Listed():
+                listed = admitted
+            case NotOn():
+                listed = await self.search.reach(name)
+            case NotCallable():
+                raise RefusedError(admitted.reason)
+            case _:
+                raise RefusedError(f"{name} cannot be called by a script.")
+        call, result = await self._sent(listed, request)
+        is_small = isinstance(result, bytes) and len(result) <= MOST_VALUE_BYTES
+        return result if is_small else await self.shorten(call, result)
+
     async def _call_listed(self, listed: Listed, request: Request) -> Result:
+        call, result = await self._sent(listed, request)
+        return self._memories.passed(listed.shown, await self.shorten(call, result))
+
+    async def _sent(self, listed: Listed, request: Request) -> tuple[Call, Result]:
+        """Return a call and what its server answered; raises as `answer`."""
         shown, server = listed.shown, listed.shown.grant.server
         call = Call(request, shown, listed.lease.spec.name, time.monotonic())
         try:
@@ -316,7 +347,7 @@ class SessionCalls:
             self.end(call, None)
             raise
         self.end(call, result)
-        return self._memories.passed(shown, await self.shorten(call, result))
+        return call, result
 
     async def _start_server(self, listed: Listed) -> None:
         """Start the server of a tool, and check that it still offers the tool.
@@ -353,6 +384,7 @@ class SessionCalls:
         if outcome == RESULT:
             self._state.active.used(call.shown.grant, time.time())
             self._publish_used(call.shown.grant)
+            self._parts.feedback.on_called(self._state.why_on(call.shown.grant))
             self._context.on_change()
 
     def _publish_used(self, grant: Grant) -> None:

@@ -1,6 +1,5 @@
 """Selects single tools for a turn: the finder ranks them, the core selects."""
 
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,16 +9,16 @@ import structlog
 from capd.actors.session.activation import Activation
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
-from capd.actors.session.tool_search import single
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.sessions.active_set import Grant
+from capd.core.sessions.conversations import card_key
 from capd.core.sessions.curated_turn import Brought, Ranked, bring, bring_planned
-from capd.core.sessions.hook_context import MOST_CARDS
-from capd.core.sessions.session import Step
+from capd.core.sessions.session import SingleTool, Step
+from capd.core.sessions.told_cards import MOST_SIGNATURES
 from capd.core.tools.call_cards import CallCard, call_card
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
-from capd_protos.types import Decision, WireName
+from capd_protos.types import Decision, ServerIdentity, ToolDefinition, ToolName, WireName
 
 RANK_TIMEOUT = 1.0
 """Seconds for which a user's message waits for the ranking of tools."""
@@ -32,6 +31,8 @@ class Candidate:
     grant: Grant
     definition: bytes
     card: CallCard
+    is_used: bool = False
+    """Whether it was used in the last day."""
 
     @property
     def key(self) -> tuple[Grant, str]:
@@ -39,7 +40,7 @@ class Candidate:
 
         Another definition has another key.
         """
-        return self.grant, hashlib.blake2b(self.definition, digest_size=8).hexdigest()
+        return card_key(self.grant, self.definition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Curation:
         self._environments = context.services.environments
         self._uses = context.services.uses
         self._costs = context.services.index.costs
+        self._used: set[Grant] = set()
+        """What was used in the last day, as of the last ranking."""
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def ranked(
@@ -72,13 +75,15 @@ class Curation:
         """Return the best tools for a message; none if the text is not the user's own words.
 
         The tools of a capability that the message switches on are left out, because they come with
-        it. With a plan they are included, because the plan selects among them.
+        it. With a plan they are included, because the plan selects among them. The tools of a
+        capability that is on are included only where the model does not see them listed.
         """
         cleaned = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(cleaned, Decision) or decision.reason == "disabled":
             return []
         rules = self._view.rules.curation
-        active = [each.id for each in self._state.active.activations]
+        is_seen = self._view.lists_at_once(at_border=True)
+        active = [each.id for each in self._state.active.activations] if is_seen else []
         request = finder.CurateTools(
             compared_part(cleaned),
             rules.k,
@@ -102,11 +107,13 @@ class Curation:
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
         """Return the tools of the capability that a message asks for, best first."""
         cleaned = before_model(text, is_enabled=True)
+        uses = await self._uses.known()
+        self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}
         request = finder.RankTools(
             "" if isinstance(cleaned, Decision) else compared_part(cleaned),
             [] if decision.id is None else [decision.id],
-            MOST_CARDS,
-            await self._uses.known(),
+            MOST_SIGNATURES,
+            uses,
             rules_of(self._view),
             self._environments.keys(self._place.key),
             self._place.project,
@@ -125,7 +132,7 @@ class Curation:
         for hit in hits:
             grant = Grant(hit.identity, hit.name)
             card = call_card(self._name(grant, hit), hit.definition)
-            found.append(Candidate(grant, hit.definition, card))
+            found.append(Candidate(grant, hit.definition, card, grant in self._used))
         return found
 
     def listed_candidates(self, names: Iterable[WireName]) -> list[Candidate]:
@@ -183,3 +190,11 @@ class Curation:
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:
         return self._state.surface.name(grant, hit.server, hit.name)
+
+
+def single(hit: finder.ToolHit) -> SingleTool:
+    """Return a hit as what can be switched on."""
+    assert hit.spec is not None
+    assert hit.via is not None
+    definition = ToolDefinition(hit.name, hit.definition)
+    return SingleTool(hit.spec, hit.identity, definition, hit.via)

@@ -39,7 +39,7 @@ from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
-from capd_protos import registry, settings, supervisor
+from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
 from capd_protos.types import ActorName, InstanceId, SessionKey
@@ -73,6 +73,7 @@ Hint = (
     | supervisor.ServerExited
     | registry.CatalogChanged
     | settings.SettingsChanged
+    | finder.ToolsIndexed
 )
 
 
@@ -83,6 +84,7 @@ TOPICS = (
     *("server.tools_changed", "server.started", "server.exited"),
     "registry.changed",
     "settings.changed",
+    "index.tools",
 )
 
 
@@ -162,6 +164,7 @@ class SessionHost:
             # never end, for the next one does not know of them.
             has_failed = trio.current_effective_deadline() != float("-inf")
             await self._saver.flush()
+            self.services.scripts.close()
             if has_failed:
                 await self._release_all()
             self._sessions.clear()
@@ -214,6 +217,8 @@ class SessionHost:
                 outcome = await session.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
                 outcome = await session.activation.disable(name, by="person")
+            case messages.SwitchCapability(name=name, is_on=is_on):
+                outcome = await session.switch(name, is_on=is_on)
             case messages.SwitchRouting(is_on=is_on):
                 outcome = session.switch_routing(is_on=is_on)
             case messages.SampleText():
@@ -364,6 +369,10 @@ class SessionHost:
         if isinstance(hint, settings.SettingsChanged):
             self._follow_settings()
             return
+        if isinstance(hint, finder.ToolsIndexed):
+            for session in self._sessions.sessions():
+                self._nursery.start_soon(self._follow_index, session)
+            return
         if hint.has_other_memories:
             self._memories.changed()
         for session in self._sessions.sessions():
@@ -380,6 +389,9 @@ class SessionHost:
     async def _follow_tools(self, session: Session, instance: InstanceId) -> None:
         changed = session.activation.server_tools_changed
         await contained("changed tools", changed, instance, log=log)
+
+    async def _follow_index(self, session: Session) -> None:
+        await contained("more tools", session.on_tools_indexed, log=log)
 
     async def _renew(self, session: Session) -> None:
         await contained("subscriptions", session.calls.renew_subscriptions, log=log)

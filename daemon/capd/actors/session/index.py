@@ -236,8 +236,9 @@ class SessionIndex:
         return self.mapped.text
 
     def first_words(self) -> str:
-        """Return the first level, for a client that shows its model no instructions."""
-        return "" if self._view.traits.reads_instructions else self.map()
+        """Return the first level for a model whose client hands it no instructions."""
+        is_told = self._view.traits.reads_instructions or self._view.wants_all
+        return "" if is_told else self.map()
 
     def suggested(self, ids: Sequence[CapabilityId]) -> str:
         """Return the second level for the capabilities that a message may mean."""

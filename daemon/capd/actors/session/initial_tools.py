@@ -11,8 +11,8 @@ import structlog
 import trio
 
 from capd.actors.session.activation import Activation
+from capd.actors.session.curation import single
 from capd.actors.session.services import SessionContext
-from capd.actors.session.tool_search import single
 from capd.core.protocol.outcomes import NotSentError
 from capd.core.servers.placeholders import wanted_keys
 from capd.core.sessions.session import NO_INSTANCE, ServerLease
@@ -39,9 +39,8 @@ class InitialTools:
     def pin(self, found: finder.ToolsDescribed) -> None:
         """Pin the tools that are always listed, as far as the client's list has room."""
         view = self._view
-        pinned = [
-            hit for hit in found.matching if view.is_pinned(hit.server, hit.name, hit.wire_name)
-        ]
+        known = found.everything if view.plan.is_whole else found.matching
+        pinned = [hit for hit in known if view.is_pinned(hit.server, hit.name, hit.wire_name)]
         room = max(0, view.traits.tool_limit - len(self._state.surface.own))
         if refused := [hit.wire_name for hit in pinned[room:]]:
             self._log.warning("pins_refused", cap=view.traits.tool_limit, refused=refused)

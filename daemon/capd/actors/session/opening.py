@@ -22,6 +22,7 @@ from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
+from capd.core.sessions.whole_list import Catalog
 from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
 from capd_protos import curator as messages
@@ -145,14 +146,21 @@ class SessionOpenings:
         """Get the tools' descriptions for a session that opens, and put them into its view."""
         view.settle(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)
-        # What a changing list costs depends on how much there is, which the first sessions of a
-        # daemon come before.
-        waits = view.rules.mode == "auto" and view.plan.mode == "dynamic" and not is_kept
+        # What a list costs depends on how much there is, which the first sessions of a daemon come
+        # before.
+        waits = view.rules.mode == "auto" and not is_kept
         found = await described(self._services.finder, view, waits=waits)
         if found is not None and found.is_known:
             pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
             is_all = not found.unlisted
-            view.described(found.tools, found.size_bytes, is_all=is_all, pinned=pinned)
+            catalog = Catalog(found.tools, found.model_bytes, is_all, found.skills)
+            view.described(
+                found.tools,
+                found.size_bytes,
+                is_all=is_all,
+                pinned=pinned,
+                catalog=catalog if found.everything else None,
+            )
         return found
 
     async def _lease_eager(self, opened: OpenSession, found: finder.ToolsDescribed) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.feedback import SessionFeedback
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -27,6 +28,7 @@ class SessionParts:
     bootstrap: Bootstrapping
     conversations: Conversations
     denials: Denials
+    feedback: SessionFeedback
     index: SessionIndex
     initial_tools: InitialTools
     memories: SessionMemories | NoMemories

@@ -113,8 +113,9 @@ class SessionResults:
         self, result: Result, shown: Shown, server: str, client: ClientFacts
     ) -> Result:
         """Return a server's result as the client gets it."""
-        reader = self._reader()
-        if reader is None or self.is_left(result, shown, server):
+        # A reader may be offered only now that there is something to read.
+        reader = None if self.is_left(result, shown, server) else self._reader()
+        if reader is None:
             return result
         limits = self._storage.limits
         limit = limits.of(server, shown.grant.tool, shown.definition)

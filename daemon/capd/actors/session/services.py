@@ -17,6 +17,8 @@ from capd.adapters.clients.client_connection import ClientConnection
 from capd.adapters.clients.session_environment import SessionEnvironments
 from capd.adapters.ledger.journal import Journal
 from capd.adapters.live_settings import LiveSettings
+from capd.adapters.scripts.run_files import RunFiles
+from capd.adapters.scripts.workers import ScriptWorkers
 from capd.adapters.servers.instance import Instance
 from capd.core.sessions.domains import Domains
 from capd.core.sessions.session import SessionState
@@ -46,6 +48,9 @@ class SessionServices:
     tokens: TokenAccounting
     memories: MemoryCatalog
     index: IndexCache
+    scripts: ScriptWorkers
+    script_files: RunFiles | None
+    """None where no script outlives this daemon."""
 
 
 def session_services(
@@ -62,6 +67,8 @@ def session_services(
     tokens: TokenAccounting | None = None,
     memories: MemoryCatalog | None = None,
     index: IndexCache | None = None,
+    scripts: ScriptWorkers | None = None,
+    script_files: RunFiles | None = None,
 ) -> SessionServices:
     """Build the services. One that is not given is replaced by one that does nothing.
 
@@ -84,6 +91,8 @@ def session_services(
         tokens=tokens or TokenAccounting(bus),
         memories=memories or MemoryCatalog(bus),
         index=index or IndexCache(bus),
+        scripts=scripts or ScriptWorkers(),
+        script_files=script_files,
     )
 
 

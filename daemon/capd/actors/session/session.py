@@ -13,6 +13,7 @@ from capd.actors.session.activation import Activation
 from capd.actors.session.bootstrap import Bootstrapping
 from capd.actors.session.call_notes import CallNotes
 from capd.actors.session.calls import SessionCalls
+from capd.actors.session.feedback import SessionFeedback
 from capd.actors.session.index import SessionIndex
 from capd.actors.session.initial_tools import InitialTools
 from capd.actors.session.memories import NoMemories, SessionMemories
@@ -24,6 +25,7 @@ from capd.actors.session.services import SessionContext, SessionServices
 from capd.actors.session.skills import NoSkills, Skills
 from capd.actors.session.snapshot import SessionSnapshot
 from capd.actors.session.token_accounting import SessionTokenCount
+from capd.actors.session.tool_search import described
 from capd.actors.session.turns import SessionTurns
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.client_connection import ClientConnection
@@ -37,7 +39,7 @@ from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
 from capd_protos import curator as messages
-from capd_protos.types import CapabilityId, CapabilityName
+from capd_protos.types import CapabilityId, CapabilityName, WireName
 
 
 def session_entry(
@@ -137,7 +139,11 @@ class Session:
             store = services.results.store
             if not isinstance(store, NoResultStore):
                 results = SessionResults(
-                    services.results, store, place.key, services.bus.publish, lambda: view.reader
+                    services.results,
+                    store,
+                    place.key,
+                    services.bus.publish,
+                    weakly(self._result_reader),
                 )
         return SessionParts(
             context=context,
@@ -145,6 +151,7 @@ class Session:
             bootstrap=bootstrap,
             conversations=conversations,
             denials=denials,
+            feedback=SessionFeedback(context),
             index=SessionIndex(services.index, place, context.state, view, denials),
             initial_tools=InitialTools(context, activation),
             memories=memories,
@@ -155,6 +162,30 @@ class Session:
             tokens=SessionTokenCount(services.tokens, place, view),
             withheld=Withheld(services.definitions, context.state),
         )
+
+    # capd's own tools, where everything was listed without them
+
+    def _result_reader(self) -> WireName | None:
+        """Return the tool by which the client reads a long result; offer it if it can be."""
+        if self.view.reader is None:
+            self._offer_own(self.view.late_own(for_results=True))
+        return self.view.reader
+
+    async def on_tools_indexed(self) -> None:
+        """Offer the tools that find others once there is more than is listed."""
+        context = self._parts.context
+        if not self.view.plan.is_whole or self.view.has_caller:
+            return
+        found = await described(context.services.finder, self.view)
+        if found is None or not found.is_known:
+            return
+        if found.unlisted or found.skills or found.tools > len(context.state.surface.listed):
+            self._offer_own(self.view.late_own())
+
+    def _offer_own(self, late: list[tuple[WireName, bytes]]) -> None:
+        if late:
+            self._parts.context.state.surface.append_own(late)
+            self.turns.on_step(Step(tuple(name for name, _ in late), changes_list=True))
 
     # What changes it
 
@@ -189,6 +220,21 @@ class Session:
             # By the same policy nothing comes or goes, and every tool is described again.
             state = self._parts.context.state
             await self.activation.step(lambda: state.restrict(state.policy))
+
+    async def switch(self, name: str, *, is_on: bool) -> Outcome:
+        """Switch a capability on or off for a person, of whom routing learns."""
+        state, feedback = self._parts.context.state, self._parts.feedback
+        before = state.find_active(name)
+        if is_on:
+            outcome = await self.activation.enable(name, by="person")
+            came_on = state.find_active(name)
+            if before is None and came_on is not None:
+                feedback.on_enabled(came_on)
+            return outcome
+        outcome = await self.activation.disable(name, by="person")
+        if before is not None and before not in state.active:
+            feedback.on_disabled(before)
+        return outcome
 
     def switch_routing(self, *, is_on: bool) -> Outcome:
         """Switch automatic activation by messages on or off."""

@@ -6,6 +6,7 @@ message ──> registry decides ──> capability on ──> single tools that
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import msgspec
 import structlog
@@ -25,6 +26,7 @@ from capd.core.sessions.recent_prompts import RecentPrompts
 from capd.core.sessions.server_instructions import passed_on, room_in_turn
 from capd.core.sessions.session import Step
 from capd.core.sessions.session_place import NotActivatedError, Outcome
+from capd.core.sessions.told_cards import Untold, may_fit, told_cards
 from capd_protos import curator as messages
 from capd_protos import finder, registry
 from capd_protos.codec import JsonCodec, MalformedError
@@ -41,6 +43,11 @@ log = structlog.get_logger(actor="curator")
 
 FEW_TOOLS = 2
 """How many tools are named of a capability whose tools could not be ranked."""
+
+UNDECIDED: frozenset[DecisionReason] = frozenset(
+    {"no_candidates", "below_threshold", "below_margin", "near_tie", "model_not_ready"}
+)
+"""Why routing abstains where a message may still go on with what was used last."""
 
 MODEL_PATIENCE = 4.0
 """Seconds for which a hook's turn waits for a model that is loading, which takes 1.2 to 1.8 s."""
@@ -88,6 +95,7 @@ class SessionTurns:
         self._activation = parts.activation
         self._memories = parts.memories
         self._bootstrap = parts.bootstrap
+        self._feedback = parts.feedback
         self._index = parts.index
         self._tokens = parts.tokens
         self._conversations = parts.conversations
@@ -198,6 +206,7 @@ class SessionTurns:
                     decision, outcome=outcome_of_it, reason=OVER_BUDGET
                 )
         turn_context.decision = decision
+        self._feedback.on_decided(decision)
         # What was evicted during the turn before goes with what this one brings: one change.
         self._state.is_mid_turn = False
         self._under_way += 1
@@ -205,14 +214,15 @@ class SessionTurns:
             outcome, came_on = await self._switched_on(decision, plan)
             await self._activation.step(self._state.turn_border)
             suggested = self._suggested(decision, conversation)
-            suggestion = self._index.suggested(suggested) if suggested else ""
             curated = await self._curation.bring(tools, is_planned=plan is not None)
             unusable = _unusable(decision, conversation)
             lacking = hook_context.unusable_words(unusable)
-            beside = hook_context.said(suggestion, lacking)
+            perhaps = await self._perhaps(turn_context, suggested, conversation)
+            suggestion = "" if perhaps.text else self._suggestion(suggested)
+            beside = hook_context.said(suggestion, perhaps.text, lacking)
             words = await self._hook_words(turn_context, decision, came_on, curated, beside)
             context = self._with_instructions(words.text, came_on, beside)
-            context = hook_context.said(context, lacking)
+            context = hook_context.said(context, perhaps.text, lacking)
         finally:
             self._state.is_mid_turn = True
             self._under_way -= 1
@@ -225,7 +235,7 @@ class SessionTurns:
         if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
-            conversation.note_cards(words.cards)
+            conversation.note_cards((*words.told, *perhaps.told))
             conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
             conversation.unusable.update(each.id for each in unusable)
@@ -348,6 +358,11 @@ class SessionTurns:
         is_on = decision.id is not None and decision.id in self._state.active
         meant = decision if is_on else msgspec.structs.replace(decision, id=None)
         ranked = await self._curation.within(turn_context.text, meant)
+        if meant.id is None and (last := self._last_used(decision)) is not None:
+            going_on = msgspec.structs.replace(meant, id=last)
+            of_last = await self._curation.within(turn_context.text, going_on)
+            if of_last.is_spoken_of:
+                meant, ranked = going_on, of_last
         inside = self._curation.candidates(ranked.hits)
         if not inside:
             # Its servers have listed their tools for the first time just now.
@@ -355,6 +370,43 @@ class SessionTurns:
             inside = self._curation.listed_candidates(names)
         fitting = [*inside, *curated.fitting]
         return self._cards(meant, ranked, fitting, conversation, beside)
+
+    def _last_used(self, decision: Decision) -> CapabilityId | None:
+        """Return the capability that a message may go on with that means no other by itself."""
+        if decision.outcome != "abstain" or decision.reason not in UNDECIDED:
+            return None
+        on = self._state.active.activations
+        return max(on, key=lambda each: each.last_used_at).id if on else None
+
+    async def _perhaps(
+        self,
+        turn_context: TurnContext,
+        suggested: Sequence[CapabilityId],
+        conversation: Conversation,
+    ) -> "_Words":
+        """Return cards of what a message may mean, for a hook whose client lists nothing of it.
+
+        A suggestion alone would cost a request to switch it on before the call.
+        """
+        is_told = turn_context.is_hook and turn_context.is_delivered
+        if not suggested or not is_told or self._view.lists_in_turn or not self._view.has_caller:
+            return _Words()
+        of_each: list[list[Candidate]] = []
+        for id_ in suggested:
+            meant = Decision("suggest", id=id_)
+            ranked = await self._curation.within(turn_context.text, meant)
+            best = self._curation.candidates(ranked.hits)
+            of_each.append([each for each in best if each.key not in conversation.cards])
+        # The best of each capability come before the second best of any.
+        found = [each for row in zip_longest(*of_each) for each in row if each is not None]
+        keys = {each.card.name: each.key for each in found}
+        told = may_fit(
+            [each.card for each in found],
+            self._view.called(self._view.caller),
+            self._index.costs,
+            used=frozenset(each.card.name for each in found if each.is_used),
+        )
+        return _Words(told.text, tuple(keys[name] for name in told.names))
 
     def _cards(
         self,
@@ -365,7 +417,7 @@ class SessionTurns:
         beside: str,
     ) -> "_Words":
         """Return the call cards that are new to this conversation, as far as there is room."""
-        new = {each.card.name: each for each in fitting if each.key not in conversation.cards}
+        untold = {each.card.name: each for each in fitting if each.key not in conversation.cards}
         skill = next(iter(ranked.skills), None)
         skill_words = ""
         if skill is not None and skill.prompt not in conversation.skills:
@@ -376,21 +428,31 @@ class SessionTurns:
                 self._index.costs,
             )
         beside = hook_context.said(beside, skill_words)
-        rest = ""
-        more = ranked.total - len(ranked.hits)
-        if more > 0 and decision.id is not None:
-            searched = self._view.called(self._view.searcher)
-            rest = hook_context.rest_of(decision.id.name, more, searched)
-        found = hook_context.fitting_cards(
-            [each.card for each in new.values()],
+        told = told_cards(
+            [each.card for each in untold.values()],
             self._view.called(self._view.caller),
             self._index.costs,
             beside=beside,
-            rest=rest,
+            untold=self._left_of(decision, ranked, conversation),
+            used=frozenset(each.card.name for each in untold.values() if each.is_used),
         )
-        text = hook_context.said(found.text, skill_words)
+        text = hook_context.said(told.text, skill_words)
         skills = (skill.prompt,) if skill is not None and skill_words else ()
-        return _Words(text, tuple(new[name].key for name in found.names), skills)
+        return _Words(text, tuple(untold[name].key for name in told.names), skills)
+
+    def _left_of(
+        self, decision: Decision, ranked: finder.ToolsRanked, conversation: Conversation
+    ) -> Untold | None:
+        """Return which tools of a capability the conversation has not been told of."""
+        if decision.id is None:
+            return None
+        inside = self._curation.candidates(ranked.hits)
+        return Untold(
+            decision.id.name,
+            frozenset(each.card.name for each in inside if each.key not in conversation.cards),
+            ranked.total - len(inside),
+            self._view.called(self._view.searcher),
+        )
 
     async def coming(self, turn_context: TurnContext) -> str:
         """Return the text for a hook that has to be answered before the turn ends."""
@@ -425,6 +487,10 @@ class SessionTurns:
         # A turn with a budget has switched on what there was room for.
         suggested = tuple(each for each in decision.suggested if each not in self._state.active)
         return suggested if suggested != conversation.suggested else ()
+
+    def _suggestion(self, suggested: Sequence[CapabilityId]) -> str:
+        """Return how what may be meant is switched on, where the session has a tool for it."""
+        return self._index.suggested(suggested) if suggested and self._view.has_enabler else ""
 
     async def _routed(self, text: str, waits: float) -> Decision:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import trio
 
+from capd_protos.extras import missing
 from capd_protos.secret_places import KEYRING_SERVICE, WORST_KEYRING
 
 ANSWER_TIMEOUT = 20.0
@@ -43,9 +44,11 @@ class SystemKeyring:
 
 def _look_up(keys: list[str]) -> tuple[dict[str, str], str]:
     # Imported here: it looks through everything that is installed, for whoever wants a key.
-    import keyring  # noqa: PLC0415
-
     found: dict[str, str] = {}
+    try:
+        import keyring  # noqa: PLC0415
+    except ImportError:
+        return found, f"secrets.env takes its place ({missing('keyring')})"
     try:
         backend = keyring.get_keyring()
         if backend.priority < WORST_KEYRING:

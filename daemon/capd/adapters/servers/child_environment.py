@@ -94,7 +94,7 @@ def child_environment(
     """Return the whole environment of a server.
 
     Variables that its definition declares are passed on whatever their names. `extra_path` is the
-    last entry of PATH, because it holds capd's own `uvx`, and the user's comes first.
+    last entry of PATH: it holds capd's own `uvx`, if there is one, and the user's comes first.
     """
     environment = {
         name: value
@@ -102,16 +102,19 @@ def child_environment(
         if name in _INHERITED or name.startswith(_LOCALE_PREFIX)
     } | dict(declared)
     folders = environment.get("PATH", os.defpath).split(os.pathsep)
-    if extra_path not in folders:
+    # An empty entry of PATH would be the working directory.
+    if extra_path and extra_path not in folders:
         folders.append(extra_path)
     environment["PATH"] = os.pathsep.join(folders)
     return environment
 
 
 def uvx_folder() -> str:
-    """Return the folder of the `uv` that capd depends on, for servers run by `uvx`."""
-    from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
-
+    """Return the folder of the `uv` of capd's extra `uv`, for servers run by `uvx`; else empty."""
+    try:
+        from uv import find_uv_bin  # noqa: PLC0415 - needed once, at the start of the daemon
+    except ImportError:
+        return ""
     try:
         return os.path.dirname(find_uv_bin())  # noqa: PTH120
     except FileNotFoundError:

@@ -6,6 +6,7 @@
 An editor has many chats on one connection and switches between them. `/clear` starts another id.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ MOST_CARDS = 200
 MOST = 32
 """How many conversations are remembered. The least recently used one is forgotten first, and then
 gets its texts again."""
+
+
+def card_key(grant: Grant, definition: bytes) -> tuple[Grant, str]:
+    """Return what a conversation remembers of a card: another definition is another card."""
+    return grant, hashlib.blake2b(definition, digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeede
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.outcomes import NotSentError
 from capd_protos.codec import JsonCodec, MalformedError
+from capd_protos.extras import missing
 
 if TYPE_CHECKING:
     import httpx2
@@ -180,7 +181,10 @@ class Login:
         return fresh.access_token
 
     async def _refreshed(self, record: Record) -> Record:
-        authorization = await trio.to_thread.run_sync(_authorization)
+        try:
+            authorization = await trio.to_thread.run_sync(_authorization)
+        except LoginFailedError as error:
+            raise LoginNeededError(str(error)) from None
         refreshed: Record = await authorization.refreshed(self._spec, record, self.advice)
         return refreshed
 
@@ -233,8 +237,15 @@ def _with(ask: "Ask", token: str) -> "Ask":
 
 
 def _authorization() -> Any:
-    """Import the module that needs the SDK. It takes a second, so run it in a thread."""
-    from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
+    """Import what needs the SDK, which takes a second. Blocks, so it is for a thread.
+
+    Raises:
+        LoginFailedError: the extra `login` is not installed.
+    """
+    try:
+        from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
+    except ImportError:
+        raise LoginFailedError(missing("login")) from None
 
     return authorization
 

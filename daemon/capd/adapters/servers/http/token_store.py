@@ -5,18 +5,10 @@ In the system's keyring if there is one, otherwise in files only the owner can r
 A key is a hash, so that the name of an entry reveals nothing.
 """
 
-import contextlib
 from pathlib import Path
 from typing import Protocol
 
-import keyring
-import keyring.backend
-import keyring.errors
-
 from capd.adapters.state_file import write_whole
-
-_SERVICE = "capd"
-_WORST_PRIORITY = 1
 
 
 class TokenStore(Protocol):
@@ -60,44 +52,12 @@ class FileStore:
         return self._folder / f"{key}.json"
 
 
-class KeyringStore:
-    """The system's keyring; what it refuses is saved in files."""
-
-    def __init__(self, backend: keyring.backend.KeyringBackend, files: FileStore) -> None:
-        self._backend = backend
-        self._files = files
-
-    def load(self, key: str) -> str | None:
-        """Return the saved text; None if there is none."""
-        try:
-            text = self._backend.get_password(_SERVICE, key)
-        except keyring.errors.KeyringError:
-            text = None
-        return self._files.load(key) if text is None else text
-
-    def save(self, key: str, text: str) -> None:
-        """Save `text`, replacing an earlier one."""
-        try:
-            self._backend.set_password(_SERVICE, key, text)
-        except keyring.errors.KeyringError:  # locked, and nobody there to open it
-            self._files.save(key, text)
-            self._forget(key)
-        else:
-            self._files.delete(key)
-
-    def delete(self, key: str) -> None:
-        """Delete the saved text, if there is one."""
-        self._files.delete(key)
-        self._forget(key)
-
-    def _forget(self, key: str) -> None:
-        with contextlib.suppress(keyring.errors.KeyringError):
-            self._backend.delete_password(_SERVICE, key)
-
-
 def best_store(folder: Path) -> TokenStore:
     """Return the system's keyring if it works, otherwise a store of files in `folder`."""
     files = FileStore(folder)
-    backend = keyring.get_keyring()
-    # Below 1 are those that fail always, keep nothing, or keep it in the clear.
-    return KeyringStore(backend, files) if backend.priority >= _WORST_PRIORITY else files
+    try:
+        from capd.adapters.servers.http.keyring_store import keyring_store  # noqa: PLC0415
+    except ImportError:
+        # The extra `keyring` is not installed.
+        return files
+    return keyring_store(files) or files
