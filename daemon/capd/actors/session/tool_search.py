@@ -26,6 +26,7 @@ from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
 from capd.core.sessions.conversations import Conversations, card_key
 from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
+from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.told_cards import also
 from capd.core.tools.tool_question import SELECT
