@@ -235,7 +235,7 @@ class SessionTurns:
         if turn_context.is_delivered:
             # Another conversation may have spoken meanwhile.
             self._conversations.go_on(conversation)
-            conversation.note_cards((*words.told, *perhaps.told))
+            conversation.note_cards((*words.cards, *perhaps.cards))
             conversation.skills.update(dict.fromkeys(words.skills))
             conversation.suggested = suggested or conversation.suggested
             conversation.unusable.update(each.id for each in unusable)
