@@ -196,7 +196,7 @@ class FrameReader:
             self._spool_on([part])
 
     def _let_go(self, chunks: list[bytes]) -> None:
-        """Drop all but the beginning and the end of a line that has become too long."""
+        """Keep only the ends of a line that the last of `chunks` made too long."""
         head, self._tail = _ends_of(chunks)
         self._chunks = [head]
         if self._spool is not None:
