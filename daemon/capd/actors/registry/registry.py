@@ -166,7 +166,7 @@ class Registry:
         if isinstance(request, messages.ListSkills):
             return messages.SkillsListed(self._skills)
         if isinstance(request, messages.ListToolSnapshots):
-            return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
+            return messages.ToolSnapshotsListed(_tool_lists(self._catalog))
         catalog = self._catalog_of(request.project)
         more = list(self._projects.taps) if request.all_projects else []
         return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))

@@ -24,7 +24,6 @@ from capd.adapters.servers.http.login_record import LoginFailedError, LoginNeede
 from capd.adapters.servers.http.remote_spec import RemoteSpec
 from capd.core.protocol.outcomes import NotSentError
 from capd_protos.codec import JsonCodec, MalformedError
-from capd_protos.extras import missing
 
 if TYPE_CHECKING:
     import httpx2
@@ -237,15 +236,8 @@ def _with(ask: "Ask", token: str) -> "Ask":
 
 
 def _authorization() -> Any:
-    """Import what needs the SDK, which takes a second. Blocks, so it is for a thread.
-
-    Raises:
-        LoginFailedError: the extra `login` is not installed.
-    """
-    try:
-        from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
-    except ImportError:
-        raise LoginFailedError(missing("login")) from None
+    """Import the module that needs the SDK. It takes a second, so run it in a thread."""
+    from capd.adapters.servers.http import authorization  # noqa: PLC0415 - see above
 
     return authorization
 
