@@ -39,7 +39,7 @@ class InstanceRecord:
     last."""
     id: InstanceId = NOT_RUNNING
     """Differs for each run."""
-    told: dict[SessionKey, InstanceId] = field(default_factory=dict)
+    known_runs: dict[SessionKey, InstanceId] = field(default_factory=dict)
     """The run that each holder knows. A holder learns of a restart with its next call."""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     changed: trio.Event = field(default_factory=trio.Event)

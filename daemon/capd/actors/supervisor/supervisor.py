@@ -178,7 +178,7 @@ class Supervisor:
                 # It knew the stateless generation before, and is another version by now.
                 self._carry_out(self._leases.release(key, session, trio.current_time()))
                 return await self._acquire(request)
-            instance.told[session] = instance.id
+            instance.known_runs[session] = instance.id
             return messages.ServerReady(
                 instance.id, key.identity, server.name, instance.pid, instance.tools
             )
@@ -197,10 +197,12 @@ class Supervisor:
 
     def _release(self, request: messages.ReleaseServer) -> messages.HoldsReleased:
         session, known = request.session, self._instances.values()
-        instance = next((i for i in known if request.instance in {i.id, i.told.get(session)}), None)
+        instance = next(
+            (i for i in known if request.instance in {i.id, i.known_runs.get(session)}), None
+        )
         if instance is None:
             return messages.HoldsReleased()
-        instance.told.pop(session, None)
+        instance.known_runs.pop(session, None)
         self._carry_out(self._leases.release(instance.key, session, trio.current_time()))
         if request.at_once:
             self._carry_out(self._leases.end_unheld(instance.key))
@@ -217,7 +219,7 @@ class Supervisor:
         known = self._instances.values()
         theirs = [i for i in known if i.server.project == project and self._leases.state(i.key)]
         for instance in theirs:
-            instance.told.clear()
+            instance.known_runs.clear()
             self._carry_out(self._leases.give_up(instance.key, trio.current_time()))
         return messages.ProjectEnded([instance.key.name for instance in theirs])
 
@@ -388,7 +390,7 @@ class Supervisor:
         else:
             self._failed(instance, problem, reason, was_ready_at)
         if self._leases.state(key) is None:
-            instance.told.clear()
+            instance.known_runs.clear()
         instance.tell()
         self._forget_old()
 

@@ -54,7 +54,7 @@ class Plan:
     """Whether the launcher starts in an empty folder."""
     enters_project: bool = False
     """Whether the server itself runs in its usual working directory nevertheless."""
-    told: str = ""
+    reason: str = ""
     """Why it is not started as a direct client would start it; empty if it is."""
 
 
@@ -127,7 +127,7 @@ class Launching:
                 "npm_config_script_shell": str(ENTER_PROJECT),
                 "CAPD_SERVER_FOLDER": str(self.folder),
             }
-        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.told)
+        return Plan(way.argv, kept, way.is_elsewhere, way.enters_project, way.reason)
 
     def rests_on_trust(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
         """Tell whether it starts otherwise in a folder that nobody has agreed to."""

@@ -157,7 +157,10 @@ class SessionView:
     # What outlives the daemon
 
     def saved(self) -> SavedView | None:
-        """Return what is kept of how the client sees it; what is set by the user is theirs."""
+        """Return how the client sees the session, for the record.
+
+        The user's own settings are not part of it.
+        """
         if self._is_set or self.plan.mode == "pass-through" or self.is_bare:
             return None
         return SavedView(
@@ -225,13 +228,13 @@ class SessionView:
 
     @property
     def bootstrap(self) -> BootstrapRules:
-        """What is told of the project's own files."""
+        """The rules for bootstrap files in this session."""
         is_on = self.rules.bootstrapped.of(self._names, self._project) and not self.is_bare
         return replace(self.rules.bootstrap, is_on=is_on)
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What is asked of the catalog before the first list: pins, or all that there is."""
+        """The tools to look up before the first list: the pins, or all tools."""
         if self.is_bare:
             return ()
         wanted = self.rules.mode if self.rules.mode != "auto" else self.traits.mode
@@ -282,7 +285,7 @@ class SessionView:
 
     @property
     def has_caller(self) -> bool:
-        """Whether there is such a tool: not where everything is listed."""
+        """Whether the client has a tool that calls others; it has none if everything is listed."""
         return any(own.name == TOOL_CALL for own in self.own.values())
 
     @property
@@ -357,9 +360,10 @@ class SessionView:
 
     @property
     def is_to_be_asked(self) -> bool:
-        """Whether to tell the client of a change that is none, and see whether it lists again.
+        """Whether to notify the client without a change, to see whether it lists again.
 
-        Only the table says that it does not; if it does, its next session has a list that changes.
+        This is done if only the table says that the client does not. If it does, its next session
+        has a changing list.
         """
         is_known = self._habits.seen(self._key, self._version) is not None
         return self.plan.is_hearsay and not is_known and not self._watch.is_behind
@@ -370,7 +374,7 @@ class SessionView:
         return self.rules.curation.chooses and not self.is_bare and not self.wants_all
 
     def names_to_call(self, names: Sequence[WireName], *, at_border: bool) -> str:
-        """Return what a model is to be told of tools that it will not see listed at once."""
+        """Return how to call tools that the client will not list at once; empty if it will."""
         if not names or self.lists_at_once(at_border=at_border):
             return ""
         return f"They may not be on your list: call them with {self.caller}, name=..."
@@ -384,7 +388,7 @@ class SessionView:
         self._habits.note(self._key, self._version, self._watch.was_seen)
 
     def changed(self) -> None:
-        """Note that it was told of another list."""
+        """Note that the client was notified of a changed list."""
         self._watch.changed()
 
     def turned(self) -> None:
