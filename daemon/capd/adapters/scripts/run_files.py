@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,19 @@ import structlog
 import trio
 
 from capd.adapters.state_file import read_private, write_whole
-from capd.core.scripts.run import RETENTION, DamagedRunError, Frame, Restored, restored
+from capd.core.scripts.run import (
+    RETENTION,
+    Answer,
+    Answered,
+    Begun,
+    DamagedRunError,
+    Frame,
+    Restored,
+    ScriptRun,
+    Sent,
+    Suspended,
+    restored,
+)
 from capd_protos.codec import MalformedError
 
 MOST_BYTES = 48 << 20
@@ -110,6 +122,40 @@ class RunFiles:
     async def sweep(self) -> None:
         """Remove what nobody has come back for."""
         await trio.to_thread.run_sync(_swept, self._folder, limiter=self._limiter)
+
+
+class RunJournal:
+    """The file of one run, written as its calls are sent and answered."""
+
+    def __init__(self, files: RunFiles, begun: Begun, known: frozenset[int] = frozenset()) -> None:
+        """`known` are the calls of the suspension that the file has already."""
+        self._files = files
+        self._path = files.path(begun.session, begun.request)
+        self._begun = begun
+        self._known = known
+
+    async def sent(self, id_: int, run: ScriptRun, now: Callable[[], Suspended]) -> None:
+        """Write down that a call is about to be sent; `now` returns the run as it waits.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if id_ in self._known:
+            await self._files.append(self._path, Sent(id_))
+            return
+        self._known = run.open_ids
+        await self._files.replace(self._path, [self._begun, now(), *run.settled()])
+
+    async def answered(self, id_: int, answer: Answer) -> None:
+        """Write down what a call came to; without it the call has an unknown outcome."""
+        if id_ in self._known:
+            with contextlib.suppress(OSError):
+                await self._files.append(self._path, Answered(id_, answer))
+
+    async def remove(self) -> None:
+        """Remove the file."""
+        self._known = frozenset()
+        await self._files.remove(self._path)
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -26,6 +26,8 @@ import msgspec
 from capd.core.errors import CapdError
 from capd_protos.types import WireName
 
+ENGINE = "pydantic-monty 1.4.0"
+"""What snapshots are of; another version does not go on with them."""
 MOST_AT_ONCE = 8
 MOST_CALLS = 256
 SLEEP = WireName("asyncio.sleep")
@@ -175,6 +177,10 @@ class ScriptRun:
         call.status = "sent"
         self.has_sent = True
 
+    def was_sent(self, id_: int) -> bool:
+        """Tell whether a call's first byte has gone out, in a round before this one."""
+        return self._open[id_].status == "sent"
+
     def answered(self, id_: int, answer: Answer) -> None:
         """Note what a call came to."""
         call = self._open[id_]
@@ -198,6 +204,11 @@ class ScriptRun:
         """Return the frame of the run as it waits now."""
         calls = [each.issued for each in self._open.values()]
         return Suspended(snapshot, calls, list(self.past), printed, seconds)
+
+    @property
+    def open_ids(self) -> frozenset[int]:
+        """The calls that a suspension has now."""
+        return frozenset(self._open)
 
     def settled(self) -> list[Frame]:
         """Return the frames of the calls that were sent or answered since the suspension."""
