@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 Victim = Literal["daemon", "worker", "server"]
+VICTIMS: tuple[Victim, ...] = ("daemon", "worker", "server")
 SERVER = Path(__file__).with_name("journal_server.py")
 SEED = 18
 ROUNDS, SCRIPTS = 25, 8
@@ -102,7 +103,7 @@ def test_every_call_is_made_at_most_once_whoever_is_killed(home: Home) -> None:
         for each in editors:
             each.call("capability", {"action": "enable", "name": "journal"})
         for round_ in range(ROUNDS):
-            victim = chosen.choice(["daemon", "worker", "server"])
+            victim = chosen.choice(VICTIMS)
             said |= play(home, editors, round_, victim, chosen.uniform(0.0, 0.6))
             left = list((home.folder / "state" / "scripts").glob("*"))
             assert left == [], (round_, victim)

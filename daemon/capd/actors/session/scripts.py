@@ -86,6 +86,8 @@ LEFT_OVER = 10.0
 MOST_AT_ONCE = 4
 """Scripts of one session under way."""
 MOST_REFERENCES = 48
+SHORT_RESULT = 16 << 10
+"""Bytes of a result that is read here, rather than in a thread."""
 REMOVAL = 2.0
 """Seconds for the removal of a file."""
 _CHECK = "Calls of it may have run: check before you repeat it."
@@ -304,7 +306,12 @@ class SessionScripts:
                 text = f"The result of {call.tool} is larger than a script may hold."
                 answer = Answer("ToolError", text.encode(), result.size_bytes)
             else:
-                answer = await trio.to_thread.run_sync(answer_of, result)
+                is_short = len(result) <= SHORT_RESULT
+                answer = (
+                    answer_of(result)
+                    if is_short
+                    else await trio.to_thread.run_sync(answer_of, result)
+                )
         milliseconds = round((time.monotonic() - began_at) * 1000, 1)
         return msgspec.structs.replace(answer, milliseconds=milliseconds)
 
@@ -443,7 +450,7 @@ class _Script:
             caller = self.request.caller
             if self._journal is not None and isinstance(caller, ClientCall):
                 try:
-                    await self._journal.sent(call.id, self.calls, self._suspended)
+                    await self._journal.sent(call.id, self._suspended)
                 except OSError as error:
                     self._session.not_written(error)
                     journal, self._journal, self._is_told = self._journal, None, False
