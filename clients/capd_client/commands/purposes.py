@@ -19,7 +19,7 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Find": {
         "discover": "capabilities for a text",
-        "search": "tools for a text",
+        "search": "what can do a text",
     },
     "Use": {
         "turn": "hand over a message",
@@ -39,7 +39,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "trust": "what a project starts",
         "memory": "what models are told",
         "index": "tools and capabilities",
-        "learn": "a phrase of your own",
+        "learn": "what use has taught; a phrase of your own",
         "config": "settings, and from where",
         "check": "taps, configuration",
         "reload": "read the taps again",

@@ -53,8 +53,8 @@ class OwnCalls:
     ) -> Result:
         """Return the result of a call of an own tool; raises as `relay`.
 
-        Arguments that lead to nothing are answered with the tool's schema. `call_by_name` is how
-        `tool_call` calls what it names.
+        If the arguments are invalid, the answer contains the tool's schema. `call_by_name` carries
+        out the call that `tool_call` names.
         """
         given = arguments if len(arguments) else msgspec.Raw(b"{}")
         try:

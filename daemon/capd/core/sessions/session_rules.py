@@ -32,6 +32,8 @@ class SessionRules:
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
+    learns: bool = True
+    """Whether what follows its messages teaches routing."""
     curation: CurationRules = field(default_factory=CurationRules)
     memory_tokens: int = DEFAULT_BUDGET
     """What memories may take of one conversation."""
