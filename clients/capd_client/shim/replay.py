@@ -39,7 +39,7 @@ _TEMPORARY_REFUSALS = ("overloaded", "stopping", "session_in_use")
 class Request:
     """The facts about a request without an outcome that matter when the connection is lost."""
 
-    __slots__ = ("is_dispatched", "is_sent", "key", "line", "sends")
+    __slots__ = ("is_dispatched", "is_durable", "is_sent", "key", "line", "sends")
 
     def __init__(self, key: "int | str", line: "bytes | bytearray | None") -> None:
         self.key = key
@@ -49,6 +49,8 @@ class Request:
         """Whether it was written to the current connection."""
         self.is_dispatched = False
         """Whether the daemon has said that a server gets the request."""
+        self.is_durable = False
+        """Whether it may have run, and the next daemon goes on with it: it is sent again."""
         self.sends = 0
 
 
@@ -61,7 +63,7 @@ def after_loss(
 
     - `unknown`: a server has it, so it may have run. Its outcome is OUTCOME_UNKNOWN.
     - `not_sent`: no server has it, and it cannot be sent again. Its outcome is NOT_SENT.
-    - `again`: no server has it; the next connection gets it.
+    - `again`: no server has it, or the next daemon goes on with it; the next connection gets it.
     - `waiting`: it was not written to this connection, and goes on waiting for one.
     """
     if request.is_dispatched:
@@ -69,7 +71,7 @@ def after_loss(
     if not request.is_sent:
         return "waiting"
     if request.line is None or (request.sends >= MOST_SENDS and not is_endless):
-        return "not_sent"
+        return "unknown" if request.is_durable else "not_sent"
     return "again"
 
 

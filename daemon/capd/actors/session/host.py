@@ -42,6 +42,7 @@ from capd_protos import curator as messages
 from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
+from capd_protos.socket import Hello
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 
@@ -265,14 +266,14 @@ class SessionHost:
         key, client = opened.session.place.key, request.hello.client.name
         opened.session.turns.answer_in_time = answering(opened.session, self._nursery)
         self._saver.changed(key)
-        served = (self._serve_connection, opened, connection, request.hello.dispatched)
+        served = (self._serve_connection, opened, connection, request.hello)
         self._nursery.start_soon(partial(contained, log=log), "session", *served)
         self._bus.publish(messages.SessionStarted(key, client))
         log.info("session_opened", session=key, client=client, resumed=resumed)
         return messages.SessionOpened(key, opened.resume, resumed)
 
     async def _serve_connection(
-        self, opened: OpenSession, connection: Connection, wants_dispatched: bool
+        self, opened: OpenSession, connection: Connection, hello: Hello
     ) -> None:
         claim = opened.claim
         session = opened.session
@@ -284,7 +285,9 @@ class SessionHost:
                 connection.sink,
                 connection.lines,
                 connection=session.connection,
-                wants_dispatched=wants_dispatched,
+                wants_dispatched=hello.dispatched,
+                knows_durable=hello.durable,
+                again=hello.again,
                 version=self._version,
                 log=log,
             )
