@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -258,7 +259,7 @@ async def test_a_tool_without_its_secret_says_which(
 async def test_the_tool_that_was_used_longest_ago_makes_room_and_the_answer_says_so(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with running_world(tmp_path, rules=SessionRules(tool_cap=2)) as world:
+    async with running_world(tmp_path, rules=SessionRules(tool_cap=2, mode="dynamic")) as world:
         await known(world, "alpha", "beta")
         client = await world.session("s")
         await selected(client, "alpha__echo")
@@ -275,7 +276,7 @@ async def test_the_tool_that_was_used_longest_ago_makes_room_and_the_answer_says
 async def test_what_a_turn_evicts_stays_listed_until_the_next_one_and_works_meanwhile(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with running_world(tmp_path, rules=SessionRules(tool_cap=1)) as world:
+    async with running_world(tmp_path, rules=SessionRules(tool_cap=1, mode="dynamic")) as world:
         await known(world, "alpha", "beta")
         client = await world.session("s")
         await selected(client, "alpha__echo")
@@ -483,6 +484,64 @@ async def test_everything_is_listed_and_nothing_of_capds_own_where_it_all_fits(
         ]
         assert await client.call("beta__echo", a=1) == ('{"a": 1}', False)
         assert client.list_changes == 0
+
+
+WHOLE = ["alpha__echo", "alpha__die", "beta__echo", "beta__die"]
+
+
+async def test_a_few_tools_are_listed_all_with_nothing_of_capds_own(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha", "beta")
+
+        client = await world.session("s")
+
+        assert await client.tools() == WHOLE
+        (entry,) = await world.sessions()
+        reason = "all tools cost less than capd's own and searches would"
+        assert (entry.mode, entry.mode_reason) == ("pass-through", reason)
+        assert await world.leases() == {}
+        assert await client.call("beta__echo", a=1) == ('{"a": 1}', False)
+
+
+async def test_the_tools_that_find_others_join_where_more_comes_to_a_whole_list(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha", "beta")
+        client = await world.session("s")
+        before = await client.tools()
+
+        world.capability("gamma", "gamma")
+        await world.reload()
+        while not client.list_changes:
+            await trio.sleep(0.05)
+
+        assert (before, await client.tools()) == (WHOLE, [*WHOLE, *OWN])
+
+
+async def test_a_client_that_never_lists_again_has_all_of_a_few_tools(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(table=NEVER)) as world:
+        await known(world, "alpha", "beta")
+
+        client = await world.session("s")
+
+        assert await client.tools() == WHOLE
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "stable"])
+async def test_a_few_tools_are_not_listed_where_another_mode_is_set(
+    autojump_clock: MockClock, tmp_path: Path, mode: str
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(mode=mode)) as world:
+        await known(world, "alpha", "beta")
+
+        client = await world.session("s")
+
+        assert await client.tools() == OWN
 
 
 async def test_a_child_begins_with_what_its_parent_has_and_each_goes_its_own_way(

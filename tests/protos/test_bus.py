@@ -309,8 +309,19 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.ToolLookedUp(
         TOOL_HIT, finder.ToolRestriction("denied", "no"), [WireName("git__diff")], 7, 2
     ),
-    finder.DescribeTools(["git:*"], [RULES], waits=True, project="/src/app", domain="developer"),
-    finder.ToolsDescribed(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
+    finder.DescribeTools(
+        *(["git:*"], [RULES]),
+        waits=True,
+        project="/src/app",
+        domain="developer",
+        whole_bytes=8000,
+    ),
+    finder.ToolsDescribed(
+        *(True, 7, 900, 2, [TOOL_HIT], [finder.EagerServer(SERVER, ID)]),
+        model_bytes=800,
+        skills=1,
+        everything=[TOOL_HIT],
+    ),
     finder.ListDenied([RULES], "/src/app"),
     finder.DeniedListed(True, [finder.DeniedCapability(ID, "denied")]),
     finder.IndexServers(ONE, "/src/app"),
@@ -325,6 +336,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
     finder.SkillsFound([finder.SkillHit(SKILL.prompt, SKILL.skill, 0.5)]),
     finder.FinderRefused("the query is empty"),
     finder.ServersIndexed([INDEXED]),
+    finder.IndexStarted(3),
     INDEXED,
     finder.ToolsIndexed(7, 2, has_vectors=True),
     finder.CurateTools(
@@ -357,6 +369,7 @@ EXAMPLES: tuple[msgspec.Struct, ...] = (
         total=9,
         is_known=False,
         skills=[finder.SkillHit(SKILL.prompt, SKILL.skill, 0.5)],
+        is_spoken_of=True,
     ),
     finder.ListGranted([ID], [RULES], ["TOKEN"], "/src/app", "developer"),
     finder.GrantedListed([finder.Granted(ID, [TOOL_HIT], is_known=True)]),

@@ -19,11 +19,12 @@ PURPOSES: dict[str, dict[str, str]] = {
     },
     "Find": {
         "discover": "capabilities for a text",
-        "search": "tools for a text",
+        "search": "what can do a text",
     },
     "Use": {
         "turn": "hand over a message",
         "call": "call a tool",
+        "run": "many calls, in a script",
         "enable": "switch a capability on",
         "disable": "switch it off",
         "routing": "on or off, in a session",
@@ -108,6 +109,7 @@ EXAMPLES = {
     "remove": "remove weather",
     "restart": "restart",
     "routing": "routing off",
+    "run": "run releases.py --input count=5",
     "search": 'search "read a pdf" --limit 10',
     "secret": "secret set GITHUB_TOKEN",
     "secret list": "secret list",

@@ -10,7 +10,7 @@ from capd_client.control import Control, ControlError, DaemonDownError
 from capd_client.service.log_files import log_command
 from capd_client.service.manager import ServiceError, daemon_command, own_variables
 from capd_client.service.stopping import PATIENCE, end
-from capd_client.shim.login_environment import clean_environment
+from capd_client.shim.login_environment import clean_environment, working_folders
 from capd_protos.places import places
 
 
@@ -70,7 +70,10 @@ class Plain:
 
     def _daemon_environment(self) -> dict[str, str]:
         own = {os.fsencode(key): os.fsencode(value) for key, value in self._env.items()}
-        found = {os.fsdecode(k): os.fsdecode(v) for k, v in clean_environment(own).items()}
+        found = {
+            os.fsdecode(k): os.fsdecode(v)
+            for k, v in clean_environment(own, working_folders(own)).items()
+        }
         return found | own_variables(self._env)
 
     def stop(self) -> bool:

@@ -8,7 +8,7 @@ import sys
 import time
 
 from capd_client.shim.json_lines import encode, parse, text_of
-from capd_client.shim.login_environment import clean_environment
+from capd_client.shim.login_environment import clean_environment, working_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class Starter:
         self._folder = socket.rpartition("/")[0] or "/"
         # Absolute from here on: the shim leaves its folder before it starts the daemon.
         self._home = absolute(env["CAPD_HOME"]) if env.get("CAPD_HOME") else ""
+        self._working_folders = working_folders(posix.environ)
         self._log_path = join(state_folder(env), "capd.log")
         self._log = -1
         self._log_start = 0
@@ -283,13 +284,18 @@ class Starter:
             finally:
                 posix._exit(0)
         theirs.close()
-        posix.waitpid(pid, 0)
+        try:  # noqa: SIM105 - contextlib costs a start more than all of this
+            posix.waitpid(pid, 0)
+        except ChildProcessError:
+            # The client ignores SIGCHLD, and with it the shim: the kernel has collected it.
+            pass
         ours.setblocking(False)
         self._parent = ours
 
     def _serve_as_parent(self, shim: _socket.socket) -> None:
         """Start the daemon, and tell `shim` if it ends before `shim` has left."""
-        for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGTERM):
+        # SIGCHLD: where a client ignores it, nobody learns how the daemon ended.
+        for number in (_signal.SIGINT, _signal.SIGHUP, _signal.SIGTERM, _signal.SIGCHLD):
             _signal.signal(number, _signal.SIG_DFL)
         _signal.set_wakeup_fd(-1)
         # The client waits for the end of what the shim writes to.
@@ -334,11 +340,12 @@ class Starter:
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            setsigdef=[_signal.SIGPIPE, _signal.SIGINT, _signal.SIGHUP, _signal.SIGTERM],
+            # What a client ignores is no choice of the daemon's, which counts its children.
+            setsigdef=_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP},
         )
 
     def _child_environment(self) -> "dict[bytes, bytes]":
-        env = clean_environment(posix.environ)
+        env = clean_environment(posix.environ, self._working_folders)
         if self._is_named or self._env.get("CAPD_SOCKET"):
             env[b"CAPD_SOCKET"] = self._socket.encode("utf-8", "surrogateescape")
         if self._home:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from capd_client.status_text import active_line, client_of, clock, decision_words
+from capd_client.status_text import active_line, client_of, clock, decision_words, many
 from capd_client.terminal import duration, printable, size
 
 SESSION_COLUMNS = ("session", "client", "calls", "tools", "active", "last used", "project")
@@ -44,8 +44,8 @@ def head_line(status: Mapping[str, Any], rate: float) -> str:
         f"up {duration(daemon.get('uptime_s'))}",
         size(daemon.get("rss_bytes")),
         f"model {model.get('state', '?')}",
-        f"{len(status.get('sessions') or [])} sessions",
-        f"{len([s for s in status.get('servers') or [] if s.get('pid')])} servers",
+        many(len(status.get("sessions") or []), "session"),
+        many(len([s for s in status.get("servers") or [] if s.get("pid")]), "server"),
         f"{rate:.1f} calls/s",
     ]
     return printable("  ".join(parts))

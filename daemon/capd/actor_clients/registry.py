@@ -66,7 +66,7 @@ class RegistryClient(ActorClient):
     async def capabilities(
         self, project: str = "", *, all_projects: bool = False, timeout: float = ANSWER_TIMEOUT
     ) -> list[messages.CapabilityEntry]:
-        """List everything that taps define, what cannot be used included."""
+        """List everything that taps define, including what cannot be used."""
         reply = await self._ask(
             messages.ListCapabilities(project, all_projects), _CAPABILITIES_LISTED, timeout
         )
@@ -81,7 +81,7 @@ class RegistryClient(ActorClient):
     async def tool_snapshots(
         self, *, timeout: float = ANSWER_TIMEOUT
     ) -> dict[ServerIdentity, list[ToolDefinition]]:
-        """Return the tools that the user's taps say their servers have."""
+        """Return the tools that the user's taps list for their servers."""
         reply = await self._ask(messages.ListToolSnapshots(), _TOOL_SNAPSHOTS, timeout)
         return reply.lists
 

@@ -1,4 +1,4 @@
-"""Methods that act: on a session, on the catalog, on a server's login."""
+"""Methods that change something: a session, the catalog, or a server's login."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,6 +9,7 @@ from capd.actors.control import documents
 from capd.actors.control.actors import ASK_TIMEOUT, Actors, MethodError, accepted
 from capd.actors.control.callers import is_person
 from capd.adapters.clients.peers import Peer
+from capd.core.sessions.own_tools import for_person
 from capd_protos import curator
 from capd_protos import socket as frames
 from capd_protos.types import ServerName, SessionKey
@@ -18,7 +19,7 @@ CALL_TIMEOUT = 3600.0
 INSTALL_TIMEOUT = 1000.0
 LOGIN_TIMEOUT = 700.0
 RELOAD_TIMEOUT = 3600.0
-"""A bound on a daemon that hangs, not on how many files there are."""
+"""Seconds. It ends a wait for a daemon that hangs; reading many files may take long."""
 
 _OUTCOME_CODES = {
     "not_sent": frames.NOT_SENT,
@@ -29,7 +30,7 @@ _OUTCOME_CODES = {
 
 
 class Acting:
-    """What changes something."""
+    """The methods that change something."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -48,7 +49,7 @@ class Acting:
         }
 
     async def hook(self, params: frames.HookParams, peer_pid: int) -> dict[str, Any]:
-        """Take a turn that a client's prompt hook brings; `peer_pid` is the hook's process."""
+        """Take the turn that a prompt hook hands over; `peer_pid` is the hook's process."""
         request = curator.TakeHookTurn(
             params.text,
             params.client,
@@ -130,6 +131,6 @@ def _switched(reply: curator.CapabilityAnswered | curator.CuratorRefused) -> dic
         "schema": documents.SCHEMA,
         "session": answered.session,
         "ok": answered.is_ok,
-        "text": answered.text,
+        "text": for_person(answered.text),
         "changed": {"added": answered.added, "removed": answered.removed},
     }

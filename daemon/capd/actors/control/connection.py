@@ -1,4 +1,4 @@
-"""The control role of a connection: a method in, messages to actors, one document out."""
+"""A connection with the control role: reads a method, asks actors, writes one document."""
 
 import os
 import time
@@ -75,7 +75,7 @@ class Control:
         tally: Tally | None = None,
         memories: Path | None = None,
     ) -> None:
-        """`tally` has what has happened since the daemon began; `memories` is the user's folder."""
+        """`tally` counts events since the daemon started; `memories` is the user's folder."""
         self._bus = bus
         self._stop = stop
         actors = Actors(bus)

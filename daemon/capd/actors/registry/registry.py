@@ -1,9 +1,9 @@
 """The registry: what is installed, and which of it a message asks for.
 
-It has the catalog, keeps its triggers' vectors, and answers routing and search by the rules of
-`core.routing`. It never waits for the embedder: a message that comes before the vectors are
-there is passed with `model_not_ready`, and the need for them is told. A user's text is embedded,
-fingerprinted and forgotten; the vector of a session's last message is kept in memory for the next.
+It holds the catalog and the vectors of its triggers, and answers routing and search by the rules of
+`core.routing`. It never waits for the embedder: if the vectors are not ready, it abstains with
+`model_not_ready`, and that starts the loading. A user's text is embedded, fingerprinted and
+forgotten. The vector of a session's last message stays in memory until the next message.
 """
 
 import time
@@ -27,6 +27,7 @@ from capd.adapters.ledger.journal import Journal
 from capd.adapters.parsing.parser import Parser
 from capd.adapters.project_files import project_files
 from capd.adapters.routing_files import read_profile
+from capd.adapters.tap_files import STARTER
 from capd.adapters.trust.trust_file import TrustFile
 from capd.core.memories.memory_format import OWN
 from capd.core.routing import deciding, gates, priors, words_alone
@@ -65,7 +66,7 @@ log = structlog.get_logger(actor="registry")
 
 
 class Registry:
-    """Message in, decision out."""
+    """The registry's mailbox: a message in, a decision out."""
 
     def __init__(
         self,
@@ -84,13 +85,14 @@ class Registry:
         learns: Callable[[str], bool] = lambda _: True,
         has_program: Callable[[str], bool] | None = None,
     ) -> None:
-        """`switched_on` names the priors that may count at this moment, of those with a weight.
+        """`switched_on` returns the priors that are switched on at the moment.
 
-        `is_watching` loads the catalog again whenever one of its files changes; `memories` is the
-        user's own folder of them. `parser` reads the files of taps and projects. `scorer` names the
-        rule: the one of the profile that comes with capd, or the published one. `labels` keeps what
-        use teaches, and `learns` says whether that counts in a project. `has_program` looks for a
-        command on the PATH, and blocks.
+        With `is_watching` the catalog is loaded again whenever one of its files changes. `memories`
+        is the user's own folder of memories. `parser` reads the files of taps and projects.
+        `scorer` names the rule: that of the profile shipped with capd, or the published one.
+        `labels` stores what use teaches, and `learns` says whether that counts in a project.
+        `has_program` looks for a command on the PATH, and blocks; without it every program counts
+        as installed.
         """
         self._bus = bus
         self._files = CatalogFiles(tap_list, self._loaded, memories, parser)
@@ -170,7 +172,7 @@ class Registry:
         if isinstance(request, messages.ListSkills):
             return messages.SkillsListed(self._skills)
         if isinstance(request, messages.ListToolSnapshots):
-            return messages.ToolSnapshotsListed(_tool_lists(self._catalog.taps))
+            return messages.ToolSnapshotsListed(_tool_lists(self._catalog))
         catalog = self._catalog_of(request.project)
         more = list(self._projects.taps) if request.all_projects else []
         return messages.CapabilitiesListed(_entries([*catalog.taps, *more]))
@@ -205,7 +207,7 @@ class Registry:
         return self._projects.catalog(self._projects.known(project))
 
     async def _follow_use(self) -> None:
-        """Note what sessions have on and use, whoever wanted it."""
+        """Note what is on and used in sessions, whoever switched it on."""
         async with self._bus.subscribe(USED, "session.capability_used") as news:
             async for used in news:
                 self._use.note(f"session {used.session}", used.capability)
@@ -338,7 +340,7 @@ class Registry:
     def _by_words(
         self, request: messages.RouteMessage, text: str, catalog: Catalog
     ) -> Decision | None:
-        """Return what a message's words decide without the model; None where they do not."""
+        """Return what a message's words decide without the model; None if they do not decide."""
         kept = self._eligible(request, catalog)
         meant = words_alone.sure(text, kept.capabilities)
         if meant is None:
@@ -352,7 +354,7 @@ class Registry:
     async def _favoured(
         self, request: messages.RouteMessage, capabilities: Collection[CapabilitySpec]
     ) -> dict[str, Collection[CapabilityId]]:
-        """Return what each prior that is on speaks for."""
+        """Return the capabilities that each active prior favours."""
         favoured: dict[str, Collection[CapabilityId]] = {}
         switched_on = {name for name in self._names_priors() if self._profile.priors.get(name)}
         if "files" in switched_on:
@@ -471,12 +473,8 @@ def _entries(taps: Iterable[Tap]) -> list[messages.CapabilityEntry]:
     return entries
 
 
-def _tool_lists(taps: Iterable[Tap]) -> dict[ServerIdentity, list[ToolDefinition]]:
-    lists: dict[ServerIdentity, list[ToolDefinition]] = {}
-    for tap in taps:
-        for identity, tools in tap.tool_lists.items():
-            lists.setdefault(identity, list(tools))
-    return lists
+def _tool_lists(catalog: Catalog) -> dict[ServerIdentity, list[ToolDefinition]]:
+    return {identity: list(tools) for identity, tools in catalog.tool_lists(STARTER).items()}
 
 
 def _tap_entry(tap: Tap) -> messages.TapEntry:

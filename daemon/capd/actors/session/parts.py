@@ -1,4 +1,4 @@
-"""The parts of one session that more than one of its roles works with."""
+"""The parts that several roles of one session share."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from capd.core.sessions.conversations import Conversations
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """What one session is made of; `Session` builds it."""
+    """What one session consists of; built by `Session`."""
 
     context: SessionContext
     activation: Activation

@@ -41,6 +41,11 @@ class SessionRules:
     """What is told of a project's own files, where `bootstrapped` says that it is."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
 
+    has_scripts: bool = True
+    """Whether sessions may run scripts (docs/scripts.md)."""
+    lists_scripts: bool = False
+    """Whether the tool for them is listed; else a search names it."""
+
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""
         return policy_for(self.everyone, self.clients, self.projects, names, project)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from capd.core.sessions.own_tools import echo
+from capd.core.sessions.own_tools import TRY_DISCOVER, echo
 from capd.core.tools.known_tools import lacks
 from capd.core.tools.tool_search import RankedTools, Selected, ToolIndex, Withheld
 from capd_protos.types import ServerName
@@ -51,7 +51,7 @@ def missed(asked: str, found: RankedTools, where: Searched) -> str:
         withheld(found.withheld),
         f"Near names: {', '.join(found.near)}." if found.near else "",
         gaps(where),
-        "Try other words, or the capability tool with action discover.",
+        TRY_DISCOVER,
     ]
     return " ".join(part for part in parts if part)
 
