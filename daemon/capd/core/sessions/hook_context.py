@@ -102,7 +102,7 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
         elif each.programs:
             program = each.programs[0]
             lines.append(
-                f"capd: '{name}' fits this message and needs `{_short(program)}`, which is not"
+                f"capd: '{name}' fits this message and needs `{one_line(short_name(program))}`, which is not"
                 f" installed. Tell the user: {advice(program)}"
             )
         elif each.reason == "domain":
