@@ -100,10 +100,10 @@ def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
                 f"capd: '{name}' fits this message and lacks a key. Tell the user: {commands}{more}"
             )
         elif each.programs:
-            program = each.programs[0]
+            program = one_line(short_name(each.programs[0]))
             lines.append(
-                f"capd: '{name}' fits this message and needs `{one_line(short_name(program))}`, which is not"
-                f" installed. Tell the user: {advice(program)}"
+                f"capd: '{name}' fits this message and needs `{program}`, which is not installed. "
+                f"Tell the user: {advice(program)}"
             )
         elif each.reason == "domain":
             lines.append(f"capd: '{name}' fits this message and is for another domain")
