@@ -190,10 +190,11 @@ def print_turn(result: Mapping[str, Any]) -> None:
         best = f" (best: {top[0].get('name')} {_score(top[0].get('score'))})" if top else ""
         say(f"nothing is switched on{took}: {result.get('reason') or 'no reason given'}{best}")
     for each in result.get("unusable") or []:
-        keys = "; ".join(f"capd secret set {key}" for key in each.get("keys") or [])
+        repairs = [f"capd secret set {key}" for key in each.get("keys") or []]
+        repairs += [f"{program} is not installed" for program in each.get("programs") or []]
         say(
             f"  {each.get('name')} fits and cannot be used ({each.get('reason')})"
-            + (f": {keys}" * bool(keys))
+            + (f": {'; '.join(repairs)}" * bool(repairs))
         )
     print_changes(changed)
     if result.get("budgeted") is not None:
