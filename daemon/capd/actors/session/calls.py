@@ -41,6 +41,7 @@ from capd.core.sessions.admission import (
     Own,
     Turn,
     admit,
+    check_read_only,
 )
 from capd.core.sessions.instructions import instructions
 from capd.core.sessions.search_tools import BadCallError
@@ -276,15 +277,19 @@ class SessionCalls:
 
     # Calls of tools
 
-    async def call_by_name(self, name: str, request: Request) -> Result:
-        """Call a tool that `tool_call` names; raises as `answer`, and BadCallError."""
-        return await self._call(name, "tool_call", request, msgspec.Raw(b""))
+    async def call_by_name(self, name: str, request: Request, is_read_only: bool = False) -> Result:
+        """Call a tool that `tool_call` or its read-only twin names.
+
+        Raises: as `answer`, and BadCallError.
+        """
+        by: By = "tool_call_readonly" if is_read_only else "tool_call"
+        return await self._call(name, by, request, msgspec.Raw(b""))
 
     async def _call(self, name: str, by: By, request: Request, arguments: msgspec.Raw) -> Result:
         admitted = admit(name, by, self._state, self._view)
         match admitted:
             case Listed():
-                return await self._call_listed(admitted, request)
+                return await self._call_listed(admitted, by, request)
             case Own():
                 self._context.probe_relisting()
                 call_by_name = self.call_by_name
@@ -294,16 +299,19 @@ class SessionCalls:
             case NotCallable():
                 raise BadCallError(admitted.reason)
             case NotOn():
-                return await self._call_listed(await self.search.reach(name), request)
+                return await self._call_listed(await self.search.reach(name), by, request)
 
-    async def _call_listed(self, listed: Listed, request: Request) -> Result:
+    async def _call_listed(self, listed: Listed, by: By, request: Request) -> Result:
         shown, server = listed.shown, listed.shown.grant.server
         call = Call(request, shown, listed.lease.spec.name, time.monotonic())
         try:
+            check_read_only(shown, by, self._view)
             self._check(listed, request.members)
             members = {**request.members, "name": raw(shown.grant.tool)}
             if self.leases.running(server) is None:
                 await self._start_server(listed)
+                # It may define the tool otherwise than when it was listed.
+                check_read_only(self._state.surface.find(shown.name) or shown, by, self._view)
             result = await self._requests.send(server, request, members)
         except (CallFailedError, ServerError) as error:
             self.end(call, None, error)

@@ -39,7 +39,7 @@ DESCRIBE_TIMEOUT = 4.0
 
 HITS_OF_EACH = 3
 """Of each of several questions in one call."""
-BESIDE_TOKENS = 60
+BESIDE_TOKENS = 80
 """Of signatures beside the hits."""
 SKILL_BAR = 0.35
 """The score from which a search names a skill."""

@@ -17,9 +17,10 @@ from capd.core.sessions.own_tool_list import OwnTool
 from capd.core.sessions.session import ServerLease, SessionState
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Shown
+from capd.core.tools.read_only import is_read_only
 from capd_protos.types import WireName
 
-By = Literal["client", "tool_call"]
+By = Literal["client", "tool_call", "tool_call_readonly"]
 """Who names the tool: the client that calls it, or the arguments of `tool_call`."""
 
 
@@ -66,7 +67,7 @@ def admit(name: str, by: By, state: SessionState, view: SessionView) -> Admissio
     if listed is not None:
         return listed
     own = view.own.get(WireName(name))
-    if own is not None and by == "tool_call":
+    if own is not None and by != "client":
         return NotCallable(f"{name} is capd's own: call it by its name.")
     if own is not None:
         return Own(own)
@@ -88,6 +89,19 @@ def admit_shown(shown: Shown | None, state: SessionState, view: SessionView) -> 
 def denied(name: str, reason: str) -> str:
     """Return the text for a call of a tool that policy, or its domain, keeps from the session."""
     return f"{name} cannot be called: {reason}."
+
+
+def check_read_only(shown: Shown, by: By, view: SessionView) -> None:
+    """Pass, or raise where a call for read-only tools names another one.
+
+    Raises:
+        RefusedError: it does.
+    """
+    if by == "tool_call_readonly" and not is_read_only(shown.definition):
+        raise RefusedError(
+            f"{shown.name} is not marked read-only by its server. The call was not sent: call it "
+            f"with {view.caller}, which may ask the user."
+        )
 
 
 def refusal_of(name: str, state: SessionState) -> CallFailedError | None:

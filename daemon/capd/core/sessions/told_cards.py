@@ -27,9 +27,9 @@ SHORT_TOKENS = 30
 """The longest signature after the first three."""
 USED_TOKENS = 48
 """The same for a tool that was used in the last day."""
-RANK_TOKENS = 1
+RANK_TOKENS = 2
 """How much shorter a signature has to be to come before one that ranks higher, for each rank."""
-PERHAPS_TOKENS = 140
+PERHAPS_TOKENS = 150
 """Of the tools that a message may mean."""
 
 
@@ -68,15 +68,17 @@ def told_cards(
     room: int = TURN_TOKENS,
     untold: Untold | None = None,
     used: Collection[WireName] = (),
+    read_only_caller: str = "",
 ) -> ToldCards:
     """Return what the model is told of tools that it can call at once, best first.
 
-    `caller` is the tool that calls them. `beside` is what else the turn says. How the others of
+    `caller` is the tool that calls them, and `read_only_caller` the one for read-only tools, where
+    the client has one. `beside` is what else the turn says. How the others of
     the `untold` are found is left out where there is no room. `used` are those of the last day.
     """
     room -= tokens_of(f"{beside}\n", costs) if beside else 0
-    head = f"For this message, by {caller}(name, arguments):"
-    return _Listing(head, costs, room, used, untold).told(cards)
+    heads = _heads("For this message, by", caller, read_only_caller)
+    return _Listing(heads, costs, room, used, untold).told(cards)
 
 
 def may_fit(
@@ -86,23 +88,32 @@ def may_fit(
     *,
     room: int = PERHAPS_TOKENS,
     used: Collection[WireName] = (),
+    read_only_caller: str = "",
 ) -> ToldCards:
     """Return what the model is told of tools that the message may mean, best first."""
-    return _Listing(f"If it fits, by {caller}(name, arguments):", costs, room, used).told(cards)
+    heads = _heads("If it fits, by", caller, read_only_caller)
+    return _Listing(heads, costs, room, used).told(cards)
 
 
 def also(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
 ) -> ToldCards:
     """Return the signatures that an answer of a search has besides its hits."""
-    return _Listing("Beside them:", costs, room, used).signatures(cards)
+    return _Listing(("Beside them:", ""), costs, room, used).signatures(cards)
+
+
+def _heads(words: str, caller: str, read_only_caller: str) -> tuple[str, str]:
+    """Return what stands before the cards, and before those of read-only tools."""
+    read_only = f"{words} {read_only_caller}(name, arguments):" if read_only_caller else ""
+    return f"{words} {caller}(name, arguments):", read_only
 
 
 @dataclass(slots=True)
 class _Listing:
     """The lines of one turn's cards, as far as they have room."""
 
-    head: str
+    heads: tuple[str, str]
+    """Before all cards; before those of read-only tools, where they have a head of their own."""
     costs: TokenCosts
     room: int
     used: Collection[WireName] = ()
@@ -163,11 +174,13 @@ class _Listing:
         return said(text, self.untold.but([card.name for card in cards]))
 
     def _text(self, cards: Sequence[CallCard], described: int) -> str:
-        lines = (
-            f"- {card.line if at < described else self._line(card)}"
-            for at, card in enumerate(cards)
-        )
-        return "\n".join((self.head, *lines))
+        head, read_only_head = self.heads
+        lines: dict[str, list[str]] = {}
+        for at, card in enumerate(cards):
+            above = read_only_head if card.is_read_only and read_only_head else head
+            line = card.line if at < described else self._line(card)
+            lines.setdefault(above, []).append(f"- {line}")
+        return "\n".join(line for above, group in lines.items() for line in (above, *group))
 
     def _line(self, card: CallCard) -> str:
         # What was used is likely to be called with its options again.
