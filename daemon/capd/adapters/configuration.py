@@ -147,6 +147,8 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     """Its own process, which gives all memory back when idle, or the daemon's."""
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
     """Seconds without a text after which the model is dropped."""
+    keep: bool = True
+    """Whether it stays while a client with a prompt hook is connected, if memory allows."""
 
 
 class TapsTable(msgspec.Struct, frozen=True):
