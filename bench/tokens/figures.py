@@ -29,6 +29,8 @@ class Line:
     lost: int
     failed: int
     tools: int
+    hands_over_turns: bool = True
+    """Whether its client has a prompt hook."""
 
     def units(self, rates: Rates) -> float:
         return self.bill.units(rates)
@@ -56,6 +58,7 @@ def _line(day: Day50, kind: Kind, tokens: Tokens, rates: Rates) -> Line:
         sum(len(played.lost) for played in day.played),
         sum(len(played.failed) for played in day.played),
         max(played.longest_list for played in day.played),
+        day.row.hands_over_turns,
     )
 
 
@@ -136,7 +139,9 @@ def _rivals(shown: Sequence[Line], auto: Line) -> Iterable[Line]:
     """Return what a client like that of `auto` could have had instead."""
     for line in shown:
         is_capd = line.name.startswith("capd")
-        is_same = line.kind == auto.kind or line.bill.breaks == 0
+        is_same = line.hands_over_turns == auto.hands_over_turns and (
+            line.kind == auto.kind or line.bill.breaks == 0
+        )
         if line.name == AGGREGATOR.name or (is_capd and is_same):
             yield line
 

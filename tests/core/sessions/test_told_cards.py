@@ -192,9 +192,19 @@ def test_cards_of_read_only_tools_name_the_tool_that_calls_them_where_there_is_o
 
     assert "readonly" not in alone.text
     assert parted.text == (
-        "For this message, by capd_tool_call_readonly(name, arguments):\n"
-        "- s__look(path)  Looks\n"
         "For this message, by capd_tool_call(name, arguments):\n"
         "- git__show(rev)  Shows one\n"
-        "- git__log(repo, max=10)  Shows the log"
+        "- git__log(repo, max=10)  Shows the log\n"
+        "By capd_tool_call_readonly:\n"
+        "- s__look(path)  Looks"
+    )
+
+
+def test_where_all_are_read_only_their_tool_alone_is_named() -> None:
+    look = CallCard(WireName("s__look"), "path", "Looks", is_whole=True, is_read_only=True)
+
+    got = told_cards([look], CALL, EXACT, read_only_caller="tool_call_readonly")
+
+    assert got.text == (
+        "For this message, by tool_call_readonly(name, arguments):\n- s__look(path)  Looks"
     )

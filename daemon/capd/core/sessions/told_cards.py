@@ -77,8 +77,8 @@ def told_cards(
     the `untold` are found is left out where there is no room. `used` are those of the last day.
     """
     room -= tokens_of(f"{beside}\n", costs) if beside else 0
-    heads = _heads("For this message, by", caller, read_only_caller)
-    return _Listing(heads, costs, room, used, untold).told(cards)
+    head = _Head("For this message, by", caller, read_only_caller)
+    return _Listing(head, costs, room, used, untold).told(cards)
 
 
 def may_fit(
@@ -91,29 +91,42 @@ def may_fit(
     read_only_caller: str = "",
 ) -> ToldCards:
     """Return what the model is told of tools that the message may mean, best first."""
-    heads = _heads("If it fits, by", caller, read_only_caller)
-    return _Listing(heads, costs, room, used).told(cards)
+    head = _Head("If it fits, by", caller, read_only_caller)
+    return _Listing(head, costs, room, used).told(cards)
 
 
 def also(
     cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
 ) -> ToldCards:
     """Return the signatures that an answer of a search has besides its hits."""
-    return _Listing(("Beside them:", ""), costs, room, used).signatures(cards)
+    return _Listing(_Head("Beside them"), costs, room, used).signatures(cards)
 
 
-def _heads(words: str, caller: str, read_only_caller: str) -> tuple[str, str]:
-    """Return what stands before the cards, and before those of read-only tools."""
-    read_only = f"{words} {read_only_caller}(name, arguments):" if read_only_caller else ""
-    return f"{words} {caller}(name, arguments):", read_only
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What stands above cards: by which tool they are called, where that is said."""
+
+    words: str
+    caller: str = ""
+    read_only_caller: str = ""
+    """The tool for read-only tools, where the client has one."""
+
+    def over(self, cards: Sequence[str], read_only: Sequence[str]) -> str:
+        """Return the lines of cards, and of read-only tools' cards, under their heads."""
+        if not self.caller:
+            return "\n".join((f"{self.words}:", *cards))
+        if not cards and read_only:
+            head = f"{self.words} {self.read_only_caller}(name, arguments):"
+            return "\n".join((head, *read_only))
+        second = (f"By {self.read_only_caller}:", *read_only) if read_only else ()
+        return "\n".join((f"{self.words} {self.caller}(name, arguments):", *cards, *second))
 
 
 @dataclass(slots=True)
 class _Listing:
     """The lines of one turn's cards, as far as they have room."""
 
-    heads: tuple[str, str]
-    """Before all cards; before those of read-only tools, where they have a head of their own."""
+    head: _Head
     costs: TokenCosts
     room: int
     used: Collection[WireName] = ()
@@ -174,13 +187,13 @@ class _Listing:
         return said(text, self.untold.but([card.name for card in cards]))
 
     def _text(self, cards: Sequence[CallCard], described: int) -> str:
-        head, read_only_head = self.heads
-        lines: dict[str, list[str]] = {}
+        any_tool: list[str] = []
+        read_only: list[str] = []
         for at, card in enumerate(cards):
-            above = read_only_head if card.is_read_only and read_only_head else head
-            line = card.line if at < described else self._line(card)
-            lines.setdefault(above, []).append(f"- {line}")
-        return "\n".join(line for above, group in lines.items() for line in (above, *group))
+            line = f"- {card.line if at < described else self._line(card)}"
+            is_apart = card.is_read_only and self.head.read_only_caller
+            (read_only if is_apart else any_tool).append(line)
+        return self.head.over(any_tool, read_only)
 
     def _line(self, card: CallCard) -> str:
         # What was used is likely to be called with its options again.
