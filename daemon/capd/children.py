@@ -301,6 +301,7 @@ class Children:
                     connections,
                     sessions,
                     version=__version__,
+                    model_idle=configuration.embedder.idle if configuration.embedder.keep else 0.0,
                 ).run(task_status=task_status),
             ),
             Child(

@@ -7,6 +7,7 @@ import sys
 
 if sys.platform == "linux":
     from capd.adapters.platform.linux import (
+        available_memory_bytes,
         become_subreaper,
         children,
         has_controlling_terminal,
@@ -33,6 +34,7 @@ if sys.platform == "linux":
     from capd.adapters.platform.watcher import end_marked, hard_limit, marked, marking_value
 else:
     from capd.adapters.platform.portable import (
+        available_memory_bytes,
         become_subreaper,
         children,
         end_marked,
@@ -73,6 +75,7 @@ __all__ = [
     "SocketOptions",
     "TcpEnd",
     "ancestors",
+    "available_memory_bytes",
     "become_subreaper",
     "children",
     "descendants",

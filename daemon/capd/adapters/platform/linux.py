@@ -34,6 +34,18 @@ def rss_bytes(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def available_memory_bytes() -> int | None:
+    """Return the memory that can be had without swapping, or None if the kernel does not say."""
+    try:
+        with Path("/proc/meminfo").open("rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
 def proc_pid() -> int | None:
     """Return the pid of this process in /proc; None if there is no /proc."""
     try:

@@ -31,6 +31,11 @@ def rss_bytes(pid: int) -> int | None:
     return None if kibibytes is None else int(kibibytes) * 1024
 
 
+def available_memory_bytes() -> int | None:
+    """Return None: there is no common way to ask."""
+    return None
+
+
 def proc_pid() -> int | None:
     """Return this process's pid: /proc is not needed here."""
     return os.getpid()
