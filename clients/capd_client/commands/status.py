@@ -125,6 +125,12 @@ def _many(count: int | None, noun: str) -> str:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 @click.option("--line", is_flag=True, help="Print what is on, in one line a session.")
+@click.option(
+    "--client",
+    type=click.Choice(["claude"]),
+    default=None,
+    help="With --line: for this client's status line; reads its JSON.",
+)
 @click.option("--tokens", is_flag=True, help="Say what each session costs, and what is saved.")
 @click.option(
     "--session",
@@ -134,12 +140,17 @@ def _many(count: int | None, noun: str) -> str:
     shell_complete=session_keys,
     help="The session of --line; all of them without it.",
 )
-def status(*, as_json: bool, line: bool, tokens: bool, session: str) -> None:
+def status(*, as_json: bool, line: bool, client: str | None, tokens: bool, session: str) -> None:
     """Say how the daemon is: taps, sessions, servers, decisions. Exit code 4: degraded."""
     if tokens:
         _tokens(as_json=as_json)
         return
-    from capd_client.status import Form, show  # noqa: PLC0415 - what `capd status` alone goes by
+    from capd_client.status import Form, show, show_in_client  # noqa: PLC0415 - for `status` alone
+
+    if client:
+        if not line:
+            raise click.UsageError("--client goes with --line")
+        click.get_current_context().exit(show_in_client())
 
     form: Form = "json" if as_json else "line" if line else "page"
     click.get_current_context().exit(show(form, session))

@@ -107,6 +107,8 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """Whether a call whose arguments do not fit its tool's schema is answered at once."""
     unchecked_servers: tuple[str, ...] = ()
     """Servers, by globs, whose calls are passed on whatever their arguments are."""
+    notices: bool = True
+    """Whether the user is shown a short line in the editor when something comes on."""
 
 
 class CurationTable(msgspec.Struct, frozen=True):
