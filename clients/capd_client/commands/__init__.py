@@ -46,6 +46,7 @@ _WHERE = {
     "own_servers": ("add", "remove"),
     "secrets": ("secret",),
     "settings": ("config",),
+    "setup": ("setup",),
     "trust": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
     "status": ("status", "top"),
