@@ -3,6 +3,7 @@
 import io
 import os
 import threading
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,13 @@ def test_a_line_that_stays_goes_above_and_cannot_steer_the_terminal(terminal: Te
 def test_without_a_terminal_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    looked = []
+    looked: list[bool] = []
 
-    with Waiting("waiting", lambda: looked.append(1) or "", first_after=0) as waiting:
+    def look() -> str:
+        looked.append(True)
+        return ""
+
+    with Waiting("waiting", look, first_after=0) as waiting:
         waiting.say("still waiting")
 
     assert capsys.readouterr().err == ""
@@ -83,7 +88,7 @@ def test_a_bar_has_a_total_from_the_start() -> None:
 
 
 def test_servers_that_start_are_named_and_a_long_start_is_explained() -> None:
-    servers = [
+    servers: list[dict[str, Any]] = [
         {"name": "git", "state": "ready"},
         {"name": "time", "state": "starting", "uptime_s": 1.0},
         {"name": "browser", "state": "starting", "uptime_s": 8.0},

@@ -1,5 +1,6 @@
 """`capd status`, and the same live, `capd top`."""
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -177,9 +178,18 @@ def _tokens(*, as_json: bool) -> None:
     type=click.FloatRange(0.2, 60),
     help="How often the daemon is asked.",
 )
-def top(*, every: float) -> None:
-    """Watch sessions, servers, calls and decisions, until q."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+@click.option("--web", "in_browser", is_flag=True, help="Show it in a browser, on this machine.")
+def top(*, every: float, in_browser: bool) -> None:
+    """Watch sessions, servers, calls and decisions, until q.
+
+    Enter shows the details of a row, w why it was decided, / searches, p pauses.
+    """
+    if in_browser:
+        _top_in_browser(every)
+        return
+    # textual-serve runs it without a terminal.
+    is_served = bool(os.environ.get("TEXTUAL_DRIVER"))
+    if not is_served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("`capd top` needs a terminal\nFor a script: capd status --json, or capd events --json")
     from capd_client.control import Control  # noqa: PLC0415
 
@@ -195,6 +205,23 @@ def top(*, every: float) -> None:
     app = TopApp(socket, every)
     app.run()
     click.get_current_context().exit(app.return_code or 0)
+
+
+def _top_in_browser(every: float) -> None:
+    from capd_client.control import Control  # noqa: PLC0415
+
+    try:
+        from capd_client.top.web import TokenServer, free_port  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        fail(missing("web"))
+    with Control(this_places().socket):
+        # As in a terminal: without a daemon it is said in a line.
+        pass
+    server = TokenServer(free_port(), every)
+    click.echo(
+        f"Open this address in a browser; it is good once. Ctrl-C ends it.\n\n  {server.address}"
+    )
+    server.serve()
 
 
 COMMANDS = {"status": status, "top": top}
