@@ -12,9 +12,9 @@ from capd_protos import extras
 
 CHECKOUT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OPTIONAL = ("keyring", "mcp", "opentelemetry", "prometheus_client", "rich", "textual", "uv")
-MOST_REQUIRED = 22
-"""Packages that capd names itself; with what they need they were 36 when this was written."""
+OPTIONAL = ("keyring", "opentelemetry", "prometheus_client", "rich", "textual", "uv")
+MOST_REQUIRED = 24
+"""Packages that capd names itself; with what they need they were 58 when this was written."""
 
 WITHOUT = f"""
 import json, sys
@@ -25,19 +25,13 @@ sys.modules.update(dict.fromkeys({OPTIONAL!r}))
 import capd.main, capd.children, capd.daemon, capd_client.entry
 from capd_client import commands
 from capd.adapters.servers.child_environment import child_environment, uvx_folder
-from capd.adapters.servers.http import logins
 from capd.adapters.servers.http.token_store import best_store
 from capd.adapters.secrets import system_keyring
 
 for name in commands._MODULES:
     commands.cli.get_command(None, name)
-try:
-    logins._authorization()
-except logins.LoginFailedError as error:
-    login = str(error)
 found, note = system_keyring._look_up(["A"])
 print(json.dumps({{
-    "login": login,
     "keyring": [found, note],
     "store": type(best_store(Path("/nowhere"))).__name__,
     "uvx": uvx_folder(),
@@ -53,7 +47,6 @@ def test_without_the_optional_packages_everything_else_is_there_and_each_is_name
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "login": extras.missing("login"),
         "keyring": [{}, f"secrets.env takes its place ({extras.missing('keyring')})"],
         "store": "FileStore",
         "uvx": "",
@@ -88,7 +81,7 @@ def test_a_default_install_requires_few_packages() -> None:
 
     assert len(required) <= MOST_REQUIRED
     names = {each.split(">")[0].split("=")[0] for each in required}
-    assert names.isdisjoint({"keyring", "mcp", "prometheus-client", "rich", "textual", "uv"})
+    assert names.isdisjoint({"keyring", "prometheus-client", "rich", "textual", "uv"})
 
 
 def test_pypi_is_told_who_wrote_it_and_on_what_it_runs() -> None:

@@ -6,13 +6,14 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.relay.running import end_on_signals
 from bench.tokens.catalog import SERVERS, Server
 from bench.tokens.day import day
 from bench.tokens.figures import Line, lines, table, verdicts
 from bench.tokens.project_folder import FOLDER, PROJECT, WEB, made_project, served_web
-from bench.tokens.rows import ROWS, Row, direct, played
+from bench.tokens.rows import ROWS, Day50, Row, direct, played
 from bench.tokens.token_price import Rates
 
 from capd.adapters.tokens.token_counts import token_ids
@@ -29,7 +30,21 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def run(servers: Sequence[Server], rows: Sequence[Row], rates: Rates) -> list[Line]:
+def write_transcripts(folder: Path, day50: Day50) -> None:
+    """Write what was said in each conversation of a row, in a file for the row."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts: list[str] = []
+    for number, conversation in enumerate(day50.played, start=1):
+        last = conversation.requests[-1]
+        parts.append(f"===== conversation {number}: {len(conversation.requests)} requests")
+        parts += [last.system, *last.messages, last.answered]
+    name = "".join(sign if sign.isalnum() else "-" for sign in day50.row.name)
+    (folder / f"{name}.txt").write_text("\n-----\n".join(parts), encoding="utf-8")
+
+
+def run(
+    servers: Sequence[Server], rows: Sequence[Row], rates: Rates, transcripts: Path | None
+) -> list[Line]:
     """Play every row on these servers, and return what each came to."""
     script = day(PLACES)
     names = {server.name for server in servers}
@@ -45,6 +60,8 @@ def run(servers: Sequence[Server], rows: Sequence[Row], rates: Rates) -> list[Li
         began = time.monotonic()
         through = played(row, script, servers, PLACES, tools)
         shown += lines(through, tokens, rates)
+        if transcripts is not None:
+            write_transcripts(transcripts, through)
         for conversation in through.played:
             for trouble in (*conversation.lost, *conversation.failed):
                 say(f"{row.name}: {trouble}")
@@ -57,6 +74,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.tokens", description=__doc__)
     parser.add_argument("--servers", default="", help="these of the ten alone, by name: git,files")
     parser.add_argument("--rows", default="", help="rows whose name has one of these texts")
+    parser.add_argument("--transcripts", type=Path, help="write what was said into this folder")
     for name, value in (("write", 1.25), ("read", 0.1), ("output", 5.0)):
         parser.add_argument(f"--{name}", type=float, default=value, help="price of a token")
     asked = parser.parse_args()
@@ -76,7 +94,7 @@ def main() -> int:
         return 1
     try:
         with served_web():
-            shown = run(servers, rows, rates)
+            shown = run(servers, rows, rates, asked.transcripts)
     finally:
         shutil.rmtree(FOLDER, ignore_errors=True)
     print(table(shown, rates))

@@ -20,6 +20,7 @@ from capd_client.mcp_host import without_capd
 
 _PATIENCE = 180.0
 _LOOKED = 0.5
+_WARM_UP = "warm-up"
 
 
 class NotReadyError(Exception):
@@ -78,18 +79,28 @@ class CapdDay:
             return found["mode"] == "fused" and int(found["searched"]) == tools
 
         self._until(f"not all of {tools} tools are searched by vectors", is_ready)
-        # The first turns would else be decided before the triggers' vectors are there.
-        self._until("messages are not routed", self._is_routing)
+        # The model is loaded for a session that begins. The first turns would otherwise be decided
+        # before the triggers' vectors are there.
+        first = self._client(_WARM_UP, "capd-bench", "never")
+        try:
+            first.open()
+            self._until("messages are not routed", self._is_routing)
+        finally:
+            first.close()
         if not self._kept.is_dir():
             shutil.copytree(self.folder / "cache", self._kept)
 
     def client(self, name: str, follows: Follows, *, is_stateless: bool = False) -> McpClient:
         """Return a client of its own session."""
         self._sessions += 1
-        env = {**self._env, "CAPD_CLIENT": name, "CAPD_SESSION": f"day-{self._sessions}"}
+        return self._client(f"day-{self._sessions}", name, follows, is_stateless=is_stateless)
+
+    def _client(
+        self, session: str, name: str, follows: Follows, *, is_stateless: bool = False
+    ) -> McpClient:
         return McpClient(
             [sys.executable, "-P", "-m", "capd_client.entry", "mcp"],
-            env=env,
+            env={**self._env, "CAPD_CLIENT": name, "CAPD_SESSION": session},
             folder=self._project,
             name=name,
             follows=follows,
@@ -98,7 +109,8 @@ class CapdDay:
 
     def modes(self) -> set[str]:
         """Return the modes of the sessions that there are."""
-        return {str(session["mode"]) for session in self._ask("sessions")["sessions"]}
+        sessions = self._ask("sessions")["sessions"]
+        return {str(each["mode"]) for each in sessions if each["key"] != _WARM_UP}
 
     def close(self) -> None:
         """End the daemon, which ends its servers."""

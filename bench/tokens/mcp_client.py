@@ -15,7 +15,9 @@ PATIENCE = 120.0
 _META = "io.modelcontextprotocol/"
 _LIST_CHANGED = "notifications/tools/list_changed"
 
-Follows = Literal["at once", "each turn", "never"]
+Follows = Literal["at once", "after results", "each turn", "never"]
+"""When a changed list reaches the model. `after results` is Claude Code: a turn's first request has
+the list of the turn before (docs/design/clients.md)."""
 Tool = dict[str, Any]
 
 
@@ -48,7 +50,7 @@ class McpClient:
         self._listing = threading.Lock()
         self._answers: dict[int, dict[str, Any]] = {}
         self._last_id = 0
-        self._is_behind = self._is_over = False
+        self._is_behind = self._is_over = self._has_results = False
         self._process = subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE,
@@ -90,6 +92,7 @@ class McpClient:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a tool call; a refusal is a result too."""
+        self._has_results = True
         try:
             return self.ask("tools/call", {"name": name, "arguments": dict(arguments)})
         except ClientError as error:
@@ -97,12 +100,13 @@ class McpClient:
 
     def turn_begins(self) -> None:
         """Take over the list as it is, where the client does so between two turns."""
+        self._has_results = False
         if self._follows == "each turn":
             self._follow()
 
     def request_begins(self) -> None:
         """Take over the list as it is, where the client does so before each model request."""
-        if self._follows == "at once":
+        if self._follows == "at once" or (self._follows == "after results" and self._has_results):
             self._follow()
 
     def close(self) -> None:

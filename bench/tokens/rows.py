@@ -46,11 +46,11 @@ class Day50:
     """What capd chose."""
 
 
-BOTH: tuple[Kind, ...] = ("tools first", "appends")
 AGGREGATOR = Row("all tools")
 PROXY = Row("search-and-call proxy")
 MODES = (
-    Row("capd dynamic", "dynamic", "opencode", "at once", BOTH),
+    Row("capd dynamic, tools first", "dynamic", "opencode", "at once"),
+    Row("capd dynamic, appends", "dynamic", "claude-code", "after results", ("appends",)),
     Row("capd stable", "stable", "opencode", "at once"),
     Row("capd stable, no prompt hook", "stable", "opencode", "at once", hands_over_turns=False),
     # A client that takes a million tokens: everything fits.
@@ -58,7 +58,7 @@ MODES = (
 )
 AUTO = (
     Row("auto: lists again, tools first", "auto", "opencode", "at once"),
-    Row("auto: lists again, appends", "auto", "claude-code", "at once", ("appends",)),
+    Row("auto: lists again, appends", "auto", "claude-code", "after results", ("appends",)),
     Row("auto: ignores list_changed", "auto", "codex"),
     Row("auto: stateless", "auto", "some-client", is_stateless=True, hands_over_turns=False),
 )

@@ -100,12 +100,14 @@ class ScriptedModel:
             self._searched([f"select:{','.join(named)}"])
 
     def _search_for(self, calls: Sequence[Call], say: str) -> None:
-        """Look for what a step needs by what it does, then by the user's own words."""
+        """Look for what a step needs by what it does, by its name, and by the user's own words."""
         for words in (self._wants, dict.fromkeys(self._wants, say)):
             missing = [call.tool for call in calls if not self._is_known(call)]
             if not missing or not self._toolbox.search:
                 return
             self._searched(list(dict.fromkeys(words[tool] for tool in missing)))
+            # A card may be too short for what the call needs: the answer says how to get the rest.
+            self._look_up_named(calls)
 
     def _searched(self, queries: Sequence[str]) -> None:
         self.played.searches += len(queries)

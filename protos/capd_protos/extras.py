@@ -7,11 +7,10 @@ command for the way in which this capd was installed.
 import sys
 from typing import Literal
 
-Extra = Literal["keyring", "login", "metrics", "otel", "top", "uv", "web"]
+Extra = Literal["keyring", "metrics", "otel", "top", "uv", "web"]
 
 _WHAT: dict[Extra, str] = {
     "keyring": "the system's keyring",
-    "login": "logins at servers that are reached by URL",
     "metrics": "metrics in Prometheus' format",
     "otel": "traces",
     "top": "`capd top`",

@@ -183,6 +183,8 @@ class DescribeTools(msgspec.Struct, frozen=True, tag="finder.describe"):
     """Whether to wait, a few seconds at most, until the catalog was read once."""
     project: str = ""
     domain: str = ""
+    whole_bytes: int = 0
+    """Give every tool as well if a model reads no more than so many bytes of all of them."""
 
 
 class EagerServer(msgspec.Struct, frozen=True):
@@ -204,6 +206,11 @@ class ToolsDescribed(msgspec.Struct, frozen=True, tag="finder.described"):
     matching: list[ToolHit] = []
     """By pattern, then in the servers' order."""
     eager: list[EagerServer] = []
+    model_bytes: int = 0
+    """What a model reads of all permitted definitions: names, descriptions, input schemas."""
+    skills: int = 0
+    everything: list[ToolHit] = []
+    """Every permitted tool, where they are as small as was asked, and all servers listed theirs."""
 
 
 class ListDenied(msgspec.Struct, frozen=True, tag="finder.list_denied"):
@@ -290,6 +297,8 @@ class ToolsRanked(msgspec.Struct, frozen=True, tag="finder.ranked"):
     """False where one of their servers was never asked for its tools."""
     skills: "list[SkillHit]" = []
     """The skill that clearly fits the message, if one does."""
+    is_spoken_of: bool = False
+    """Whether the message clearly speaks of one of these tools."""
 
 
 class CountTools(msgspec.Struct, frozen=True, tag="finder.count"):

@@ -440,6 +440,22 @@ class MemoryAcceptParams(msgspec.Struct, frozen=True):
     """Whether a call that repeats the mistake is refused with the content."""
 
 
+class LearningParams(msgspec.Struct, frozen=True):
+    """Params of `learning`."""
+
+    project: str = ""
+    """The folder of a project, whose part is told as well."""
+
+
+class ForgetLearningParams(msgspec.Struct, frozen=True):
+    """Params of `learning_forget`: all of it, unless one of them says less."""
+
+    name: str = ""
+    """Of this capability alone, as `name` or `tap/name`."""
+    last: bool = False
+    """The last thing alone that was learnt, of whatever capability."""
+
+
 class NoParams(msgspec.Struct, frozen=True):
     """Params of a method that takes none."""
 
@@ -484,5 +500,7 @@ METHODS: dict[str, type[msgspec.Struct]] = {
     "memory_forget": MemoryParams,
     "memory_suggest": NoParams,
     "memory_accept": MemoryAcceptParams,
+    "learning": LearningParams,
+    "learning_forget": ForgetLearningParams,
 }
 """The control methods and their params."""

@@ -132,6 +132,16 @@ ROWS: list[Row] = [
         registry.DescribeRegistry("/p", all_projects=True),
         REGISTRY,
     ),
+    *whole(
+        *(RegistryClient, lambda c: c.learning("/p"), registry.DescribeLearning("/p")),
+        registry.LearningDescribed([]),
+    ),
+    *whole(
+        RegistryClient,
+        lambda c: c.forget_learning(registry.ForgetLearning("git")),
+        registry.ForgetLearning("git"),
+        registry.LearningForgotten(1),
+    ),
     (RegistryClient, lambda c: c.skills(), registry.ListSkills(), registry.SkillsListed([]), []),
     (
         RegistryClient,
@@ -238,6 +248,12 @@ ROWS: list[Row] = [
     ),
     *whole(
         *(CuratorClient, lambda c: c.disable(S, "git"), curator.DisableCapability(S, "git")),
+        *(ANSWERED, NO_SESSION),
+    ),
+    *whole(
+        CuratorClient,
+        lambda c: c.switch(S, "git", is_on=True, timeout=LATEST),
+        curator.SwitchCapability(S, "git", is_on=True),
         *(ANSWERED, NO_SESSION),
     ),
     *whole(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -247,7 +248,10 @@ async def test_a_tool_without_its_secret_says_which(
         await client.send({"capd": "env", "env": {"TOKEN": "hush"}})
         allowed = await client.call("alpha__echo", a=1)
 
-        needs = "needs TOKEN, which this session does not have"
+        needs = (
+            "needs TOKEN, which this session does not have; "
+            "tell the user to run `capd secret set TOKEN`"
+        )
         assert refused == (f"alpha__echo cannot be called: {needs}.", True)
         assert allowed == ('{"a": 1}', False)
 
@@ -255,7 +259,7 @@ async def test_a_tool_without_its_secret_says_which(
 async def test_the_tool_that_was_used_longest_ago_makes_room_and_the_answer_says_so(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with running_world(tmp_path, rules=SessionRules(tool_cap=2)) as world:
+    async with running_world(tmp_path, rules=SessionRules(tool_cap=2, mode="dynamic")) as world:
         await known(world, "alpha", "beta")
         client = await world.session("s")
         await selected(client, "alpha__echo")
@@ -272,7 +276,7 @@ async def test_the_tool_that_was_used_longest_ago_makes_room_and_the_answer_says
 async def test_what_a_turn_evicts_stays_listed_until_the_next_one_and_works_meanwhile(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    async with running_world(tmp_path, rules=SessionRules(tool_cap=1)) as world:
+    async with running_world(tmp_path, rules=SessionRules(tool_cap=1, mode="dynamic")) as world:
         await known(world, "alpha", "beta")
         client = await world.session("s")
         await selected(client, "alpha__echo")
@@ -482,6 +486,64 @@ async def test_everything_is_listed_and_nothing_of_capds_own_where_it_all_fits(
         assert client.list_changes == 0
 
 
+WHOLE = ["alpha__echo", "alpha__die", "beta__echo", "beta__die"]
+
+
+async def test_a_few_tools_are_listed_all_with_nothing_of_capds_own(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha", "beta")
+
+        client = await world.session("s")
+
+        assert await client.tools() == WHOLE
+        (entry,) = await world.sessions()
+        reason = "all tools cost less than capd's own and searches would"
+        assert (entry.mode, entry.mode_reason) == ("pass-through", reason)
+        assert await world.leases() == {}
+        assert await client.call("beta__echo", a=1) == ('{"a": 1}', False)
+
+
+async def test_the_tools_that_find_others_join_where_more_comes_to_a_whole_list(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        await known(world, "alpha", "beta")
+        client = await world.session("s")
+        before = await client.tools()
+
+        world.capability("gamma", "gamma")
+        await world.reload()
+        while not client.list_changes:
+            await trio.sleep(0.05)
+
+        assert (before, await client.tools()) == (WHOLE, [*WHOLE, *OWN])
+
+
+async def test_a_client_that_never_lists_again_has_all_of_a_few_tools(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(table=NEVER)) as world:
+        await known(world, "alpha", "beta")
+
+        client = await world.session("s")
+
+        assert await client.tools() == WHOLE
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "stable"])
+async def test_a_few_tools_are_not_listed_where_another_mode_is_set(
+    autojump_clock: MockClock, tmp_path: Path, mode: str
+) -> None:
+    async with running_world(tmp_path, rules=SessionRules(mode=mode)) as world:
+        await known(world, "alpha", "beta")
+
+        client = await world.session("s")
+
+        assert await client.tools() == OWN
+
+
 async def test_a_child_begins_with_what_its_parent_has_and_each_goes_its_own_way(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
@@ -599,3 +661,63 @@ async def test_the_same_message_twice_is_one_change_and_then_the_same_bytes(
         )
         assert await client.result("tools/list") == listed
         assert client.list_changes == 1
+
+
+LACKS = (
+    "needs TOKEN, which this session does not have; tell the user to run `capd secret set TOKEN`"
+)
+
+
+async def test_a_search_and_a_call_of_a_server_that_lacks_a_key_name_the_key_and_the_command(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("tracker-linear", "linear", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        await known(world, "beta")
+        client = await world.session("s")
+
+        call = await client.call("tool_call", name="linear__create_issue", arguments={})
+        plain = await client.ask("tools/call", name="linear__create_issue", arguments={})
+        search, _ = await client.call("tool_search", query="create a linear issue")
+        exact = await selected(client, "linear__create_issue")
+        other, _ = await client.call("tool_search", query="echo something back")
+
+        assert call == (f"linear__create_issue cannot be called: {LACKS}.", True)
+        assert f"cannot be called: {LACKS}." in json.dumps(plain)
+        assert f"Not searched: linear {LACKS}." in search
+        assert f"Not searched: linear {LACKS}." in exact
+        assert "TOKEN" not in other
+
+
+async def test_a_locked_server_that_policy_denies_is_not_named(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    rules = SessionRules(everyone=PolicyRules("[policy]", deny=("linear:*",)))
+    async with running_world(tmp_path, rules=rules) as world:
+        world.capability("tracker-linear", "linear", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        await known(world, "beta")
+        client = await world.session("s")
+
+        call, is_error = await client.call("tool_call", name="linear__create_issue", arguments={})
+        search, _ = await client.call("tool_search", query="create a linear issue")
+
+        assert is_error
+        assert "TOKEN" not in call + search
+
+
+async def test_a_stored_key_opens_a_server_of_which_no_tool_is_known(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    async with running_world(tmp_path) as world:
+        world.capability("tracker-linear", "linear", keys='env = { TOKEN = "{{ENV:TOKEN}}" }')
+        await world.reload()
+        await known(world, "beta")
+        client = await world.session("s")
+        await client.send({"capd": "env", "env": {"TOKEN": "hush"}})
+
+        call, _ = await client.call("tool_call", name="linear__create_issue", arguments={})
+
+        assert "TOKEN" not in call
+        assert call.startswith("No tool 'linear__create_issue' is on")

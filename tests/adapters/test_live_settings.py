@@ -355,7 +355,7 @@ def test_a_save_in_place_never_drops_what_is_forbidden(tmp_path: Path) -> None:
     write(tmp_path, text)
     live = settings(tmp_path, clock=lambda: now, still_for=0.0)
 
-    for _ in range(800):
+    for _ in range(200):
         text, after = forbidding(rng)
         at = rng.randint(0, len(text))
         # Now and then somebody saves what is no TOML, over what is empty at that moment.

@@ -202,6 +202,17 @@ def test_json_is_the_daemons_result_and_nothing_else(
             {"method": "call", "params": {"name": "git__git_log", "arguments": {"n": 1}}},
         ),
         (("call", "x"), {"method": "call", "params": {"name": "x", "arguments": {}}}),
+        (
+            ("run", "-", "--input", "n=5", "--input", "who=me", "--session", "s"),
+            {
+                "method": "call",
+                "params": {
+                    "name": "script_run",
+                    "arguments": {"code": "1", "inputs": {"n": 5, "who": "me"}},
+                    "session": "s",
+                },
+            },
+        ),
     ],
 )
 def test_a_command_asks_what_it_was_told(
@@ -209,7 +220,7 @@ def test_a_command_asks_what_it_was_told(
 ) -> None:
     daemon = start_daemon(ANSWERS)
 
-    result = run(*arguments, "--json")
+    result = run(*arguments, "--json", input="1\n")
 
     assert daemon.requests() == [request_sent]
     assert json.loads(result.stdout) == ANSWERS[request_sent["method"]]

@@ -255,7 +255,8 @@ def command_of(fix: str) -> str:
     ]
     clauses = [part.strip() for part in re.split(r"[;:]", fix)]
     plain = [part for part in clauses if part.split()[:1] and part.split()[0] in _COMMANDS]
-    return [*quoted, *plain][0]
+    first: str = [*quoted, *plain][0]
+    return first
 
 
 def type_it(case: Case, command: str) -> None:

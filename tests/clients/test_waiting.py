@@ -62,10 +62,10 @@ def test_a_line_that_stays_goes_above_and_cannot_steer_the_terminal(terminal: Te
 def test_without_a_terminal_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    looked: list[bool] = []
+    looked: list[int] = []
 
     def look() -> str:
-        looked.append(True)
+        looked.append(1)
         return ""
 
     with Waiting("waiting", look, first_after=0) as waiting:

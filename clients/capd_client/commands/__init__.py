@@ -44,6 +44,7 @@ _WHERE = {
     "memory": ("memory",),
     "learning": ("learn",),
     "own_servers": ("add", "remove"),
+    "scripts": ("run",),
     "secrets": ("secret",),
     "settings": ("config",),
     "setup": ("setup",),

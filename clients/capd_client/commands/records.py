@@ -14,6 +14,8 @@ from capd_client.tables import say
 from capd_client.terminal import width, wrapped
 
 _SEEN = 4000
+ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
+"""What followed messages, in words."""
 
 
 @click.command()
@@ -110,9 +112,11 @@ def _print_decision(each: Mapping[str, Any]) -> None:
         f"{each.get('outcome', '?')}{name}{reason}"
     )
     scores = ", ".join(f"{top.get('name')} {top.get('score'):.2f}" for top in each.get("top") or [])
+    learnt = "; ".join(learnt_of(entry) for entry in each.get("learnt") or [])
     for word, text in (
         ("scores", scores),
         ("why", each.get("why")),
+        ("learnt", learnt),
         ("then", each.get("came")),
     ):
         if text:
@@ -125,6 +129,15 @@ def _say_wrapped(word: str, text: object) -> None:
     first = f"  {word + ':':8}"
     for line in wrapped(str(text), width(), first=first, further=" " * len(first)):
         say(line)
+
+
+def learnt_of(entry: Mapping[str, Any]) -> str:
+    """Return what use has taught of one capability, in a line."""
+    acts = ", ".join(
+        f"{word} {entry[act]}" for act, word in ACTS.items() if isinstance(entry.get(act), int)
+    )
+    since = datetime.fromtimestamp(entry.get("since") or 0)
+    return f"{entry.get('name')} {entry.get('offset') or 0:+.2f} since {since:%Y-%m-%d} ({acts})"
 
 
 def _when(each: Mapping[str, Any]) -> str:

@@ -130,7 +130,7 @@ class Reader:
                 value = file.read(FILE_LIMIT_BYTES).decode().strip()
         except (OSError, ValueError):
             raise NotImportedError(
-                f"{where} is what the file {name[:80]} holds, which cannot be read"
+                f"{where} is the content of the file {name[:80]}, which cannot be read"
             ) from None
         self.notes.append(f"{where} is what {name[:80]} held at this moment")
         return Hidden(value, key_of(path.name)) if value else ""

@@ -43,9 +43,9 @@ class SupervisorClient(ActorClient):
         at_once: bool = False,
         timeout: float = ANSWER_TIMEOUT,
     ) -> list[SessionKey]:
-        """Drop a session's lease on an instance; return the sessions that still hold it.
+        """Release a session's lease on an instance; return the sessions that still hold it.
 
-        `at_once` ends what nobody holds then without its linger.
+        With `at_once`, an instance without holders ends without its linger.
         """
         reply = await self._ask(
             messages.ReleaseServer(session, instance, at_once), _HOLDS_RELEASED, timeout
@@ -55,17 +55,17 @@ class SupervisorClient(ActorClient):
     async def release_session(
         self, session: SessionKey, *, timeout: float = ANSWER_TIMEOUT
     ) -> None:
-        """Drop every lease of a session."""
+        """Release every lease of a session."""
         await self._ask(messages.ReleaseSession(session), _HOLDS_RELEASED, timeout)
 
     async def servers(self, *, timeout: float = ANSWER_TIMEOUT) -> list[messages.ServerEntry]:
-        """List every instance, those that failed last included."""
+        """List every instance, including those that failed lately."""
         return (await self._ask(messages.ListServers(), _SERVERS_LISTED, timeout)).servers
 
     async def tools(
         self, instance: InstanceId, *, timeout: float = ANSWER_TIMEOUT
     ) -> list[ToolDefinition]:
-        """Return the tools that an instance lists; none where it is gone."""
+        """Return the tools that an instance lists; none if it is gone."""
         return (await self._ask(messages.ListServerTools(instance), _SERVER_TOOLS, timeout)).tools
 
     async def install(

@@ -13,7 +13,7 @@ Intervals are 95 %, from resampled rows with a fixed seed: equal data give equal
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,10 +24,11 @@ from capd.core.routing import deciding, gates
 from capd.core.routing.deciding import WHOLE_RULES, Circumstances, Comparison
 from capd.core.routing.follow_ups import blended, is_elliptical
 from capd.core.routing.gates import RoutingProfile
+from capd.core.routing.learning import Learnt
 from capd.core.routing.scorers import texts_of
 from capd.evaluation.datasets import BadDataError, Row
 from capd.evaluation.vectors import Vectorizer
-from capd_protos.types import CapabilitySpec, Decision
+from capd_protos.types import CapabilitySpec, Decision, Score
 
 if TYPE_CHECKING:
     from capd.evaluation.vectors import Vectors
@@ -98,6 +99,15 @@ class Judged:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A message's compared part, its vector, and the score of each capability, best first."""
+
+    text: str
+    vector: "Vectors"
+    scores: list[Score]
+
+
 class Router:
     """The daemon's decision over one catalogue, without the daemon."""
 
@@ -127,6 +137,30 @@ class Router:
 
     def decided(self, row: Row, *, drop_src_trigger: bool = False) -> Decision:
         """Return the decision on a row, without the trigger that it was made from if so asked."""
+        compared = self._message(row)
+        if isinstance(compared, Decision):
+            return compared
+        chosen = self._compared
+        if drop_src_trigger and row.label is not None and row.src_trigger is not None:
+            chosen = self._without_trigger(row.label, row.src_trigger)
+        return self._decision(chosen, *compared)
+
+    def ranked(self, row: Row) -> "Ranked | Decision":
+        """Return what the scorer makes of a row, for `concluded`; an abstention before that."""
+        compared = self._message(row)
+        if isinstance(compared, Decision):
+            return compared
+        text, vector = compared
+        among = frozenset(each.id for each in self._known.eligible.capabilities)
+        return Ranked(text, vector, self._compared.scorer.ranked(text, vector, among))
+
+    def concluded(self, ranked: "Ranked", learnt: Learnt, project: str) -> Decision:
+        """Return the decision on what was ranked, with what was learnt by then."""
+        known = replace(self._known, learnt=learnt, project=project)
+        return deciding.concluded(ranked.text, ranked.scores, self._compared, self._profile, known)
+
+    def _message(self, row: Row) -> "tuple[str, Vectors] | Decision":
+        """Return what of a row is compared, and its vector; an abstention before that."""
         cleaned = gates.before_model(row.text, is_enabled=True)
         if isinstance(cleaned, Decision):
             return cleaned
@@ -136,10 +170,7 @@ class Router:
         if isinstance(before, str) and self._profile.scorer == WHOLE_RULES and is_elliptical(text):
             said = gates.compared_part(before)
             vector = blended(vector, self._vectorizer.of([said])[said])
-        chosen = self._compared
-        if drop_src_trigger and row.label is not None and row.src_trigger is not None:
-            chosen = self._without_trigger(row.label, row.src_trigger)
-        return self._decision(chosen, text, vector)
+        return text, vector
 
     def timed(self, rows: Sequence[Row]) -> Latency | None:
         """Return how long decisions on `rows` take, embedding each text afresh."""

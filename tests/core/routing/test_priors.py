@@ -83,7 +83,7 @@ def test_a_message_without_evidence_never_activates_whatever_the_priors(
     # However it is divided, all of it together is below the bar.
     whole = sum(shares) or 1.0
     scores = [
-        Score(id_of(f"c{at}"), 0.99 * profile.threshold * share / whole)
+        Score(id_of(f"c{at}"), 0.99 * profile.threshold * (share / whole))
         for at, share in enumerate(shares)
     ]
     ids = {id_of(f"c{at}") for at in favoured}

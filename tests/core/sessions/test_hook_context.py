@@ -17,9 +17,9 @@ from capd.core.sessions.hook_context import (
     hook_output,
     notice,
     said,
-    skill_told,
-    told_cards,
+    skill_text,
 )
+from capd.core.sessions.told_cards import told_cards
 from capd.core.tools.call_cards import CallCard
 from capd_protos.index import IndexEntry
 from capd_protos.types import CapabilityId, CapabilityName, Decision, TapName, WireName
@@ -129,7 +129,7 @@ def test_the_output_is_what_claude_code_reads() -> None:
 
 
 def test_a_skill_that_fits_is_told_with_the_call_that_uses_it() -> None:
-    told = skill_told(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
+    told = skill_text(WireName("git_release_notes"), "Writes the notes.", "capability", EXACT)
 
     assert told == (
         "Skill git_release_notes fits: Writes the notes. "

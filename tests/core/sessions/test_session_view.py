@@ -17,6 +17,7 @@ from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
+from capd.core.sessions.whole_list import Catalog
 from capd_protos.types import CapabilityName, WireName
 
 TABLE, _ = client_table()
@@ -133,8 +134,8 @@ def test_everything_is_listed_only_where_it_is_known_and_fits(
         ("opencode", 10_500, "dynamic"),
         ("opencode", 10_501, "stable"),
         ("somebody", 10_501, "stable"),
-        ("claude", 56_000, "dynamic"),
-        ("claude", 56_001, "stable"),
+        ("claude", 10_500, "dynamic"),
+        ("claude", 10_501, "stable"),
     ],
 )
 @pytest.mark.parametrize("is_all", [True, False])
@@ -421,3 +422,63 @@ def test_a_users_own_word_also_outweighs_what_this_session_was_seen_to_do() -> N
         made.turned()
 
     assert made.lists_at_once(at_border=True)
+
+
+@pytest.mark.parametrize("client", ["opencode", "claude-code", "gemini"])
+def test_a_list_does_not_change_where_all_that_could_come_is_known(client: str) -> None:
+    made = view(client)
+    made.described(20, 9_000, is_all=True)
+
+    made.settle(Surface(()))
+
+    assert made.plan.mode == "stable"
+
+
+# Everything listed, because it is little
+
+
+def whole(client: str = "opencode", mode: str = "auto") -> SessionView:
+    made = view(client, mode)
+    made.described(9, 3_000, is_all=True, catalog=Catalog(9, 2_000, is_all=True))
+    made.settle(Surface(()))
+    return made
+
+
+@pytest.mark.parametrize("client", ["opencode", "claude-code", "codex", "copilot", "somebody"])
+def test_a_few_tools_are_listed_all_in_every_client(client: str) -> None:
+    made = whole(client)
+
+    assert (made.plan.mode, made.plan.is_whole, dict(made.own)) == ("pass-through", True, {})
+
+
+@pytest.mark.parametrize(("mode", "is_checked"), [("auto", True), ("pass-through", False)])
+def test_arguments_are_checked_unless_the_user_wants_a_plain_aggregator(
+    mode: str, *, is_checked: bool
+) -> None:
+    assert whole(mode=mode).checks("git") is is_checked
+
+
+def test_a_long_result_brings_the_tool_that_reads_it_and_more_tools_the_others() -> None:
+    made = whole()
+
+    first = made.late_own(for_results=True)
+    then = made.late_own()
+    again = made.late_own()
+
+    assert [name for name, _ in first] == ["result_read"]
+    assert [name for name, _ in then] == ["capability", "tool_search", "tool_call"]
+    assert (again, made.reader, made.has_caller) == ([], "result_read", True)
+
+
+@pytest.mark.parametrize(
+    ("client", "for_results", "own"),
+    [("gemini", True, 0), ("gemini", False, 4), ("codex", True, 0), ("codex", False, 0)],
+)
+def test_a_client_that_does_not_list_again_in_time_gets_no_further_tool(
+    client: str, own: int, *, for_results: bool
+) -> None:
+    assert len(whole(client).late_own(for_results=for_results)) == own
+
+
+def test_a_list_of_everything_is_decided_anew_after_the_daemons_end() -> None:
+    assert whole().saved() is None

@@ -44,6 +44,18 @@ def test_own_tools_come_first_and_the_rest_in_the_order_in_which_it_was_added() 
     assert len(shown) == 4
 
 
+def test_an_own_tool_that_comes_later_stands_at_the_end_of_what_was_listed() -> None:
+    shown = Surface((), limit=3)
+    shown.add([LOG, PUSH], NAMES, DEFINITIONS)
+
+    shown.append_own([OWN])
+
+    assert shown.listing() == (
+        b'{"tools":[{"name":"git__log"},{"name":"git__push"},{"name":"capability"}]}'
+    )
+    assert (len(shown), shown.room, shown.own) == (3, 0, ("capability",))
+
+
 def test_only_what_was_not_shown_is_added_and_only_what_was_shown_is_removed() -> None:
     shown = surface(LOG)
 

@@ -246,7 +246,8 @@ def test_fifty_tools_become_fifteen() -> None:
 def inside(index: ToolIndex, asked: str, most: int = 3, **uses: int) -> list[str]:
     names = [tool.wire_name for tool in index.tools if tool.server == "s"]
     counted = {WireName(f"s__{name}"): count for name, count in uses.items()}
-    return [each.name for each in ranked_within(index, asked, names, most=most, uses=counted)]
+    found = ranked_within(index, asked, names, most=most, uses=counted)
+    return [each.name for each in found.tools]
 
 
 def test_inside_a_capability_the_message_decides_which_tools_come_first() -> None:
@@ -270,3 +271,24 @@ def test_tools_outside_of_the_capability_are_not_ranked_with_it() -> None:
     index = ToolIndex([TWIN, *OTHERS])
 
     assert "render_invoice" not in inside(index, ASKED)
+
+
+def test_inside_a_small_capability_every_tool_is_given_where_the_message_fits_none() -> None:
+    index = ToolIndex([INVOICE, *OTHERS])
+
+    assert len(inside(index, "xyzzy", len(OTHERS) + 1)) == len(OTHERS) + 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_spoken_of"),
+    [(ASKED, True), ("and now the trains", False), ("thanks, that is all", False)],
+)
+def test_a_message_speaks_of_a_capability_by_words_that_few_other_tools_have(
+    asked: str, is_spoken_of: bool
+) -> None:
+    index = ToolIndex([INVOICE, *OTHERS])
+    names = [tool.wire_name for tool in index.tools]
+
+    found = ranked_within(index, asked, names, most=3, uses={})
+
+    assert found.is_spoken_of is is_spoken_of

@@ -100,7 +100,7 @@ def status(
 
 
 def ledger(described: messages.LedgerDescribed | None) -> Document | None:
-    """Return the ledger's part of the status, None where it does not answer."""
+    """Return the ledger's part of the status; None if the ledger does not answer."""
     if described is None:
         return None
     return {
@@ -117,7 +117,7 @@ def ledger(described: messages.LedgerDescribed | None) -> Document | None:
 def usable(
     listed: Sequence[registry.CapabilityEntry], available_keys: frozenset[str]
 ) -> dict[str, int]:
-    """Return for each tap how many of its capabilities lack no key."""
+    """Return for each tap how many of its capabilities have all their keys."""
     counted: dict[str, int] = {}
     for each in listed:
         has_keys = available_keys.issuperset(each.wanted_keys)
@@ -173,7 +173,7 @@ def discovered(
 
 
 def words(taken: curator.TurnTaken) -> str:
-    """Return all that a turn tells the model."""
+    """Return the whole text of a turn for the model."""
     return hook_context.said(
         taken.index, taken.bootstrap, taken.context, taken.suggestion, taken.memories
     )
@@ -395,9 +395,9 @@ def secrets(
     stored: Stored,
     own: Mapping[SessionKey, Collection[str]],
 ) -> Document:
-    """Return `secrets`: keys and where their values are from, never a value.
+    """Return `secrets`: the keys and where their values come from, never a value.
 
-    `own` are the keys that each session's client sent values for.
+    `own` are the keys for which each session's client sent values.
     """
     wanted_by: dict[str, list[str]] = {}
     for entry in listed:
@@ -421,7 +421,7 @@ def secrets(
 
 
 def config_document(project: str, described: settings.SettingsDescribed) -> Document:
-    """Return `config`: every key with its value, and where that is from."""
+    """Return `config`: every key with its value and the origin of the value."""
     return {
         "schema": SCHEMA,
         "project": project,

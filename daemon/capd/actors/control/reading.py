@@ -1,4 +1,4 @@
-"""Methods that read: one document each, from what the actors say."""
+"""Methods that only read: each returns one document from what actors answer."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -30,13 +30,13 @@ MOST_RANKED = 20
 """Tools that are looked at for one order of everything, however few are asked for."""
 INDEX_TIMEOUT = 2.0
 EMBEDDER_TIMEOUT = 0.05
-"""The status does not wait for a model that is busy or stopped."""
+"""Seconds. The status does not wait for a model that is busy or stopped."""
 TOKENS_WITHIN = 3.0
-"""Who asks for tokens alone waits for what is yet to be counted."""
+"""Seconds for which `tokens` waits for texts that are not counted yet."""
 
 
 class Reading:
-    """What changes nothing."""
+    """The methods that change nothing."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class Reading:
         return documents.config_document(params.project, described)
 
     def _keys(self, sessions: curator.SessionsListed) -> frozenset[str]:
-        """Return the keys that are stored, or that some live session has a value for."""
+        """Return the keys that are stored, or for which a live session has a value."""
         own = (self._environments.own(SessionKey(s.key)) for s in sessions.sessions)
         return frozenset(self._environments.stored.values()).union(*own)
 

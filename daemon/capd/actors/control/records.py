@@ -1,4 +1,4 @@
-"""Methods that tell what has happened: why something was decided, and the daemon's numbers."""
+"""Methods about the past: why something was decided, and the daemon's metrics."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,8 +7,9 @@ import trio
 
 from capd.actors.control import documents
 from capd.actors.control.actors import LEDGER_TIMEOUT, Actors, MethodError, accepted
+from capd.actors.control.learning import entry_document
 from capd.core.records.tally import Tally
-from capd.core.routing.explanation import explained
+from capd.core.routing.explanation import counted, explained
 from capd.core.routing.remedies import CapabilityFacts, consequence, followed, remedies
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import registry
@@ -21,16 +22,19 @@ from capd_protos.ledger import (
 from capd_protos.types import SessionKey
 
 ACTIVATIONS_FOR_EACH = 10
-"""How many activations are looked through for each decision that is told."""
+"""How many activations are searched for each decision that is shown."""
 
 Method = Callable[[Any], Awaitable[dict[str, Any]]]
 
 
 class Records:
-    """What reads the ledger, or what actors remember without it."""
+    """Reads the ledger, or what actors remember if there is no ledger."""
 
     def __init__(self, actors: Actors, tally: Tally, *, status: Method, caps: Method) -> None:
-        """`tally` has what happened since the daemon began; the others are methods beside."""
+        """`tally` has counted events since the daemon started.
+
+        `status` and `caps` are other methods.
+        """
         self._actors = actors
         self._tally = tally
         self._status = status
@@ -57,8 +61,14 @@ class Records:
         known = {f"{each['tap']}/{each['name']}": _known(each) for each in caps["capabilities"]}
         live = {entry.key for entry in (await self._actors.curator.sessions()).sessions}
         profile = (float(described.profile["threshold"]), float(described.profile["margin"]))
+        learnt = (await self._actors.registry.learning()).entries
         told = [
-            _told(note, followed(note, activations), known, profile, is_live=note.session in live)
+            {
+                **_told(
+                    note, followed(note, activations), known, profile, is_live=note.session in live
+                ),
+                "learnt": [entry_document(each) for each in counted(note, learnt)],
+            }
             for note in decisions
         ]
         return {
@@ -95,7 +105,7 @@ def _metrics_text() -> Callable[[Tally, dict[str, Any]], str]:
 
 
 def _remembered(described: registry.RegistryDescribed, session: SessionKey) -> list[DecisionNote]:
-    """Return the decisions that the registry has in memory, newest first."""
+    """Return the decisions that the registry has in memory, the newest first."""
     return [
         DecisionNote(
             entry.at,

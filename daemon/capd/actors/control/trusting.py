@@ -1,8 +1,8 @@
-"""Methods on what projects' files may start: seen by anybody of the user's, agreed to by a person.
+"""Methods on trust in projects: any process of the user may read, only a person may agree.
 
-An agreement takes a terminal, and a process that capd did not start: neither a server nor anything
-that a model can call may agree for itself (docs/design/trust.md). Code that runs as the same user
-outside of capd can have a terminal made; against that nothing here is a boundary.
+Agreeing takes a terminal and a process that capd did not start. So no server and no tool of a model
+can agree for itself (docs/design/trust.md). This is no boundary against code that runs as the same
+user outside of capd: such code can create a terminal.
 """
 
 import os
@@ -19,11 +19,11 @@ from capd_protos import registry
 from capd_protos import socket as frames
 
 TRUST_TIMEOUT = ASK_TIMEOUT * 2
-"""A project's files are read for each answer."""
+"""Seconds; a project's files are read for each answer."""
 
 
 class Trusting:
-    """What is asked of trust; each method hears which process asks."""
+    """The methods on trust. Each checks which process calls."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors

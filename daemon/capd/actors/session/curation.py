@@ -1,6 +1,5 @@
-"""Brings single tools to a turn: ranked by the finder, chosen by the core."""
+"""Selects single tools for a turn: the finder ranks them, the core selects."""
 
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,19 +9,19 @@ import structlog
 from capd.actors.session.activation import Activation
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
-from capd.actors.session.tool_search import single
 from capd.core.routing.gates import before_model, compared_part
 from capd.core.sessions.active_set import Grant
+from capd.core.sessions.conversations import card_key
 from capd.core.sessions.curated_turn import Brought, Ranked, bring, bring_planned
-from capd.core.sessions.hook_context import MOST_CARDS
-from capd.core.sessions.session import Step
+from capd.core.sessions.session import SingleTool, Step
+from capd.core.sessions.told_cards import MOST_SIGNATURES
 from capd.core.tools.call_cards import CallCard, call_card
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
-from capd_protos.types import Decision, WireName
+from capd_protos.types import Decision, ServerIdentity, ToolDefinition, ToolName, WireName
 
 RANK_TIMEOUT = 1.0
-"""Seconds that a user's message waits for its tools."""
+"""Seconds for which a user's message waits for the ranking of tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +31,30 @@ class Candidate:
     grant: Grant
     definition: bytes
     card: CallCard
+    is_used: bool = False
+    """Whether it was used in the last day."""
 
     @property
     def key(self) -> tuple[Grant, str]:
-        """What a conversation remembers of it: another definition is another card."""
-        return self.grant, hashlib.blake2b(self.definition, digest_size=8).hexdigest()
+        """The key under which a conversation remembers the card.
+
+        Another definition has another key.
+        """
+        return card_key(self.grant, self.definition)
 
 
 @dataclass(frozen=True, slots=True)
 class CurationResult:
-    """What came of a turn's curation."""
+    """The result of a turn's curation."""
 
     added: tuple[WireName, ...] = ()
     removed: tuple[WireName, ...] = ()
     fitting: tuple[Candidate, ...] = ()
-    """What fits and did not join the list, best first."""
+    """Tools that fit and did not join the list, best first."""
 
 
 class Curation:
-    """The single tools of one session's turns."""
+    """Selects the single tools for the turns of one session."""
 
     def __init__(self, context: SessionContext, activation: Activation) -> None:
         self._place = context.place
@@ -61,20 +65,25 @@ class Curation:
         self._environments = context.services.environments
         self._uses = context.services.uses
         self._costs = context.services.index.costs
+        self._used: set[Grant] = set()
+        """What was used in the last day, as of the last ranking."""
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def ranked(
         self, text: str, decision: Decision, *, is_planned: bool = False
     ) -> list[finder.CuratedTool]:
-        """Return the best tools for a message, none for one that is not a user's own words.
+        """Return the best tools for a message; none if the text is not the user's own words.
 
-        Those of the capability that it switches on come with that, unless a plan decides on it.
+        The tools of a capability that the message switches on are left out, because they come with
+        it. With a plan they are included, because the plan selects among them. The tools of a
+        capability that is on are included only where the model does not see them listed.
         """
         cleaned = before_model(text, is_enabled=self._view.is_curated)
         if isinstance(cleaned, Decision) or decision.reason == "disabled":
             return []
         rules = self._view.rules.curation
-        active = [each.id for each in self._state.active.activations]
+        is_seen = self._view.lists_at_once(at_border=True)
+        active = [each.id for each in self._state.active.activations] if is_seen else []
         request = finder.CurateTools(
             compared_part(cleaned),
             rules.k,
@@ -96,13 +105,15 @@ class Curation:
             return []
 
     async def within(self, text: str, decision: Decision) -> finder.ToolsRanked:
-        """Return the tools of the capability that a message means, best first."""
+        """Return the tools of the capability that a message asks for, best first."""
         cleaned = before_model(text, is_enabled=True)
+        uses = await self._uses.known()
+        self._used = {Grant(ServerIdentity(each.identity), ToolName(each.tool)) for each in uses}
         request = finder.RankTools(
             "" if isinstance(cleaned, Decision) else compared_part(cleaned),
             [] if decision.id is None else [decision.id],
-            MOST_CARDS,
-            await self._uses.known(),
+            MOST_SIGNATURES,
+            uses,
             rules_of(self._view),
             self._environments.keys(self._place.key),
             self._place.project,
@@ -116,16 +127,16 @@ class Curation:
             return finder.ToolsRanked([], is_known=False)
 
     def candidates(self, hits: Iterable[finder.ToolHit]) -> list[Candidate]:
-        """Return tools with the names that this session has for them."""
+        """Return ranked tools with the names that they have in this session."""
         found: list[Candidate] = []
         for hit in hits:
             grant = Grant(hit.identity, hit.name)
             card = call_card(self._name(grant, hit), hit.definition)
-            found.append(Candidate(grant, hit.definition, card))
+            found.append(Candidate(grant, hit.definition, card, grant in self._used))
         return found
 
     def listed_candidates(self, names: Iterable[WireName]) -> list[Candidate]:
-        """Return tools that are on already, for a capability that the finder does not know yet."""
+        """Return active tools as candidates, for a capability that the finder does not know yet."""
         listed = (self._state.surface.find(name) for name in names)
         return [
             Candidate(each.grant, each.definition, call_card(each.name, each.definition))
@@ -136,9 +147,9 @@ class Curation:
     async def bring(
         self, ranked: list[finder.CuratedTool], *, is_planned: bool = False
     ) -> CurationResult:
-        """Have what fits join the list; return what fits and could not.
+        """Add the tools that fit to the list; return them, and those that had no room.
 
-        What is planned for a budget comes on, all of it.
+        With `is_planned` all of them are switched on: the budget has already been applied.
         """
         if not ranked:
             return CurationResult()
@@ -179,3 +190,11 @@ class Curation:
 
     def _name(self, grant: Grant, hit: finder.ToolHit) -> WireName:
         return self._state.surface.name(grant, hit.server, hit.name)
+
+
+def single(hit: finder.ToolHit) -> SingleTool:
+    """Return a hit as what can be switched on."""
+    assert hit.spec is not None
+    assert hit.via is not None
+    definition = ToolDefinition(hit.name, hit.definition)
+    return SingleTool(hit.spec, hit.identity, definition, hit.via)

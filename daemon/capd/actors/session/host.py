@@ -39,14 +39,14 @@ from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
 from capd.runtime.serving import serve
 from capd_protos import curator as messages
-from capd_protos import registry, settings, supervisor
+from capd_protos import finder, registry, settings, supervisor
 from capd_protos.codec import MsgpackCodec
 from capd_protos.ledger import SessionNote
 from capd_protos.types import ActorName, InstanceId, SessionKey
 
 
 async def called_from_outside(session: Session, request: messages.CallTool) -> messages.ToolCalled:
-    """Return the one outcome of a call that no client of the session has made."""
+    """Return the outcome of a call that did not come from the session's client."""
     key = session.place.key
     members = {"name": raw(request.name), "arguments": msgspec.Raw(request.arguments)}
     caller = CallHooks(client=session.connection.client)
@@ -73,6 +73,7 @@ Hint = (
     | supervisor.ServerExited
     | registry.CatalogChanged
     | settings.SettingsChanged
+    | finder.ToolsIndexed
 )
 
 
@@ -83,13 +84,14 @@ TOPICS = (
     *("server.tools_changed", "server.started", "server.exited"),
     "registry.changed",
     "settings.changed",
+    "index.tools",
 )
 
 
 LOST_RETENTION = 30.0
 
 
-"""Seconds that a session whose socket was lost keeps its leases (docs/design/surface.md)."""
+"""Seconds for which a session without a socket keeps its leases (docs/design/surface.md)."""
 
 
 HANDOVER_TIMEOUT = 10.0
@@ -105,7 +107,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionHost:
-    """Message in, the right session asked."""
+    """The curator's mailbox: finds the session for each message."""
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class SessionHost:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; before a planned stop clients are told to come back."""
+        """Serve until cancelled. Before a planned stop, tell clients to reconnect."""
         services = self.services
         try:
             async with trio.open_nursery() as nursery:
@@ -162,13 +164,14 @@ class SessionHost:
             # never end, for the next one does not know of them.
             has_failed = trio.current_effective_deadline() != float("-inf")
             await self._saver.flush()
+            self.services.scripts.close()
             if has_failed:
                 await self._release_all()
             self._sessions.clear()
 
     @property
     def _problem(self) -> str:
-        """Why not all of what is known here outlives this daemon, a line each, or nothing."""
+        """Return why some state will be lost at a restart, a line each; empty if none will."""
         savers = (self._saver, self.services.habits, self._memories)
         return "\n".join(each.problem for each in savers if each.problem)
 
@@ -214,6 +217,8 @@ class SessionHost:
                 outcome = await session.activation.enable(name, by="person")
             case messages.DisableCapability(name=name):
                 outcome = await session.activation.disable(name, by="person")
+            case messages.SwitchCapability(name=name, is_on=is_on):
+                outcome = await session.switch(name, is_on=is_on)
             case messages.SwitchRouting(is_on=is_on):
                 outcome = session.switch_routing(is_on=is_on)
             case messages.SampleText():
@@ -364,6 +369,10 @@ class SessionHost:
         if isinstance(hint, settings.SettingsChanged):
             self._follow_settings()
             return
+        if isinstance(hint, finder.ToolsIndexed):
+            for session in self._sessions.sessions():
+                self._nursery.start_soon(self._follow_index, session)
+            return
         if hint.has_other_memories:
             self._memories.changed()
         for session in self._sessions.sessions():
@@ -373,13 +382,16 @@ class SessionHost:
                 _follow_catalog(session, hint)
 
     async def _follow_project(self, session: Session, hint: registry.CatalogChanged) -> None:
-        """Follow a catalog if it is of the session's project."""
+        """Load a project's catalog again if `session` belongs to that project."""
         if await self._paths.again(session.place.project) == hint.project:
             _follow_catalog(session, hint)
 
     async def _follow_tools(self, session: Session, instance: InstanceId) -> None:
         changed = session.activation.server_tools_changed
         await contained("changed tools", changed, instance, log=log)
+
+    async def _follow_index(self, session: Session) -> None:
+        await contained("more tools", session.on_tools_indexed, log=log)
 
     async def _renew(self, session: Session) -> None:
         await contained("subscriptions", session.calls.renew_subscriptions, log=log)

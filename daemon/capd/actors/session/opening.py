@@ -1,4 +1,4 @@
-"""How a session is opened, or found again: who may have it, and what it begins with."""
+"""Opens sessions or finds existing ones: who may have a session, and what it starts with."""
 
 import secrets
 import time
@@ -22,6 +22,7 @@ from capd.core.sessions.session_place import SessionPlace
 from capd.core.sessions.session_record import SessionRecord
 from capd.core.sessions.session_view import SessionView
 from capd.core.sessions.surface import Surface
+from capd.core.sessions.whole_list import Catalog
 from capd.runtime.boundary import contained
 from capd.runtime.handle_table import HandleTable
 from capd_protos import curator as messages
@@ -36,7 +37,7 @@ log = structlog.get_logger(actor="curator")
 
 
 class SessionOpenings:
-    """Makes a session of a hello, or finds the one that it is to go on."""
+    """Opens a new session for a hello, or finds the one to resume."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class SessionOpenings:
         drain: Drain,
         on_change: Callable[[SessionKey], None],
     ) -> None:
-        """`on_change` is called when a session has something to save."""
+        """`on_change` is called when a session has to be saved."""
         self._sessions = sessions
         self._services = services
         self._connections = connections
@@ -57,15 +58,15 @@ class SessionOpenings:
         self._on_change = on_change
 
     def run_in(self, nursery: trio.Nursery) -> None:
-        """Run there what goes on beside a session that begins."""
+        """Use `nursery` for tasks that go on while a session opens."""
         self._nursery = nursery
 
     async def open(
         self, request: messages.OpenSession
     ) -> tuple[OpenSession, Connection, bool] | messages.CuratorRefused:
-        """Return the session that a hello asks for, with its connection, and whether it was known.
+        """Return the session for a hello, its connection, and whether the session existed before.
 
-        Its `resume` token is another one, and a connection that it had before is closed.
+        The session gets a new `resume` token. A connection that it still had is closed.
         """
         hello = request.hello
         if self._drain.is_on:
@@ -130,7 +131,7 @@ class SessionOpenings:
         found: finder.ToolsDescribed | None,
         record: SessionRecord | None,
     ) -> None:
-        """Give a session what it has from its opening on."""
+        """Set up what a session has when it opens."""
         if found is not None:
             opened.session.initial_tools.pin(found)
             self._nursery.start_soon(self._lease_eager, opened, found)
@@ -142,17 +143,24 @@ class SessionOpenings:
     async def _describe(
         self, view: SessionView, record: SessionRecord | None
     ) -> finder.ToolsDescribed | None:
-        """Return what there is for a session that is to be opened, and have its view follow."""
+        """Get the tools' descriptions for a session that opens, and put them into its view."""
         view.settle(Surface(()))
         is_kept = view.keep(record.view if record is not None else None)
-        # What a changing list costs depends on how much there is, which the first sessions of a
-        # daemon come before.
-        waits = view.rules.mode == "auto" and view.plan.mode == "dynamic" and not is_kept
+        # What a list costs depends on how much there is, which the first sessions of a daemon come
+        # before.
+        waits = view.rules.mode == "auto" and not is_kept
         found = await described(self._services.finder, view, waits=waits)
         if found is not None and found.is_known:
             pinned = sum(view.is_pinned(h.server, h.name, h.wire_name) for h in found.matching)
             is_all = not found.unlisted
-            view.described(found.tools, found.size_bytes, is_all=is_all, pinned=pinned)
+            catalog = Catalog(found.tools, found.model_bytes, is_all, found.skills)
+            view.described(
+                found.tools,
+                found.size_bytes,
+                is_all=is_all,
+                pinned=pinned,
+                catalog=catalog if found.everything else None,
+            )
         return found
 
     async def _lease_eager(self, opened: OpenSession, found: finder.ToolsDescribed) -> None:
@@ -166,7 +174,7 @@ class SessionOpenings:
             )
 
     def _inherit(self, opened: OpenSession, parent: SessionKey) -> None:
-        """Give a session what the one that started it has on at this moment."""
+        """Give a session what its parent has on at this moment."""
         session, of = opened.session, self._sessions.get(parent)
         if of is None or of.is_ending:
             log.warning("parent_unknown", session=session.place.key, parent=parent)

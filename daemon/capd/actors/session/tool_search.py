@@ -1,44 +1,51 @@
-"""Reaches tools that are not switched on in a session: by a search, or by their name.
+"""Finds tools that are not switched on in a session, by a search or by name.
 
-What it finds is switched on as single tools, from what is known of them: no server is started
-before a call needs it. Whose list is not known is not found here, and every answer says so.
+A tool that is found is switched on as a single tool, by its cached definition. Its server is
+started by the first call. Tools of servers that never listed them are not found, and every answer
+says so.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from capd.actor_clients.finder import FinderClient
 from capd.actors.session.activation import Activation
 from capd.actors.session.call_notes import CallNotes
+from capd.actors.session.curation import Curation, single
 from capd.actors.session.policy import rules_of
 from capd.actors.session.services import SessionContext
 from capd.actors.session.withheld import Withheld
 from capd.adapters.clients.conversation import UnknownNameError
 from capd.core.protocol.outcomes import CallFailedError, NotSentError, RefusedError
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions import search_reply
 from capd.core.sessions.active_set import Grant
 from capd.core.sessions.admission import Listed, admit_shown, denied, refusal_of
+from capd.core.sessions.conversations import Conversations, card_key
 from capd.core.sessions.own_tools import echo
 from capd.core.sessions.search_tools import SearchArguments
-from capd.core.sessions.session import SingleTool
 from capd.core.sessions.session_place import NotActivatedError
 from capd.core.sessions.session_view import SessionView
+from capd.core.sessions.told_cards import also
 from capd.core.tools.tool_question import SELECT
 from capd.runtime.peer import ActorUnavailableError
 from capd_protos import finder
 from capd_protos.naming import near_names
-from capd_protos.types import ServerIdentity, ToolDefinition, WireName
+from capd_protos.types import Decision, ServerIdentity, WireName
 
 ASK_TIMEOUT = 10.0
 DESCRIBE_TIMEOUT = 4.0
-"""Less than the gateway gives a session to begin."""
+"""Seconds; less than the gateway allows for opening a session."""
 
 
 HITS_OF_EACH = 3
-"""Of each of several questions in one call."""
+"""Hits for each question, if one call has several."""
+BESIDE_TOKENS = 60
+"""Most tokens of the signatures that are named beside the hits."""
 SKILL_BAR = 0.35
-"""The score from which a search names a skill."""
+"""The score that a skill needs to be named in a search."""
 
 
 class NotSearchedError(Exception):
@@ -46,10 +53,15 @@ class NotSearchedError(Exception):
 
 
 class ToolSearch:
-    """The tools of the catalog, as one session may use them."""
+    """Searches the catalog's tools on behalf of one session."""
 
     def __init__(
-        self, context: SessionContext, activation: Activation, notes: CallNotes, withheld: Withheld
+        self,
+        context: SessionContext,
+        activation: Activation,
+        notes: CallNotes,
+        withheld: Withheld,
+        conversations: Conversations,
     ) -> None:
         self._place = context.place
         self._state = context.state
@@ -59,10 +71,13 @@ class ToolSearch:
         self._environments = context.services.environments
         self._notes = notes
         self._withheld = withheld
+        self._curation = Curation(context, activation)
+        self._costs = context.services.index.costs
+        self._conversations = conversations
         self._log = structlog.get_logger(actor="curator", session=context.place.key)
 
     async def search(self, asked: SearchArguments) -> str:
-        """Return the answer of `tool_search`, with what fits best switched on.
+        """Answer a call of `tool_search`, and switch on the tools that fit best.
 
         Raises:
             NotSearchedError: no question leads to a search, or nobody answers it.
@@ -75,7 +90,7 @@ class ToolSearch:
         for question, each in zip(questions, found, strict=True):
             new = {self._name(hit): hit for hit in each.hits}
             shown = [
-                search_reply.Shown(name, hit.definition)
+                search_reply.Shown(name, hit.definition, hit.server, hit.name)
                 for name, hit in new.items()
                 if name not in hits
             ]
@@ -87,22 +102,64 @@ class ToolSearch:
             answers.append(search_reply.Answer(question, reply, each.text))
         full = [name for answer in answers for name in answer.reply.full]
         tools = [single(hits[name]) for name in full]
+        # How they are called is told: a later turn needs no card of theirs.
+        self._conversations.current.note_cards(
+            card_key(Grant(each.identity, each.definition.name), each.definition.json)
+            for each in tools
+        )
         grants = [Grant(each.identity, each.definition.name) for each in tools]
         # Of what the same answer gives none makes room for another one.
         step = await self._activation.step(
             lambda: self._state.activate_tools(tools, time.time(), grants), by="search"
         )
+        beside = await self._beside(asked, answers, hits)
         on = [name for name in full if self._listed(name) is not None]
         listed = {each.name for each in self._state.surface.listed}
         skills = [hit for each in found for hit in each.skills]
-        return search_reply.written(
+        written = search_reply.written(
             answers,
             on=on,
             evicted=step.evicted_tools,
             skills={hit.prompt: hit.skill.description for hit in skills if hit.score >= SKILL_BAR},
             is_listed=self._view.lists_at_once(at_border=False) and listed.issuperset(on),
             names=search_reply.OwnNames(self._view.caller, self._view.enabler),
+            beside=beside,
         )
+        is_many = len(hits) > 1 and self._view.has_caller and not self._view.scripts_refusal
+        return f"{written}\n{self._on_scripts()}" if is_many else written
+
+    def _on_scripts(self) -> str:
+        """Return how several calls are made at once."""
+        if self._view.has_script_tool:
+            return f"Three or more calls: one {SCRIPT_RUN}."
+        return f"Three or more calls: {self._view.caller} {SCRIPT_RUN}, code: Python."
+
+    async def _beside(
+        self,
+        asked: SearchArguments,
+        answers: Sequence[search_reply.Answer],
+        hits: Mapping[WireName, finder.ToolHit],
+    ) -> str:
+        """Return signatures of other tools of what was found first, which are wanted next.
+
+        Not where the client lists what comes on, or an overview or whole schemas were asked for.
+        """
+        first = next((each for each in answers if each.reply.full), None)
+        is_listed = self._view.lists_at_once(at_border=False)
+        if first is None or asked.detail or is_listed or first.question.startswith(SELECT):
+            return ""
+        via = hits[first.reply.full[0]].via
+        conversation = self._conversations.current
+        ranked = await self._curation.within(first.question, Decision("activate", id=via))
+        others = [
+            each
+            for each in self._curation.candidates(ranked.hits)
+            if each.key not in conversation.cards and each.card.name not in hits
+        ]
+        used = frozenset(each.card.name for each in others if each.is_used)
+        told = also([each.card for each in others], self._costs, BESIDE_TOKENS, used)
+        conversation.note_cards(each.key for each in others if each.card.name in told.names)
+        return told.text
 
     async def _find(self, asked: SearchArguments, question: str) -> finder.ToolsFound:
         is_alone = len(asked.questions) == 1
@@ -120,13 +177,13 @@ class ToolSearch:
         try:
             found = await self._finder.find_tools(request, timeout=ASK_TIMEOUT)
         except ActorUnavailableError as error:
-            raise NotSearchedError(f"capd's finder does not answer: {error}") from None
+            raise NotSearchedError(f"capd's finder does not answer: {error}. Try again.") from None
         if isinstance(found, finder.FinderRefused):
             raise NotSearchedError(found.message)
         return found
 
     async def reach(self, name: str) -> Listed:
-        """Return a tool that was not on, switched on by itself and with its server running.
+        """Switch on a single tool by name, start its server, and return it.
 
         Raises:
             UnknownNameError: no known tool has this name.
@@ -137,6 +194,8 @@ class ToolSearch:
         hit = looked_up.hit
         if hit is None:
             await self._withheld.refuse(name)
+            if looked_up.restriction is not None:
+                raise RefusedError(denied(name, looked_up.restriction.reason))
             refusal = refusal_of(name, self._state)
             raise refusal or UnknownNameError(self._unknown(name, looked_up))
         try:
@@ -185,6 +244,15 @@ class ToolSearch:
                 f"{hit.server} is not in the catalog any more. The call was not sent."
             )
 
+    async def known_tools(self, names: Sequence[str]) -> dict[str, finder.ToolHit]:
+        """Return those of `names` that are known tools, permitted or not."""
+        found: dict[str, finder.ToolHit] = {}
+        for name in names:
+            hit = (await self._looked_up(name)).hit
+            if hit is not None:
+                found[name] = hit
+        return found
+
     def _listed(self, name: str) -> Listed | None:
         return admit_shown(self._state.surface.find(name), self._state, self._view)
 
@@ -221,20 +289,12 @@ class ToolSearch:
         return self._state.surface.name(Grant(hit.identity, hit.name), hit.server, hit.name)
 
 
-def single(hit: finder.ToolHit) -> SingleTool:
-    """Return a hit as what can be switched on."""
-    assert hit.spec is not None
-    assert hit.via is not None
-    definition = ToolDefinition(hit.name, hit.definition)
-    return SingleTool(hit.spec, hit.identity, definition, hit.via)
-
-
 async def described(
     finder_client: FinderClient, view: SessionView, *, waits: bool = False
 ) -> finder.ToolsDescribed | None:
-    """Return what there is for a session, None where nobody says.
+    """Return the descriptions of a session's tools; None if the finder does not answer.
 
-    With `waits`, or where it has pins, not before the catalog was read, or a few seconds.
+    With `waits`, or if the session has pins, wait a few seconds for the catalog to load.
     """
     patterns = list(view.patterns)
     request = finder.DescribeTools(
@@ -243,6 +303,7 @@ async def described(
         waits=waits or bool(patterns),
         project=view.project,
         domain=view.domain,
+        whole_bytes=view.whole_bytes,
     )
     try:
         return await finder_client.describe(request, timeout=DESCRIBE_TIMEOUT)

@@ -1,8 +1,9 @@
 """The server supervisor: starts an instance for its first holder and ends it after its last.
 
-`core.leases` decides, this actor carries out: a task per instance owns the process and its server
-connection, from spawn to the last descendant's end. A start that fails leaves nothing behind, and
-the next one waits for its back-off. Secrets are put in at the spawn, from the session's own values.
+`core.leases` decides, and this actor carries out the decisions. One task per instance owns the
+process and its server connection, from the start until the last descendant has ended. A failed
+start leaves nothing behind, and the next start waits for its back-off. Secrets are filled in at the
+start, from the session's own values.
 """
 
 from functools import partial
@@ -47,7 +48,7 @@ HINTS: MsgpackCodec[CatalogChanged | DefinitionsSettled] = MsgpackCodec(
 )
 
 LONGEST_WAIT = 2.0
-"""A back-off up to this is waited out; a longer one is told to who asks."""
+"""Seconds. A request waits for a shorter back-off; it is refused with the time of a longer one."""
 _MOST_RECORDS = 256
 
 log = structlog.get_logger(actor="supervisor")
@@ -60,7 +61,10 @@ _NUMBERS = count(1)
 
 
 class Supervisor:
-    """Message in, lease decision, processes started and ended."""
+    """The supervisor's mailbox.
+
+    A request in, a decision of the leases, processes started and ended.
+    """
 
     def __init__(
         self,
@@ -85,7 +89,7 @@ class Supervisor:
         self._linger_changed = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; every instance's tree is gone when this returns."""
+        """Serve until cancelled. When this returns, every server's process tree is gone."""
         await self._sharing.load()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -185,7 +189,7 @@ class Supervisor:
         )
 
     def _is_dying(self, key: InstanceKey) -> bool:
-        """Tell whether an instance has died, and is ready until the last of it is gone."""
+        """Tell whether an instance has died, but its processes are not all gone yet."""
         if self._leases.state(key) is not State.READY:
             return False
         link = self._running.get(self._instances[key].id)
@@ -234,7 +238,10 @@ class Supervisor:
             self._carry_out(self._leases.due(trio.current_time()))
 
     async def _listen(self) -> None:
-        """Try again what failed, and look again at tools: somebody did something."""
+        """Retry failed starts after the catalog has changed.
+
+        Vet tools again after a decision on them.
+        """
         async with self._bus.subscribe(HINTS, "registry.changed", "definitions.settled") as hints:
             async for hint in hints:
                 for instance in self._instances.values():
@@ -254,7 +261,7 @@ class Supervisor:
     # One instance
 
     async def _serve(self, instance: InstanceRecord) -> None:
-        """Run an instance from spawn to the end of its tree, and settle its lease."""
+        """Run an instance from its start to the end of its process tree, and end its lease."""
         problem: CapdError | None = CapdError("capd itself failed over it; its log says where")
         try:
             with instance.scope:
@@ -336,7 +343,7 @@ class Supervisor:
             self._bus.publish(messages.ToolListKept(key.name, key.identity))
 
     def _settle(self, instance: InstanceRecord, problem: CapdError | None) -> None:
-        """Bring the lease to where the instance is: gone."""
+        """Tell the leases that the instance is gone."""
         key = instance.key
         was_ready_at, instance.ready_at = instance.ready_at, None
         redact = self._starts.redactor(instance.server, instance.values)
@@ -407,7 +414,7 @@ class Supervisor:
         ]
 
     def _forget_old(self) -> None:
-        """Keep what failed for the status, but not without bound."""
+        """Keep failed instances for the status, but only a bounded number."""
         for key, instance in list(self._instances.items()):
             is_over = self._leases.state(key) is None
             if is_over and (

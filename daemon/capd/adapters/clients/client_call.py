@@ -1,4 +1,4 @@
-"""The client behind one request, as a server connection reaches it: a `Caller`."""
+"""The client behind one request, in the form that server connections use: a `Caller`."""
 
 from typing import Protocol
 
@@ -16,7 +16,7 @@ RequestId = int | str | None
 
 
 def dispatched_line(request_id: int | str) -> bytes:
-    """Return the frame that says of a request that it may run from here on."""
+    """Return the frame which says that a request may run from now on."""
     return b'{"capd":"dispatched","id":%s}' % msgspec.json.encode(request_id)
 
 
@@ -57,7 +57,7 @@ class ClientCall:
         self._token: msgspec.Raw | None = None
 
     def read_meta(self, members: generations.Members, conversation: Conversation) -> bool:
-        """Take over what the request's `_meta` says; return whether it is stateless.
+        """Read the request's `_meta`; return whether the request is stateless.
 
         Raises:
             EnvelopeError: what it says of its sender cannot be used.
@@ -75,7 +75,7 @@ class ClientCall:
         return True
 
     async def dispatched(self) -> None:
-        """Tell the client, where it wants to know, that the request may run from here on."""
+        """Tell the client that the request may run from now on, if it wants to know."""
         if not self._connection.wants_dispatched or self.request_id is None:
             return
         try:
@@ -84,7 +84,7 @@ class ClientCall:
             raise RefusedError("the client's connection is gone") from None
 
     def progress(self, params: bytes) -> None:
-        """Pass progress on under the client's own token."""
+        """Pass progress on, with the client's own token."""
         if self._token is not None:
             members = generations.members_of(params)
             members["progressToken"] = self._token

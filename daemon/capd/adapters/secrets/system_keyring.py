@@ -1,7 +1,7 @@
-"""The system's keyring, asked in a thread: a backend may block, or ask a person to unlock it.
+"""The system's keyring, asked in a thread because a backend may block or ask a person to unlock it.
 
-One question at a time, and none while one hangs: a keyring that does not answer costs a bounded
-wait of whoever asked, and nobody else anything.
+One question runs at a time, and none while one hangs. So a keyring that does not answer costs its
+callers a bounded wait, and nobody else anything.
 """
 
 from collections.abc import Iterable
@@ -22,10 +22,10 @@ class SystemKeyring:
         self._limiter = trio.CapacityLimiter(1)
         self._hangs = False
         self.note = ""
-        """Why it gives nothing, for a person; never with a value."""
+        """Why it gives no values, in words for a person; never contains a value."""
 
     async def ask(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the values of `keys` that it has; none where it fails or does not answer."""
+        """Return the values of `keys` in the keyring; none if it fails or does not answer."""
         wanted = list(keys)
         if not wanted:
             return {}

@@ -1,8 +1,8 @@
 """Capabilities that a message cannot tell apart: `database-postgres` and `database-sqlite`.
 
 Siblings are capabilities whose names share their first part. Where the winner has a sibling that
-is not out of question, nothing in the message names the winner, and the project's files do not
-speak for it alone, both are suggested and none is switched on.
+is not out of question, nothing in the message names the winner, and neither the project's files
+nor what was wanted there before speak for it alone, both are suggested and none is switched on.
 
 A message names a capability with a word of its name, its title or its servers that no sibling's
 name has, or with a word that a fair share of its phrases has and none of its siblings' texts.
@@ -17,6 +17,8 @@ from capd_protos.types import CapabilityId, CapabilitySpec, Score
 SHARE = 0.06
 """Of a capability's phrases that a word must be in to name it. With `LEAST` from
 `bench/routing/near_ties.jsonl` (docs/routing.md, "Near ties")."""
+SPEAKING = ("files", "learnt")
+"""Evidence of the project that decides between siblings: its files, and what was wanted there."""
 LEAST = 0.03
 """Score from which a sibling is not out of question."""
 
@@ -78,7 +80,8 @@ class Siblings:
         rivals = tuple(each.id for each in ranked if each.id in siblings and each.score >= LEAST)
         if not rivals or not self._marks[winner].isdisjoint(words(text)):
             return ()
-        files = favoured.get("files", ())
-        if winner in files and not any(each in files for each in rivals):
-            return ()
+        for evidence in SPEAKING:
+            here = favoured.get(evidence, ())
+            if winner in here and not any(each in here for each in rivals):
+                return ()
         return (winner, *rivals)

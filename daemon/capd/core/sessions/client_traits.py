@@ -17,11 +17,9 @@ Mode = Literal["dynamic", "stable", "pass-through"]
 BYTES_PER_TOKEN = 3.5
 """For definitions of tools in JSON. Only used to decide whether everything fits."""
 CHANGING_TOKENS = 3_000
-"""Tokens of all tools from which a list that changes costs more than one that does not
-(bench/tokens): for each change the client sends the list, and everything after it in its prompt, to
-its model again."""
-APPENDED_TOKENS = 16_000
-"""The same if the client adds tools at the end of its prompt: only they are paid for."""
+"""Tokens of the known tools from which a list that changes costs more than one that does not, where
+not all are known (bench/tokens): what comes on is in every further prompt, and a client that puts
+its tools first sends everything after them again."""
 _LONGEST_PREFIX = "mcp__capd__"
 """The longest of the known prefixes: reserved for a client whose prefix is unknown."""
 _SHORTEST_NAME = 24
@@ -91,6 +89,9 @@ class Plan:
     reason: str
     is_hearsay: bool = False
     """Whether it rests on the table alone. A later version of the client may behave differently."""
+    is_whole: bool = False
+    """With `pass-through`: whether capd lists everything because that costs least, and not because
+    the user has set it."""
 
 
 def plan(
@@ -102,8 +103,9 @@ def plan(
     size_bytes: int | None = None,
     known_bytes: int = 0,
     share: float = 0.1,
+    is_whole: bool = False,
 ) -> Plan:
-    """Return the mode for a session.
+    """Return the mode for a session; `is_whole` if a list of everything costs least.
 
     `was_seen` says whether the client was seen to list again, None if that is not known yet.
     `size_bytes` is the size of everything that it could be shown, None if not known; `known_bytes`
@@ -116,28 +118,43 @@ def plan(
         if size_bytes is not None and size_bytes / BYTES_PER_TOKEN <= limit:
             return Plan("pass-through", f"everything fits into {limit:.0f} tokens")
         why = "not every server's tools are known" if size_bytes is None else "too much for it"
-        automatic = _automatic(traits, known_bytes, is_stateless=is_stateless, was_seen=was_seen)
+        automatic = _automatic(
+            *(traits, size_bytes, known_bytes), is_stateless=is_stateless, was_seen=was_seen
+        )
         return Plan(automatic.mode, f"pass-through was set: {why}; {automatic.reason}")
     if chosen == "dynamic":
         return Plan("dynamic", "set by the user")
     if chosen == "stable":
         return Plan("stable", "set by the user")
-    return _automatic(traits, known_bytes, is_stateless=is_stateless, was_seen=was_seen)
+    if is_whole:
+        reason = "all tools cost less than capd's own and searches would"
+        return Plan("pass-through", reason, is_whole=True)
+    return _automatic(
+        *(traits, size_bytes, known_bytes), is_stateless=is_stateless, was_seen=was_seen
+    )
 
 
 def _automatic(
-    traits: ClientTraits, known_bytes: int, *, is_stateless: bool, was_seen: bool | None
+    traits: ClientTraits,
+    size_bytes: int | None,
+    known_bytes: int,
+    *,
+    is_stateless: bool,
+    was_seen: bool | None,
 ) -> Plan:
     if is_stateless and not traits.stateless_relists:
-        return Plan("stable", "a list of the stateless era does not change")
+        return Plan("stable", "this client does not list again in the stateless generation")
     if was_seen is False:
         return Plan("stable", "the client was seen not to list again")
     if traits.relists == "never" and not was_seen:
         reason = "the client is known not to list again"
         return Plan("stable", reason, is_hearsay=not traits.is_relists_set)
-    limit = APPENDED_TOKENS if traits.appends else CHANGING_TOKENS
-    if known_bytes / BYTES_PER_TOKEN > limit:
-        return Plan("stable", f"over {limit} tokens of tools: a changing list would cost more")
+    if size_bytes:
+        # Few enough to be listed whole were listed whole.
+        return Plan("stable", "all tools are known: a changing list would cost more")
+    if known_bytes / BYTES_PER_TOKEN > CHANGING_TOKENS:
+        many = f"over {CHANGING_TOKENS} tokens of tools"
+        return Plan("stable", f"{many}: a changing list would cost more")
     return Plan("dynamic", "the client lists again")
 
 

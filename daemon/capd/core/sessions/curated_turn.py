@@ -43,7 +43,8 @@ def bring(
     """Let at most `most` of `ranked`, the best k in order, join the list.
 
     `is_seen` says whether the model sees a longer list in time. If not, and if the list is full, a
-    tool is suggested instead, unless it was `told` before.
+    tool is suggested instead, unless it was `told` before; also one that is on, if the model does
+    not see it listed.
     """
     clear = [each.tool for each in ranked if each.is_clear and not each.is_pinned]
     wanted = {tool.grant: tool for tool in clear[: min(most, state.active.tool_cap)]}
@@ -55,6 +56,9 @@ def bring(
         joined = state.activate_tools([wanted[grant] for grant in joining], now, spared)
         step = step.then(joined)
     missing = _missing(state, wanted, tried)
+    if not is_seen:
+        listed = {shown.grant for shown in state.surface.listed}
+        missing = [grant for grant in wanted if grant not in listed]
     return Brought(step, tuple(grant for grant in missing if grant not in told))
 
 

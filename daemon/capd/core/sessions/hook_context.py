@@ -8,7 +8,6 @@ nothing changed, nothing is said. A turn has at most 150 tokens (docs/design/con
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -16,7 +15,6 @@ import msgspec
 
 from capd.core.index.token_costs import TokenCosts, one_line
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
-from capd.core.tools.call_cards import CallCard
 from capd_protos.types import CapabilityName, Decision, UnusableCapability, WireName
 
 TURN = WireName("capd_turn")
@@ -31,9 +29,6 @@ SUGGESTION_TOKENS = 60
 SKILL_TOKENS = 20
 """Of a skill's description."""
 TURN_TOKENS = 150
-MOST_CARDS = 3
-"""Call cards in one turn. Five without a bound cost more than their searches save
-(docs/design/context.md)."""
 _LETTERS_A_TOKEN = 2.5
 _LONGEST_WORD = 12
 _PART = re.compile(r"[A-Za-z]+|[^\sA-Za-z]")
@@ -62,7 +57,7 @@ def contexts(
     for at, (name, added) in enumerate(brought):
         line = context(name, added, costs, left // (len(brought) - at))
         # A line end takes at most one token.
-        left -= _tokens(line, costs) + 1
+        left -= tokens_of(line, costs) + 1
         if lines and left < 0:
             break
         lines.append(line)
@@ -79,7 +74,7 @@ def context(
 
     It is empty if nothing came on.
     """
-    sentence = f"capd switched on '{_short(name)}' for this message; its tools are listed now"
+    sentence = f"capd switched on '{short_name(name)}' for this message; its tools are listed now"
     return _with_names(sentence, added, costs, room)
 
 
@@ -88,69 +83,15 @@ def coming(name: CapabilityName, enabler: str) -> str:
 
     `enabler` is the tool that waits for it.
     """
-    begun = f"capd is switching on '{_short(name)}' for this message"
+    begun = f"capd is switching on '{short_name(name)}' for this message"
     return f"{begun}; {enabler}(action=enable, name={name}) waits for it and names its tools."
 
 
-@dataclass(frozen=True, slots=True)
-class ToldCards:
-    """The cards that a turn has room for, and the words that reach the model."""
-
-    names: tuple[WireName, ...] = ()
-    text: str = ""
-
-
-def told_cards(
-    cards: Sequence[CallCard],
-    caller: str,
-    costs: TokenCosts,
-    *,
-    beside: str = "",
-    room: int = TURN_TOKENS,
-    rest: str = "",
-) -> ToldCards:
-    """Return what the model is told of tools that it can call at once, best first.
-
-    `caller` is the tool that calls them. `beside` is what else the turn says. `rest` says how the
-    other tools are found; it is left out where there is no room. A card that has no room loses its
-    description first.
-    """
-    room -= _tokens(f"{beside}\n", costs) if beside else 0
-    head = f"For this message, by {caller}(name, arguments):"
-    told: list[CallCard] = []
-    for card in cards[:MOST_CARDS]:
-        if _tokens(_listing(head, [*told, card], 0), costs) <= room:
-            told.append(card)
-    if not told:
-        return ToldCards()
-    described = 0
-    while described < len(told) and (_tokens(_listing(head, told, described + 1), costs) <= room):
-        described += 1
-    text = _listing(head, told, described)
-    names = tuple(card.name for card in told)
-    longer = f"{text}\n{rest}"
-    if rest and _tokens(longer, costs) <= room:
-        return ToldCards(names, longer)
-    return ToldCards(names, text)
-
-
-def rest_of(name: CapabilityName, more: int, finder: str) -> str:
-    """Return how the other tools of a capability are found."""
-    return f"{more} more of {_short(name)}: {finder}."
-
-
-def _listing(head: str, cards: Sequence[CallCard], described: int) -> str:
-    lines = [
-        f"- {card.line if at < described else card.short_line}" for at, card in enumerate(cards)
-    ]
-    return "\n".join([head, *lines])
-
-
 def unusable_words(unusable: Sequence[UnusableCapability]) -> str:
-    """Return what the model is told of capabilities that fit and cannot be switched on."""
+    """Return the text about capabilities that fit and cannot be switched on."""
     lines: list[str] = []
     for each in unusable:
-        name = _short(each.id.name)
+        name = short_name(each.id.name)
         if each.keys:
             commands = " and ".join(f"capd secret set {key}" for key in each.keys[:_MOST_KEYS])
             more = " ..." if len(each.keys) > _MOST_KEYS else ""
@@ -170,28 +111,30 @@ def _with_names(sentence: str, names: Sequence[WireName], costs: TokenCosts, roo
         longer = f"{', '.join(names[:count])}{f' and {left} more' if left else ''}"
         text = f"{sentence}: {longer}."
         if count > 1 and (
-            sum(map(len, names[:count])) > _MOST_CHARACTERS or _tokens(text, costs) > room
+            sum(map(len, names[:count])) > _MOST_CHARACTERS or tokens_of(text, costs) > room
         ):
             break
         told = text
     return told
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return a capability's name as a turn says it."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def skill_told(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
-    """Return what the model is told of a skill that fits, in at most `SUGGESTION_TOKENS`."""
+def skill_text(prompt: WireName, description: str, enabler: str, costs: TokenCosts) -> str:
+    """Return the text about a skill that fits, in at most `SUGGESTION_TOKENS`."""
     arguments = msgspec.json.encode(
         {"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"}
     ).decode()
     head, call = f"Skill {prompt} fits", f" NEXT {enabler} {arguments}"
     told = f"{head}: {costs.cut(one_line(description).rstrip('.'), SKILL_TOKENS)}.{call}"
-    return told if _tokens(told, costs) <= SUGGESTION_TOKENS else f"{head}.{call}"
+    return told if tokens_of(told, costs) <= SUGGESTION_TOKENS else f"{head}.{call}"
 
 
-def _tokens(text: str, costs: TokenCosts) -> int:
+def tokens_of(text: str, costs: TokenCosts) -> int:
+    """Return an upper bound of the tokens of a text."""
     # Both are upper bounds; the first is loose for pieces that were not counted.
     return min(costs.of(text), tokens_at_most(text))
 

@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from capd.core.index.token_costs import one_line
+from capd.core.scripts.stubs import described_stubs, tool_functions
 from capd.core.sessions.own_tools import echo
+from capd.core.sessions.search_tools import STUBS
 from capd.core.sessions.skill_prompts import PREFIX as SKILL_PREFIX
 from capd.core.tools.call_cards import argument_name, call_card
 from capd.core.tools.short_schema import short_schema
@@ -40,6 +42,8 @@ class Shown:
 
     name: WireName
     definition: bytes
+    server: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,12 @@ def laid_out(hits: Sequence[Shown], detail: str) -> Reply:
         return Reply((), tuple(_short(hit, detail) for hit in hits))
     if detail == "full":
         return Reply(tuple(hit.name for hit in hits), tuple(_full(hit) for hit in hits))
+    if detail == STUBS:
+        functions = tool_functions((h.server, h.tool, h.name, h.definition) for h in hits)
+        blocks = [described_stubs([function])[0] for function in functions]
+        return Reply(tuple(hit.name for hit in hits), tuple(blocks))
     callable_: list[WireName] = []
-    blocks: list[str] = []
+    blocks = []
     for hit in hits:
         block = _full(hit) if not blocks else ""
         if block and len(block) <= BEST_HIT:
@@ -101,11 +109,13 @@ def written(
     skills: Mapping[WireName, str],
     is_listed: bool,
     names: OwnNames,
+    beside: str = "",
 ) -> str:
     """Return the text for the model.
 
-    `on` is what is switched on by now, `is_listed` whether the client lists it at once. `skills`
-    are the descriptions of those that fit, by the names of their prompts.
+    `beside` has the signatures of further tools. `on` is what is switched on by now, `is_listed`
+    whether the client lists it at once. `skills` are the descriptions of those that fit, by the
+    names of their prompts.
     """
     parts: list[str] = []
     found = sum(len(answer.reply.blocks) for answer in answers)
@@ -117,6 +127,7 @@ def written(
             parts.append(f"{echo(answer.question)}:")
         parts += answer.reply.blocks
         parts += [answer.notes] if answer.notes else []
+    parts += [beside] if beside else []
     for prompt, description in list(skills.items())[:MOST_SKILLS]:
         arguments = msgspec.json.encode({"action": "enable", "name": f"{SKILL_PREFIX}{prompt}"})
         line = one_line(description)[:SUMMARY]

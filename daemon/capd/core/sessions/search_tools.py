@@ -12,6 +12,8 @@ from capd_protos.types import WireName
 TOOL_SEARCH = WireName("tool_search")
 TOOL_CALL = WireName("tool_call")
 DETAILS = ("names", "summary", "full")
+STUBS = "stubs"
+"""The detail for scripts, which `script_run` names: the definition on every list is short."""
 
 SEARCH_DEFINITION = msgspec.json.encode(
     {
@@ -109,7 +111,7 @@ def checked_search(given: SearchArguments) -> SearchArguments:
     """
     if len(given.questions) > MOST_QUERIES:
         raise BadCallError(f"{len(given.questions)} questions in one call: at most {MOST_QUERIES}.")
-    if given.detail not in {"", *DETAILS}:
+    if given.detail not in {"", *DETAILS, STUBS}:
         raise BadCallError(f"`detail` is {given.detail[:40]!r}: it is one of {', '.join(DETAILS)}.")
     return given
 

@@ -33,12 +33,19 @@ class SessionRules:
     projects: tuple[tuple[str, PolicyRules], ...] = ()
     table: Mapping[str, ClientTraits] = field(default_factory=dict)
     routing: RoutingSwitch = field(default_factory=RoutingSwitch)
+    learns: bool = True
+    """Whether what follows its messages teaches routing."""
     curation: CurationRules = field(default_factory=CurationRules)
     memory_tokens: int = DEFAULT_BUDGET
     """What memories may take of one conversation."""
     bootstrap: BootstrapRules = field(default_factory=BootstrapRules)
     """What is told of a project's own files, where `bootstrapped` says that it is."""
     bootstrapped: RoutingSwitch = field(default_factory=lambda: RoutingSwitch(is_on=False))
+
+    has_scripts: bool = True
+    """Whether sessions may run scripts (docs/scripts.md)."""
+    lists_scripts: bool = False
+    """Whether the tool for them is listed; else a search names it."""
 
     def policy(self, names: Sequence[str], project: str) -> Policy:
         """Return what applies to a client that is known by `names`, in `project`."""

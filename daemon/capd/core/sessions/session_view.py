@@ -10,17 +10,28 @@ from dataclasses import replace
 from capd.core.globs import matches
 from capd.core.memories.bootstrap import BootstrapRules
 from capd.core.results.reading import RESULT_READ
+from capd.core.scripts.script_tool import SCRIPT_RUN
 from capd.core.sessions.client_traits import ClientTraits, Plan, RelistWatch, plan, traits_of
 from capd.core.sessions.habits import Habits
-from capd.core.sessions.own_tool_list import OWN_TOOLS, OwnTool, definitions, offered
+from capd.core.sessions.own_tool_list import (
+    OWN_TOOLS,
+    SCRIPT_TOOL,
+    OwnTool,
+    definitions,
+    offered,
+)
 from capd.core.sessions.own_tools import CAPABILITY
 from capd.core.sessions.policy import Policy
 from capd.core.sessions.search_tools import TOOL_CALL, TOOL_SEARCH
 from capd.core.sessions.session_record import SavedView
 from capd.core.sessions.session_rules import SessionRules
 from capd.core.sessions.surface import Surface
+from capd.core.sessions.whole_list import WHOLE_BYTES, Catalog, is_listed_whole
 from capd.core.tools.tool_filter import is_named
 from capd_protos.types import WireName
+
+OWN_SERVER = "capd"
+"""What rules of policy call the server of capd's own tools, as in `capd:script_run`."""
 
 
 class SessionView:
@@ -70,15 +81,28 @@ class SessionView:
         self._known: tuple[int, int, bool] | None = None
         self._is_routed = True
         self._is_stateless = False
+        self._catalog: Catalog | None = None
         self._has_deferred = True
         self._kept: SavedView | None = None
         self._has_everything = False
         """Whether all that there is was asked for, and pinned, when the session began."""
 
-    def described(self, tools: int, size_bytes: int, *, is_all: bool, pinned: int = 0) -> None:
-        """Take over how much there is: `is_all` where every server's tools are known."""
+    def described(
+        self,
+        tools: int,
+        size_bytes: int,
+        *,
+        is_all: bool,
+        pinned: int = 0,
+        catalog: Catalog | None = None,
+    ) -> None:
+        """Take over how much there is: `is_all` where every server's tools are known.
+
+        `catalog` is given where all of them were asked for, because they are few.
+        """
         self._known = (tools, size_bytes, is_all)
-        self._has_everything = "*" in self.patterns
+        self._catalog = catalog
+        self._has_everything = "*" in self.patterns or catalog is not None
         listed = min(pinned, self.traits.tool_limit - len(OWN_TOOLS))
         self._has_deferred = not is_all or tools > listed
 
@@ -111,6 +135,7 @@ class SessionView:
             size_bytes=self._size(),
             known_bytes=self._known[1] if self._known is not None else 0,
             share=self.rules.share,
+            is_whole=self._is_whole,
         )
         if self.plan.mode == "pass-through" and not self._has_everything:
             self.plan = Plan("dynamic", "its client said who it is after the session began")
@@ -119,6 +144,7 @@ class SessionView:
             has_deferred=self._has_deferred,
             is_prefixed=is_prefixed,
             has_results=self._has_results,
+            has_scripts=self.rules.lists_scripts and not self.scripts_refusal,
         )
         if self.plan.mode == "pass-through":
             self.own = {}
@@ -176,6 +202,28 @@ class SessionView:
         return self._is_routed if self.own_routing is None else self.own_routing
 
     @property
+    def whole_bytes(self) -> int:
+        """Up to which size everything is asked for when the session begins; 0 for never."""
+        # Who pins tools has said what the list is to hold.
+        is_decided = self._is_set or self.rules.pins or self._kept is not None
+        return 0 if is_decided or self.is_bare else WHOLE_BYTES
+
+    def late_own(self, *, for_results: bool = False) -> list[tuple[WireName, bytes]]:
+        """Offer capd's own tools where everything was listed without them; return the new ones.
+
+        They are useful from now on: there is more than is listed, or a result was too long.
+        """
+        if not self.plan.is_whole or not self.lists_at_once(at_border=not for_results):
+            return []
+        is_prefixed = self.traits.prefix == ""
+        useful = offered(is_prefixed=is_prefixed, has_results=self._has_results)
+        if for_results:
+            useful = {name: own for name, own in useful.items() if own.is_for_results}
+        new = {name: own for name, own in useful.items() if name not in self.own}
+        self.own = {**self.own, **new}
+        return definitions(new.items())
+
+    @property
     def bootstrap(self) -> BootstrapRules:
         """What is told of the project's own files."""
         is_on = self.rules.bootstrapped.of(self._names, self._project) and not self.is_bare
@@ -209,7 +257,8 @@ class SessionView:
 
         A plain aggregator would not look at them.
         """
-        if not self.rules.checks_arguments or self.is_bare or self.wants_all:
+        is_plain = self.wants_all and not self.plan.is_whole
+        if not self.rules.checks_arguments or self.is_bare or is_plain:
             return False
         return not any(matches(server, pattern) for pattern in self.rules.unchecked)
 
@@ -237,10 +286,37 @@ class SessionView:
         return any(own.name == TOOL_CALL for own in self.own.values())
 
     @property
+    def scripts_refusal(self) -> str:
+        """Why the session may run no scripts; empty where it may."""
+        if not self.rules.has_scripts:
+            return "scripts are switched off: [scripts] enabled = false"
+        if self.is_bare or self.wants_all:
+            return "this session has none of capd's own tools"
+        restriction = self.policy.restriction(OWN_SERVER, SCRIPT_RUN)
+        return restriction.reason if restriction is not None else ""
+
+    @property
+    def unlisted_own(self) -> Mapping[WireName, OwnTool]:
+        """Capd's own tools that are called by `tool_call`, because they are not listed."""
+        if self.is_bare or self.wants_all or self.has_script_tool:
+            return {}
+        return {SCRIPT_RUN: SCRIPT_TOOL}
+
+    @property
+    def has_script_tool(self) -> bool:
+        """Whether the tool that runs scripts is listed."""
+        return any(own is SCRIPT_TOOL for own in self.own.values())
+
+    @property
     def enabler(self) -> WireName:
         """The tool that switches capabilities on, as this client calls it."""
         found = (name for name, own in self.own.items() if own.name == CAPABILITY)
         return next(found, CAPABILITY)
+
+    @property
+    def has_enabler(self) -> bool:
+        """Whether there is such a tool: not where everything is listed."""
+        return any(own.name == CAPABILITY for own in self.own.values())
 
     @property
     def searcher(self) -> WireName:
@@ -255,13 +331,13 @@ class SessionView:
     @property
     def reader(self) -> WireName | None:
         """The tool that reads kept results, as this client calls it; None where it has none."""
-        if self.is_bare or self.wants_all:
+        if self.is_bare or (self.wants_all and not self.plan.is_whole):
             return None
         return next((name for name, own in self.own.items() if own.name == RESULT_READ), None)
 
     def lists_at_once(self, *, at_border: bool) -> bool:
         """Tell whether a tool that comes on is on the model's list before its next answer."""
-        if self.plan.mode == "pass-through":
+        if self.plan.mode == "pass-through" and not self.plan.is_whole:
             return True
         is_behind = self._watch.was_seen is False and not self.traits.is_relists_set
         if self.plan.mode == "stable" or is_behind:
@@ -315,6 +391,11 @@ class SessionView:
         """Note that its user said something."""
         self._watch.turned()
         self._habits.note(self._key, self._version, self._watch.was_seen)
+
+    @property
+    def _is_whole(self) -> bool:
+        catalog, limit = self._catalog, self.traits.tool_limit
+        return catalog is not None and is_listed_whole(catalog, limit)
 
     def _size(self) -> int | None:
         if self._known is None:

@@ -6,7 +6,7 @@ A definition is passed on as its server wrote it; only the name is capd's.
 
 A client has a limit of tools: own ones come first, then pinned ones, then the others in order. If
 the list must not change, it has only own and pinned tools. A granted tool that is not listed can
-still be called by its name.
+still be called by its name. `client_traits.plan` decides which client gets such a stable list.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -77,6 +77,8 @@ class Surface:
         shown."""
         self._is_bare = is_bare
         self._own = dict(own)
+        self._late_own: dict[WireName, bytes] = {}
+        """Own tools that came after the first list: they stand at its end."""
         self._pinned: dict[Grant, None] = {}
         self._shown: dict[Grant, Shown] = {}
         self._by_name: dict[WireName, Shown] = {}
@@ -87,7 +89,7 @@ class Surface:
 
     def __len__(self) -> int:
         """Return how many tools are listed, own ones included."""
-        return len(self._listed_own()) + len(self.listed)
+        return len(self._listed_own()) + len(self.listed) + len(self._late_own)
 
     @property
     def room(self) -> int:
@@ -97,12 +99,17 @@ class Surface:
     @property
     def own(self) -> tuple[WireName, ...]:
         """The names of capd's own tools."""
-        return tuple(self._own)
+        return (*self._own, *self._late_own)
 
     @own.setter
     def own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
         """Replace capd's own tools; only before anything was listed."""
         self._own = dict(own)
+        self._taken = {}
+
+    def append_own(self, own: Iterable[tuple[WireName, bytes]]) -> None:
+        """List more of capd's own tools, behind everything that is listed by now."""
+        self._late_own.update(own)
         self._taken = {}
 
     @property
@@ -113,7 +120,7 @@ class Surface:
     @property
     def listed(self) -> tuple[Shown, ...]:
         """The granted tools that are listed, in order."""
-        room = self.limit - len(self._listed_own())
+        room = self.limit - len(self._listed_own()) - len(self._late_own)
         pinned = [self._shown[grant] for grant in self._pinned if grant in self._shown]
         others = [shown for grant, shown in self._shown.items() if grant not in self._pinned]
         ranked = pinned if self.is_fixed else pinned + others
@@ -147,7 +154,7 @@ class Surface:
     def restore(self, names: Mapping[Grant, WireName]) -> None:
         """Restore the names that tools had when the session was saved."""
         # Pinned tools have their names already, and keep them.
-        taken = {*self._own, *self._names.values()}
+        taken = {*self.own, *self._names.values()}
         self._taken = {}
         for grant, name in names.items():
             if grant not in self._names and name not in taken:
@@ -204,7 +211,7 @@ class Surface:
         if kept is not None:
             return kept
         named = self._names.items()
-        alike = {*self._own}
+        alike = {*self.own}
         alike.update(n for g, n in named if g.tool.startswith(PROMPT) == is_prompt)
         if len(alike) > _FEW_NAMES:
             self._taken[is_prompt] = alike
@@ -236,7 +243,8 @@ class Surface:
 
     def definitions(self) -> list[bytes]:
         """Return every listed tool's JSON in order."""
-        return [*self._listed_own(), *(shown.json for shown in self.listed)]
+        listed = (shown.json for shown in self.listed)
+        return [*self._listed_own(), *listed, *self._late_own.values()]
 
     def listing(self) -> bytes:
         """Return the result of `tools/list`, the same bytes while nothing changes."""

@@ -42,6 +42,7 @@ PROJECT_KEYS: Mapping[Path, How] = {
     ("routing", "files"): "lowers",
     ("routing", "session"): "lowers",
     ("routing", "project"): "lowers",
+    ("routing", "learn"): "lowers",
     ("sessions", "capabilities"): "lowers",
     ("sessions", "tools"): "lowers",
     ("policy", "allow"): "adds",

@@ -9,8 +9,9 @@ The signature is compact:
     name: "a"|"b"   one of these values         name: [str]     a list
     name: {a, b?}   an object with members      name: any       anything
 
-A signature that would be long keeps the required arguments alone and ends in `...`. A call that
-gets an argument wrong is answered with the whole schema, so the model repairs it without a search.
+A signature that would be long writes its optional arguments by their names alone, required ones
+with fewer of their values, and ends in `...` where something is still left out. A call that gets an
+argument wrong is answered with the whole schema, so the model repairs it without a search.
 
 The schema is a stranger's text: every part of it is cut to a bound before it is looked at, and no
 part of it can begin a line. A reference may name one large part hundreds of times, so it is the
@@ -29,7 +30,9 @@ from capd.core.index.token_costs import one_line
 from capd_protos.types import WireName
 
 MOST_SIGNATURE = 110
-"""Characters of arguments from which only the required ones are written: about 35 tokens."""
+"""Characters of arguments from which the optional ones have no types: about 35 tokens."""
+MOST_BRIEF = 60
+"""The same where a card has no room for a description."""
 MOST_REQUIRED = 260
 """Characters of required arguments; a longer signature is cut after a whole argument."""
 MOST_DESCRIPTION = 72
@@ -38,6 +41,8 @@ MOST_ARGUMENTS = 24
 DEEPEST = 3
 """Levels of nested objects that are written; below, an object is `object`."""
 MOST_VALUES = 8
+FEWER_VALUES = 3
+"""Of a signature that would be long."""
 MOST_STEPS = 400
 """Types that are looked at in one schema: a hostile one may nest thousands."""
 MOST_NAME = 48
@@ -69,17 +74,24 @@ class CallCard:
     """Whether every argument that the tool takes is in `arguments`, with its shape."""
     is_callable: bool = True
     """Whether every argument that the tool requires is in `arguments`."""
+    brief: str = ""
+    """`arguments` with fewer optional ones; empty where they are short anyway."""
 
     @property
     def line(self) -> str:
         """Return the card as the model reads it."""
-        call = f"{self.name}({self.arguments})"
+        call = self.signature
         return f"{call}  {self.description}" if self.description else call
 
     @property
-    def short_line(self) -> str:
+    def signature(self) -> str:
         """Return the card without its description."""
         return f"{self.name}({self.arguments})"
+
+    @property
+    def short_line(self) -> str:
+        """Return the card without its description, and with fewer optional arguments."""
+        return f"{self.name}({self.brief or self.arguments})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +117,18 @@ def call_card(
         read = {}
     members = read if isinstance(read, dict) else {}
     schema = members.get("inputSchema")
-    found = signature(schema if isinstance(schema, dict) else {})
+    schema = schema if isinstance(schema, dict) else {}
+    found = signature(schema)
+    brief = signature(schema, MOST_BRIEF).text if len(found.text) > MOST_BRIEF else ""
     described = summary(members.get("description"), most_description)
-    return CallCard(name, found.text, described, found.is_whole, found.is_callable)
+    return CallCard(name, found.text, described, found.is_whole, found.is_callable, brief)
 
 
-def signature(schema: dict[str, Any]) -> Signature:
-    """Return the arguments of an input schema on one line."""
+def signature(schema: dict[str, Any], most: int = MOST_SIGNATURE) -> Signature:
+    """Return the arguments of an input schema on one line.
+
+    From `most` characters on the optional arguments have no types, and not all are there.
+    """
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         # What is required without being named cannot be written.
@@ -123,15 +140,22 @@ def signature(schema: dict[str, Any]) -> Signature:
     rest = [writer.argument(name, properties[name], is_required=False) for name in optional]
     is_all = len(required) + len(optional) == len(properties)
     whole = ", ".join([*wanted, *rest])
-    if len(whole) <= MOST_SIGNATURE and is_all:
+    if len(whole) <= most and is_all:
         return Signature(whole, not writer.is_cut, not is_blind)
+    if rest:
+        # A name tells that there is such an argument; a wrong value is answered with the schema.
+        short = _Writer(schema, is_short=True)
+        wanted = [short.argument(name, properties[name], is_required=True) for name in required]
+        is_blind = short.is_blind
+        rest = [f"{argument_name(name)}?" for name in optional]
     kept = list(_first(wanted, MOST_REQUIRED))
     is_callable = len(kept) == len(wanted) and not is_blind
     if len(kept) == len(wanted):
         # Optional arguments have what room is left.
-        kept += _first(rest, MOST_SIGNATURE - sum(len(each) + 2 for each in kept))
+        kept += _first(rest, most - sum(len(each) + 2 for each in kept))
     if len(kept) == len(properties):
-        return Signature(", ".join(kept), not writer.is_cut, is_callable)
+        is_whole = not rest and not writer.is_cut
+        return Signature(", ".join(kept), is_whole, is_callable)
     return Signature(", ".join([*kept, MORE]), is_whole=False, is_callable=is_callable)
 
 
@@ -175,8 +199,11 @@ class _Writer:
     `is_cut` tells whether one of them had no room, `is_blind` whether one was not looked at.
     """
 
-    def __init__(self, root: dict[str, Any]) -> None:
+    def __init__(self, root: dict[str, Any], *, is_short: bool = False) -> None:
+        """`is_short` leaves out what an object may have, and all but a few of many values."""
         self._root = root
+        self._is_short = is_short
+        self._most_values = FEWER_VALUES if is_short else MOST_VALUES
         self._steps = 0
         self.is_cut = False
         self.is_blind = False
@@ -232,6 +259,8 @@ class _Writer:
             self.argument(name, properties[name], is_required=True, depth=depth + 1)
             for name in required
         ]
+        if self._is_short and members:
+            optional = []
         others = [
             self.argument(name, properties[name], is_required=False, depth=depth + 1)
             for name in optional
@@ -255,8 +284,8 @@ class _Writer:
         return "|".join(kept) or "null"
 
     def _values(self, values: list[Any]) -> str:
-        shown = [_value(value) for value in values[:MOST_VALUES]]
-        if len(values) > MOST_VALUES or not all(shown):
+        shown = [_value(value) for value in values[: self._most_values]]
+        if len(values) > self._most_values or not all(shown):
             self.is_cut = True
             shown = [each for each in shown if each] + [MORE]
         return "|".join(shown)

@@ -44,6 +44,11 @@ MOST_USES = 15
 FALLBACK_TOOLS = 2
 """Tools of a capability that are named where the message speaks for none of them."""
 
+SPOKEN_WORDS = 1.5
+"""As `CLEAR_WORDS`, for a tool of the capability that the conversation has just used."""
+SPOKEN_COSINE = 0.2
+SPOKEN_WORDS_ALONE = 2.5
+
 _PIN_FLOOR = 100.0
 _SHORTEST_TERM_BYTES = 4
 CLEAR_OVERLAP = 3
@@ -114,6 +119,16 @@ def curated(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class RankedWithin:
+    """The tools of a capability, for one message."""
+
+    tools: tuple[Tool, ...] = ()
+    """Best first."""
+    is_spoken_of: bool = False
+    """Whether the message clearly speaks of one of them."""
+
+
 def ranked_within(
     index: ToolIndex,
     message: str,
@@ -122,15 +137,16 @@ def ranked_within(
     most: int,
     uses: Mapping[WireName, int],
     vector: "Vectors | None" = None,
-) -> list[Tool]:
+) -> RankedWithin:
     """Return the best `most` tools of a capability that a message means, best first.
 
     What the message says decides, and use breaks near ties. Where it says nothing of any of them,
-    the two that are used most are what is likely to be wanted.
+    the two that are used most are what is likely to be wanted, or all of them if there are no more
+    than `most`.
     """
     rows = [row for name in sorted(inside) if (row := index.row(name)) is not None]
     if not rows:
-        return []
+        return RankedWithin()
     evidence = index.evidence(message, vector)
     field = Field(uses=uses)
     is_silent = all(
@@ -140,9 +156,18 @@ def ranked_within(
     )
     if is_silent:
         rows.sort(key=lambda row: -uses.get(index.tools[row].wire_name, 0))
-        return [index.tools[row] for row in rows[: min(most, FALLBACK_TOOLS)]]
+        kept = most if len(rows) <= most else FALLBACK_TOOLS
+        return RankedWithin(tuple(index.tools[row] for row in rows[: min(most, kept)]))
     rows.sort(key=lambda row: -(float(evidence.scores[row]) + _use(index.tools[row], field)))
-    return [index.tools[row] for row in rows[:most]]
+    best = tuple(index.tools[row] for row in rows[:most])
+    return RankedWithin(best, any(_is_spoken_of(index, evidence, row) for row in rows))
+
+
+def _is_spoken_of(index: ToolIndex, evidence: Evidence, row: int) -> bool:
+    shared = float(evidence.by_words[row]) / index.rarest
+    if evidence.cosines is None:
+        return shared >= SPOKEN_WORDS_ALONE
+    return shared >= SPOKEN_WORDS and float(evidence.cosines[row]) >= SPOKEN_COSINE
 
 
 def _best(

@@ -1,6 +1,8 @@
-"""Where logins are kept: the system's keyring if it has one, else a file that only its owner reads.
+"""Saves logins.
 
-A key is a hash, so that no name of an entry tells what is in it.
+In the system's keyring if there is one, otherwise in files only the owner can read.
+
+A key is a hash, so that the name of an entry reveals nothing.
 """
 
 import contextlib
@@ -17,16 +19,16 @@ _WORST_PRIORITY = 1
 
 
 class TokenStore(Protocol):
-    """What keeps logins; it blocks, so it is for a thread."""
+    """A store of logins. It blocks, so use it in a thread."""
 
     def load(self, key: str) -> str | None:
-        """Return what was saved."""
+        """Return the saved text; None if there is none."""
 
     def save(self, key: str, text: str) -> None:
-        """Keep `text`, in place of what was there."""
+        """Save `text`, replacing an earlier one."""
 
     def delete(self, key: str) -> None:
-        """Forget what was saved, if anything was."""
+        """Delete the saved text, if there is one."""
 
 
 class FileStore:
@@ -36,7 +38,7 @@ class FileStore:
         self._folder = folder
 
     def load(self, key: str) -> str | None:
-        """Return what was saved."""
+        """Return the saved text; None if there is none."""
         try:
             # What is not UTF-8 is none of our JSON either: whoever decodes it says so.
             return self._path(key).read_text(encoding="utf-8", errors="replace")
@@ -44,13 +46,13 @@ class FileStore:
             return None
 
     def save(self, key: str, text: str) -> None:
-        """Keep `text`, in place of what was there."""
+        """Save `text`, replacing an earlier one."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
         write_whole(self._path(key), text.encode(), is_durable=True, has_other_writers=True)
 
     def delete(self, key: str) -> None:
-        """Forget what was saved, if anything was."""
+        """Delete the saved text, if there is one."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
@@ -96,7 +98,7 @@ class KeyringStore:
 
 
 def best_store(folder: Path) -> TokenStore:
-    """Return the keyring if a real one is there, else files in `folder`."""
+    """Return the system's keyring if it works, otherwise a store of files in `folder`."""
     files = FileStore(folder)
     try:
         import keyring  # noqa: PLC0415 - an extra

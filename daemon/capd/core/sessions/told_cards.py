@@ -1,0 +1,174 @@
+"""The call cards of a turn: which of them have room, and the words that reach the model.
+
+    For this message, by tool_call(name, arguments):
+    - git__git_log(repo_path, max_count=10)  Shows the commit logs
+    - git__git_show(repo_path, revision)
+    6 more of git: tool_search.
+
+The best card comes first, with its description, then the signatures of the next two. What is left
+of the room has the signatures of the next best tools, used ones before others and short ones before
+long ones, and then the descriptions of the first three: a signature of ten tokens that is wanted
+later saves a search of a few hundred.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from capd.core.index.token_costs import TokenCosts
+from capd.core.sessions.hook_context import TURN_TOKENS, said, short_name, tokens_of
+from capd.core.tools.call_cards import CallCard
+from capd_protos.types import CapabilityName, WireName
+
+MOST_CARDS = 3
+"""Call cards that may have a description in one turn."""
+MOST_SIGNATURES = 12
+"""Tools that one turn tells (docs/design/context.md)."""
+SHORT_TOKENS = 30
+"""The longest signature after the first three."""
+USED_TOKENS = 48
+"""The same for a tool that was used in the last day."""
+RANK_TOKENS = 1
+"""How much shorter a signature has to be to come before one that ranks higher, for each rank."""
+PERHAPS_TOKENS = 140
+"""Of the tools that a message may mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCards:
+    """The cards that a turn has room for, and the words that reach the model."""
+
+    names: tuple[WireName, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """The tools of a capability that the conversation has not been told of."""
+
+    capability: CapabilityName
+    names: frozenset[WireName]
+    """Those that may be told now."""
+    beyond: int
+    """How many there are besides."""
+    finder: str
+    """The tool that finds them."""
+
+    def but(self, told: Sequence[WireName]) -> str:
+        """Return how what is left after `told` is found; empty where nothing is left."""
+        left = len(self.names.difference(told)) + self.beyond
+        return f"{left} more of {short_name(self.capability)}: {self.finder}." if left else ""
+
+
+def told_cards(
+    cards: Sequence[CallCard],
+    caller: str,
+    costs: TokenCosts,
+    *,
+    beside: str = "",
+    room: int = TURN_TOKENS,
+    untold: Untold | None = None,
+    used: Collection[WireName] = (),
+) -> ToldCards:
+    """Return what the model is told of tools that it can call at once, best first.
+
+    `caller` is the tool that calls them. `beside` is what else the turn says. How the others of
+    the `untold` are found is left out where there is no room. `used` are those of the last day.
+    """
+    room -= tokens_of(f"{beside}\n", costs) if beside else 0
+    head = f"For this message, by {caller}(name, arguments):"
+    return _Listing(head, costs, room, used, untold).told(cards)
+
+
+def may_fit(
+    cards: Sequence[CallCard],
+    caller: str,
+    costs: TokenCosts,
+    *,
+    room: int = PERHAPS_TOKENS,
+    used: Collection[WireName] = (),
+) -> ToldCards:
+    """Return what the model is told of tools that the message may mean, best first."""
+    return _Listing(f"If it fits, by {caller}(name, arguments):", costs, room, used).told(cards)
+
+
+def also(
+    cards: Sequence[CallCard], costs: TokenCosts, room: int, used: Collection[WireName] = ()
+) -> ToldCards:
+    """Return the signatures that an answer of a search has besides its hits."""
+    return _Listing("Beside them:", costs, room, used).signatures(cards)
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The lines of one turn's cards, as far as they have room."""
+
+    head: str
+    costs: TokenCosts
+    room: int
+    used: Collection[WireName] = ()
+    untold: Untold | None = None
+    cards: list[CallCard] = field(default_factory=list)
+    described: int = 0
+    """How many of them have their descriptions."""
+
+    def told(self, cards: Sequence[CallCard]) -> ToldCards:
+        """Return what there is room for of `cards`, best first."""
+        for card in cards[:MOST_CARDS]:
+            if self._has_room(self._text([*self.cards, card], self.described)):
+                self.cards.append(card)
+                self._describe(1)
+        if not self.cards:
+            return ToldCards()
+        most = len(self.cards)
+        self._fill_up(cards[MOST_CARDS:MOST_SIGNATURES])
+        self._describe(most)
+        return self._all()
+
+    def signatures(self, cards: Sequence[CallCard]) -> ToldCards:
+        """Return the signatures for which there is room."""
+        self._fill_up(cards[:MOST_SIGNATURES])
+        return self._all() if self.cards else ToldCards()
+
+    def _describe(self, most: int) -> None:
+        while self.described < most and self._has_room(self._closed(self.cards, 1)):
+            self.described += 1
+
+    def _fill_up(self, cards: Sequence[CallCard]) -> None:
+        sizes = [tokens_of(self._line(each), self.costs) for each in cards]
+
+        def precedence(at: int) -> tuple[bool, int]:
+            return not self._is_used(cards[at]), sizes[at] + RANK_TOKENS * at
+
+        for at in sorted(range(len(cards)), key=precedence):
+            longer = [*self.cards, cards[at]]
+            most = USED_TOKENS if self._is_used(cards[at]) else SHORT_TOKENS
+            if sizes[at] <= most and self._has_room(self._closed(longer)):
+                self.cards = longer
+
+    def _is_used(self, card: CallCard) -> bool:
+        return card.name in self.used
+
+    def _has_room(self, text: str) -> bool:
+        return tokens_of(text, self.costs) <= self.room
+
+    def _all(self) -> ToldCards:
+        closed = self._closed(self.cards)
+        text = closed if self._has_room(closed) else self._text(self.cards, self.described)
+        return ToldCards(tuple(card.name for card in self.cards), text)
+
+    def _closed(self, cards: Sequence[CallCard], more_described: int = 0) -> str:
+        text = self._text(cards, self.described + more_described)
+        if self.untold is None:
+            return text
+        return said(text, self.untold.but([card.name for card in cards]))
+
+    def _text(self, cards: Sequence[CallCard], described: int) -> str:
+        lines = (
+            f"- {card.line if at < described else self._line(card)}"
+            for at, card in enumerate(cards)
+        )
+        return "\n".join((self.head, *lines))
+
+    def _line(self, card: CallCard) -> str:
+        # What was used is likely to be called with its options again.
+        return card.signature if self._is_used(card) else card.short_line
