@@ -10,9 +10,8 @@ import secrets
 import shlex
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from textual_serve.server import Server
 
 HOST = "127.0.0.1"
@@ -22,7 +21,6 @@ _POLICY = (
     "script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
 )
 """The page of textual-serve names a font on another host, which is not to hear of this one."""
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class TokenServer(Server):
@@ -48,9 +46,9 @@ class TokenServer(Server):
         """Say nothing: the address has been printed."""
         del app
 
-    def _guard(self) -> "Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]":
+    def _guard(self) -> Middleware:
         @web.middleware
-        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             own = f"{self.host}:{self.port}"
             # Another site may have a name that leads here: it is told by Host and Origin.
             if request.headers.get("Host") != own or request.headers.get("Origin") not in {

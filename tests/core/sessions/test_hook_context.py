@@ -180,62 +180,6 @@ def test_suggestions_take_sixty_tokens_together_and_a_turn_what_it_may(
     assert count(said(capabilities, words)) <= TURN_TOKENS
 
 
-# Call cards
-
-
-def card(name: str, arguments: str = "path", description: str = "Does it") -> CallCard:
-    return CallCard(WireName(name), arguments, description, is_whole=True)
-
-
-LOG, SHOW = card("git__log", "repo, max=10", "Shows the log"), card("git__show", "rev", "Shows one")
-
-
-@pytest.mark.parametrize("costs", [EXACT, NOTHING])
-def test_cards_say_how_each_tool_is_called(costs: TokenCosts) -> None:
-    got = told_cards([LOG, SHOW], CALL, costs, rest="10 more of git: tool_search.")
-
-    assert got.names == ("git__log", "git__show")
-    assert got.text == (
-        "For this message, by capd_tool_call(name, arguments):\n"
-        "- git__log(repo, max=10)  Shows the log\n"
-        "- git__show(rev)  Shows one\n"
-        "10 more of git: tool_search."
-    )
-
-
-def test_no_more_cards_than_three_are_told() -> None:
-    got = told_cards([card(f"s__t{n}") for n in range(9)], CALL, EXACT)
-
-    assert got.names == ("s__t0", "s__t1", "s__t2")
-
-
-def test_descriptions_go_before_cards_do() -> None:
-    wordy = [card(f"s__t{n}", "path, mode", "many words " * 7) for n in range(3)]
-
-    got = told_cards(wordy, CALL, EXACT, room=60)
-
-    assert got.names == ("s__t0", "s__t1", "s__t2")
-    assert "- s__t2(path, mode)\n" in f"{got.text}\n"
-
-
-@pytest.mark.parametrize("names", ODD)
-@pytest.mark.parametrize("costs", [EXACT, NOTHING])
-@pytest.mark.parametrize("room", [0, 40, TURN_TOKENS])
-def test_cards_stay_in_their_room_whatever_the_names_are(
-    names: list[WireName], costs: TokenCosts, room: int
-) -> None:
-    cards = [card(name, "argument_one, other?: [{a, b}]", "x y z " * 12) for name in names]
-
-    got = told_cards(cards, CALL, costs, room=room, rest="more: tool_search")
-
-    assert count(got.text) <= room
-    assert all(f"- {name}(" in got.text for name in got.names)
-
-
-def test_without_cards_nothing_is_said() -> None:
-    assert told_cards([], CALL, EXACT, rest="more").text == ""
-
-
 ACTIVATED = Decision("activate", "", CapabilityId(TapName("t"), CapabilityName("git")))
 
 
