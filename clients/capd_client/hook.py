@@ -74,11 +74,11 @@ def _serve(arguments: list[str]) -> int:
             left = signal.getitimer(signal.ITIMER_REAL)[0]
             params = {
                 **prompt._asdict(),
-                "mute": not write("x"),
+                "mute": not write("x", ""),
                 "patience": round(max(left - _DELIVERY_TIME, _DELIVERY_TIME), 3),
             }
-            context = control.call("hook", params).get("context", "")
-        if printed := write(context) if context else "":
+            turn = control.call("hook", params)
+        if printed := write(str(turn.get("context") or ""), str(turn.get("notice") or "")):
             sys.stdout.write(printed + "\n")
             sys.stdout.flush()
     except (OSError, ValueError, RecursionError, ControlError, DaemonDownError):

@@ -2,8 +2,9 @@
 
 `form_of(client)` returns two pure functions. `read(event, env)` takes the hook's JSON and
 environment and returns the user's message; its text is empty where capd has nothing to do.
-`write(context)` returns what the client understands; it is empty where the client shows its model
-nothing of what a hook prints (docs/design/clients.md).
+`write(context, notice)` returns what the client understands: `context` is for its model, `notice` a
+short line for the user. It is empty where the client shows its model nothing of what a hook prints
+(docs/design/clients.md).
 """
 
 import json
@@ -35,7 +36,7 @@ class HookForm(NamedTuple):
     """The input and the output of a client's hook."""
 
     read: Callable[[Event, Mapping[str, str]], Prompt]
-    write: Callable[[str], str]
+    write: Callable[[str, str], str]
 
 
 class _Layout(NamedTuple):
@@ -179,29 +180,33 @@ def _read_gemini(event: Event, env: Mapping[str, str]) -> Prompt:
     return prompt._replace(text=text)
 
 
-def _write_nothing(context: str) -> str:
+def _write_nothing(context: str, notice: str) -> str:
     """Return nothing: this client does not show a hook's output to its model."""
-    del context
+    del context, notice
     return ""
 
 
-def _write_claude(context: str, event: str = "UserPromptSubmit") -> str:
+def _write_claude(context: str, notice: str, event: str = "UserPromptSubmit") -> str:
     """Return the form that Claude Code introduced and others have taken over."""
-    output = {"hookEventName": event, "additionalContext": context}
-    return json.dumps({"hookSpecificOutput": output})
+    output: dict[str, Any] = {"systemMessage": notice} if notice else {}
+    if context:
+        output["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
+    return json.dumps(output) if output else ""
 
 
-def _write_copilot(context: str) -> str:
+def _write_copilot(context: str, notice: str) -> str:
     """Return the context as a top-level member, the only place where Copilot CLI looks."""
-    return json.dumps({"additionalContext": context})
+    del notice
+    return json.dumps({"additionalContext": context}) if context else ""
 
 
-def _write_cline(context: str) -> str:
-    return json.dumps({"cancel": False, "contextModification": context})
+def _write_cline(context: str, notice: str) -> str:
+    del notice
+    return json.dumps({"cancel": False, "contextModification": context}) if context else ""
 
 
-def _write_gemini(context: str) -> str:
-    return _write_claude(context, "BeforeAgent")
+def _write_gemini(context: str, notice: str) -> str:
+    return _write_claude(context, notice, "BeforeAgent")
 
 
 CLIENTS = {

@@ -107,6 +107,8 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """Whether a call is refused at once if its arguments do not fit its tool's schema."""
     unchecked_servers: tuple[str, ...] = ()
     """Globs of servers whose calls are passed on without that check."""
+    notices: bool = True
+    """Whether the user is shown a short line in the editor when something comes on."""
 
 
 class CurationTable(msgspec.Struct, frozen=True):

@@ -174,7 +174,10 @@ class SessionTurns:
             with trio.move_on_after(RELIST_TIMEOUT):
                 await connection.relisted.wait()
         text = self._tokens.turned(documents.words(taken))
-        return text_result(hook_context.hook_output(text))
+        shown = ""
+        if self._view.rules.shows_notices:
+            shown = hook_context.notice(taken.decision, taken.problem)
+        return text_result(hook_context.hook_output(text, shown))
 
     # What it does
 

@@ -25,6 +25,7 @@ class SessionRules:
     share: float = 0.1
     """The share of a client's context that pass-through mode may list."""
     checks_arguments: bool = True
+    shows_notices: bool = True
     unchecked: tuple[str, ...] = ()
     """Globs of servers whose calls are passed on whatever their arguments are."""
     everyone: PolicyRules = field(default_factory=lambda: PolicyRules("[policy]"))
