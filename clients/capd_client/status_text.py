@@ -12,6 +12,7 @@ from capd_client.terminal import duration, printable, size, styled, wrapped
 DECISIONS_SHOWN = 5
 REASONS_SHOWN = 3
 MOST_USED_SHOWN = 3
+_NAMES_IN_A_LINE = 4
 _STATE_COLOURS = {"ready": "green", "failed": "red", "parked": "red"}
 
 Document = Mapping[str, Any]
@@ -61,6 +62,23 @@ def active_lines(status: Document, session: str = "") -> list[str]:
     if len(found) == 1:
         return [printable(active_line(found[0]))]
     return [printable(f"{each.get('key', '?')}: {active_line(each)}") for each in found]
+
+
+def client_line(status: Document, client_session: str, project: str) -> str:
+    """Return what is on in one conversation of a client, for its status line; empty for nothing.
+
+    The conversation is found by the client's own id, else by the project if one session is there.
+    """
+    sessions = [each for each in status.get("sessions") or [] if not each.get("parent")]
+    found = [each for each in sessions if client_session in (each.get("client_sessions") or [])]
+    if not found:
+        found = [each for each in sessions if project and each.get("project") == project]
+    if len(found) != 1:
+        return ""
+    active = [str(each.get("name", "?")) for each in found[0].get("active") or []]
+    shown = active[:_NAMES_IN_A_LINE]
+    more = f" +{len(active) - len(shown)}" if len(active) > len(shown) else ""
+    return printable(f"capd: {', '.join(shown)}{more}") if shown else "capd: nothing on"
 
 
 def tap_line(tap: Document) -> str:

@@ -250,7 +250,9 @@ def case(patient: Patient) -> Iterator[Case]:
 
 def command_of(fix: str) -> str:
     """Return the first command that a cure names: in backticks, or as its first or last clause."""
-    quoted = [each for each in re.findall(r"`([^`]+)`", fix) if each.split()[0] in _COMMANDS]
+    quoted: list[str] = [
+        each for each in re.findall(r"`([^`]+)`", fix) if each.split()[0] in _COMMANDS
+    ]
     clauses = [part.strip() for part in re.split(r"[;:]", fix)]
     plain = [part for part in clauses if part.split()[:1] and part.split()[0] in _COMMANDS]
     first: str = [*quoted, *plain][0]

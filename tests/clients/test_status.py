@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from capd_client.remedies import remedy
-from capd_client.status_text import active_line, active_lines, status_lines
+from capd_client.status_text import active_line, active_lines, client_line, status_lines
 
 from .conftest import PATIENT, FakeDaemon
 
@@ -417,3 +417,35 @@ def test_single_tools_and_what_shows_none_take_no_slot_in_the_active_line() -> N
     line = active_line({"active": active, "cap": 4})
 
     assert line == "MCP active: 1/4 (git, filtered, ruff) + 18 single tools"
+
+
+TWO = {
+    "sessions": [
+        {
+            "key": "claude-1",
+            "client_sessions": ["c-1"],
+            "project": "/src/app",
+            "active": [{"name": name} for name in ("git", "time", "files", "web", "db")],
+        },
+        {"key": "claude-2", "client_sessions": ["c-2"], "project": "/src/app", "active": []},
+        {"key": "zed-1", "project": "/src/zed", "active": [{"name": "git\x1b[2J"}]},
+        {"key": "child", "parent": "zed-1", "project": "/src/zed", "active": [{"name": "x"}]},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("session", "project", "line"),
+    [
+        ("c-1", "/src/app", "capd: git, time, files, web +1"),
+        ("c-2", "/src/app", "capd: nothing on"),
+        # Not known by its id yet: the project names it if only one session is there.
+        ("c-9", "/src/app", ""),
+        ("c-9", "/src/zed", "capd: git\\x1b[2J"),
+        ("", "", ""),
+    ],
+)
+def test_a_clients_status_line_is_of_its_own_conversation(
+    session: str, project: str, line: str
+) -> None:
+    assert client_line(TWO, session, project) == line

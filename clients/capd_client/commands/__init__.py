@@ -47,6 +47,7 @@ _WHERE = {
     "scripts": ("run",),
     "secrets": ("secret",),
     "settings": ("config",),
+    "setup": ("setup",),
     "trust": ("trust",),
     "service": ("daemon", "mcp", "restart", "stop"),
     "status": ("status", "top"),

@@ -45,6 +45,7 @@ PURPOSES: dict[str, dict[str, str]] = {
         "reload": "read the taps again",
     },
     "Connect": {
+        "setup": "all of it, step by step",
         "install": "capd in an editor",
         "uninstall": "out of it again",
         "acp": "an agent for an editor",
@@ -93,6 +94,7 @@ EXAMPLES = {
     "import": "import --dry-run",
     "index": "index --known",
     "install": "install claude",
+    "setup": "setup --yes",
     "learn": 'learn "what is the weather" weather',
     "login": "login linear",
     "logs": "logs --follow --level warning",

@@ -11,6 +11,7 @@ import click
 from capd_client import log_lines
 from capd_client.commands.shared import ask, fail, json_option, print_json
 from capd_client.tables import say
+from capd_client.terminal import width, wrapped
 
 _SEEN = 4000
 ACTS = {"enabled": "switched on", "disabled": "switched off", "called": "called"}
@@ -119,9 +120,15 @@ def _print_decision(each: Mapping[str, Any]) -> None:
         ("then", each.get("came")),
     ):
         if text:
-            say(f"  {word + ':':8}{text}")
+            _say_wrapped(word, text)
     for line in each.get("next") or []:
-        say(f"  {'next:':8}{line}")
+        _say_wrapped("next", line)
+
+
+def _say_wrapped(word: str, text: object) -> None:
+    first = f"  {word + ':':8}"
+    for line in wrapped(str(text), width(), first=first, further=" " * len(first)):
+        say(line)
 
 
 def learnt_of(entry: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """`capd status`, and the same live, `capd top`."""
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -125,6 +126,12 @@ def _many(count: int | None, noun: str) -> str:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 @click.option("--line", is_flag=True, help="Print what is on, in one line a session.")
+@click.option(
+    "--client",
+    type=click.Choice(["claude"]),
+    default=None,
+    help="With --line: for this client's status line; reads its JSON.",
+)
 @click.option("--tokens", is_flag=True, help="Say what each session costs, and what is saved.")
 @click.option(
     "--session",
@@ -134,12 +141,17 @@ def _many(count: int | None, noun: str) -> str:
     shell_complete=session_keys,
     help="The session of --line; all of them without it.",
 )
-def status(*, as_json: bool, line: bool, tokens: bool, session: str) -> None:
+def status(*, as_json: bool, line: bool, client: str | None, tokens: bool, session: str) -> None:
     """Say how the daemon is: taps, sessions, servers, decisions. Exit code 4: degraded."""
     if tokens:
         _tokens(as_json=as_json)
         return
-    from capd_client.status import Form, show  # noqa: PLC0415 - what `capd status` alone goes by
+    from capd_client.status import Form, show, show_in_client  # noqa: PLC0415 - for `status` alone
+
+    if client:
+        if not line:
+            raise click.UsageError("--client goes with --line")
+        click.get_current_context().exit(show_in_client())
 
     form: Form = "json" if as_json else "line" if line else "page"
     click.get_current_context().exit(show(form, session))
@@ -166,9 +178,18 @@ def _tokens(*, as_json: bool) -> None:
     type=click.FloatRange(0.2, 60),
     help="How often the daemon is asked.",
 )
-def top(*, every: float) -> None:
-    """Watch sessions, servers, calls and decisions, until q."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+@click.option("--web", "in_browser", is_flag=True, help="Show it in a browser, on this machine.")
+def top(*, every: float, in_browser: bool) -> None:
+    """Watch sessions, servers, calls and decisions, until q.
+
+    Enter shows the details of a row, w why it was decided, / searches, p pauses.
+    """
+    if in_browser:
+        _top_in_browser(every)
+        return
+    # textual-serve runs it without a terminal.
+    is_served = bool(os.environ.get("TEXTUAL_DRIVER"))
+    if not is_served and not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail("`capd top` needs a terminal\nFor a script: capd status --json, or capd events --json")
     from capd_client.control import Control  # noqa: PLC0415
 
@@ -184,6 +205,23 @@ def top(*, every: float) -> None:
     app = TopApp(socket, every)
     app.run()
     click.get_current_context().exit(app.return_code or 0)
+
+
+def _top_in_browser(every: float) -> None:
+    from capd_client.control import Control  # noqa: PLC0415
+
+    try:
+        from capd_client.top.web import TokenServer, free_port  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        fail(missing("web"))
+    with Control(this_places().socket):
+        # As in a terminal: without a daemon it is said in a line.
+        pass
+    server = TokenServer(free_port(), every)
+    click.echo(
+        f"Open this address in a browser; it is good once. Ctrl-C ends it.\n\n  {server.address}"
+    )
+    server.serve()
 
 
 COMMANDS = {"status": status, "top": top}

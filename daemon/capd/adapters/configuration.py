@@ -107,6 +107,8 @@ class SurfaceTable(msgspec.Struct, frozen=True):
     """Whether a call is refused at once if its arguments do not fit its tool's schema."""
     unchecked_servers: tuple[str, ...] = ()
     """Globs of servers whose calls are passed on without that check."""
+    notices: bool = True
+    """Whether the user is shown a short line in the editor when something comes on."""
 
 
 class CurationTable(msgspec.Struct, frozen=True):
@@ -148,6 +150,8 @@ class EmbedderTable(msgspec.Struct, frozen=True):
     daemon's."""
     idle: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 900.0
     """Seconds without a text after which the model is unloaded."""
+    keep: bool = True
+    """Whether it stays while a client with a prompt hook is connected, if memory allows."""
 
 
 class TapsTable(msgspec.Struct, frozen=True):

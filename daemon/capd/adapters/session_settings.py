@@ -25,6 +25,7 @@ def session_rules(configuration: Configuration, table: Mapping[str, ClientTraits
         share=surface.pass_through,
         checks_arguments=surface.check_arguments,
         unchecked=surface.unchecked_servers,
+        shows_notices=surface.notices,
         everyone=_rules("[policy]", policy),
         clients=_named("clients", policy.clients),
         projects=_named("projects", policy.projects),

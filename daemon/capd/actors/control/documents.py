@@ -191,7 +191,12 @@ def turn(taken: curator.TurnTaken) -> Document:
         "top": [{"name": s.id.name, "score": round(s.score, 4)} for s in decision.top],
         "suggested": [id_.name for id_ in decision.suggested],
         "unusable": [
-            {"name": each.id.name, "reason": each.reason, "keys": list(each.keys)}
+            {
+                "name": each.id.name,
+                "reason": each.reason,
+                "keys": list(each.keys),
+                "programs": list(each.programs),
+            }
             for each in decision.unusable
         ],
         "suggestion": taken.suggestion,
@@ -203,6 +208,7 @@ def turn(taken: curator.TurnTaken) -> Document:
         "memories": taken.memories,
         "left_out": msgspec.to_builtins(taken.left_out),
         "budgeted": taken.budgeted,
+        "notice": hook_context.notice(decision, taken.problem),
     }
 
 

@@ -16,9 +16,11 @@ import msgspec
 import structlog
 import trio
 
+from capd.actor_clients.embedder import EmbedderClient
 from capd.actors.memory_return import MemoryReturn
 from capd.actors.session.drain import Drain
 from capd.actors.session.hooks import answering, hook_turn, keyed_turn
+from capd.actors.session.model_keeping import ModelKeeping
 from capd.actors.session.opening import SessionOpenings
 from capd.actors.session.sampling import sample
 from capd.actors.session.services import SessionServices
@@ -118,7 +120,9 @@ class SessionHost:
         *,
         version: str,
         paths: RealPaths | None = None,
+        model_idle: float = 0.0,
     ) -> None:
+        """`model_idle` is after how many seconds the embedder drops its model; 0: let it."""
         self.services = services
         self._bus = services.bus
         self._memories = services.memories
@@ -129,6 +133,9 @@ class SessionHost:
         self._saver = SessionSaver(store, self._record)
         self._drain = Drain()
         self._memory_return = MemoryReturn(lambda: not self._sessions)
+        self._model_keeping = ModelKeeping(
+            EmbedderClient(services.bus), self._sessions.has_prompts, idle=model_idle
+        )
         self._openings = SessionOpenings(
             self._sessions,
             services,
@@ -148,6 +155,7 @@ class SessionHost:
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._saver.run)
                 nursery.start_soon(self._memory_return.run)
+                nursery.start_soon(self._model_keeping.run)
                 await services.habits.load()
                 nursery.start_soon(services.habits.run)
                 await self._memories.load()

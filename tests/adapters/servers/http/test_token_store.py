@@ -8,8 +8,7 @@ import keyring.errors
 import pytest
 from keyring.compat import properties
 
-from capd.adapters.servers.http.keyring_store import KeyringStore
-from capd.adapters.servers.http.token_store import FileStore, TokenStore, best_store
+from capd.adapters.servers.http.token_store import FileStore, KeyringStore, TokenStore, best_store
 
 
 class Ring(keyring.backend.KeyringBackend):

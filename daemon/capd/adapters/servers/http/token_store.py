@@ -5,10 +5,17 @@ In the system's keyring if there is one, otherwise in files only the owner can r
 A key is a hash, so that the name of an entry reveals nothing.
 """
 
+import contextlib
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from capd.adapters.state_file import write_whole
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+_SERVICE = "capd"
+_WORST_PRIORITY = 1
 
 
 class TokenStore(Protocol):
@@ -52,12 +59,51 @@ class FileStore:
         return self._folder / f"{key}.json"
 
 
+class KeyringStore:
+    """The system's keyring; what it does not take goes into files."""
+
+    def __init__(self, backend: "KeyringBackend", files: FileStore) -> None:
+        from keyring.errors import KeyringError  # noqa: PLC0415 - the extra `keyring`
+
+        self._error = KeyringError
+        self._backend = backend
+        self._files = files
+
+    def load(self, key: str) -> str | None:
+        """Return what was saved."""
+        try:
+            text = self._backend.get_password(_SERVICE, key)
+        except self._error:
+            text = None
+        return self._files.load(key) if text is None else text
+
+    def save(self, key: str, text: str) -> None:
+        """Keep `text`, in place of what was there."""
+        try:
+            self._backend.set_password(_SERVICE, key, text)
+        except self._error:  # locked, and nobody there to open it
+            self._files.save(key, text)
+            self._forget(key)
+        else:
+            self._files.delete(key)
+
+    def delete(self, key: str) -> None:
+        """Forget what was saved, if anything was."""
+        self._files.delete(key)
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        with contextlib.suppress(self._error):
+            self._backend.delete_password(_SERVICE, key)
+
+
 def best_store(folder: Path) -> TokenStore:
     """Return the system's keyring if it works, otherwise a store of files in `folder`."""
     files = FileStore(folder)
     try:
-        from capd.adapters.servers.http.keyring_store import keyring_store  # noqa: PLC0415
+        import keyring  # noqa: PLC0415 - an extra
     except ImportError:
-        # The extra `keyring` is not installed.
         return files
-    return keyring_store(files) or files
+    backend = keyring.get_keyring()
+    # Below 1 are those that fail always, keep nothing, or keep it in the clear.
+    return KeyringStore(backend, files) if backend.priority >= _WORST_PRIORITY else files
