@@ -80,6 +80,8 @@ def test_two_tools_of_one_name_are_two_functions() -> None:
         ({"$ref": "#/$defs/loop"}, "Any"),
         ({"$ref": "https://example.com/x"}, "Any"),
         (True, "Any"),
+        ({"type": []}, "Any"),
+        ({"enum": []}, "Any"),
         ({"enum": list(range(100))}, "Any"),
     ],
 )

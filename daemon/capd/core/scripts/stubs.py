@@ -305,7 +305,7 @@ class _TypeWriter:
         if len(options) > MOST_VALUES:
             return "Any"
         written = [self.written(each, name, depth + 1) for each in options]
-        return "Any" if "Any" in written else " | ".join(dict.fromkeys(written))
+        return "Any" if "Any" in written else " | ".join(dict.fromkeys(written)) or "Any"
 
     def _object(self, schema: dict[str, Any], name: str, depth: int) -> str:
         properties = schema.get("properties")
